@@ -1,0 +1,1 @@
+"""plant → collector → batch → spool → writer → hypertable: everything that moves samples."""

@@ -1,0 +1,42 @@
+"""Every metric of plantlog, in one place. Names follow Prometheus' custom: unit last, ``_total`` for counters."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)  # s
+_ROWS = (1, 10, 100, 1_000, 5_000, 20_000, 100_000, 400_000)
+
+# collectors
+samples = Counter("plantlog_samples_total", "Samples made durable in the spool", ["source"])
+events = Counter("plantlog_events_total", "Events made durable in the spool", ["source", "type"])
+source_up = Gauge("plantlog_source_up", "1 while the source is connected", ["source"])
+bad_channels = Gauge("plantlog_bad_channels", "Channels of the source that can't be read now", ["source"])
+reconnects = Counter("plantlog_reconnects_total", "Connections made after the first", ["source"])
+decode_errors = Counter("plantlog_decode_errors_total", "Messages or items that could not be decoded", ["source"])
+missed = Counter("plantlog_missed_total", "Polls or notifications that were due and not had", ["source"])
+request_seconds = Histogram(
+    "plantlog_request_seconds", "Time of one read or publish round trip", ["source"], buckets=_LATENCY
+)
+
+# spool
+spool_append_rows = Histogram("plantlog_spool_append_rows", "Rows made durable by one fsync", buckets=_ROWS)
+spool_append_seconds = Histogram("plantlog_spool_append_seconds", "From append to durable", buckets=_LATENCY)
+spool_waiting_rows = Gauge("plantlog_spool_waiting_rows", "Rows that wait for the next fsync")
+spool_rows = Gauge("plantlog_spool_rows", "Rows durable and not yet in the database", ["spool"])
+spool_bytes = Gauge("plantlog_spool_bytes", "Bytes of the spool file and its log", ["spool"])
+spool_full = Counter("plantlog_spool_full_total", "Appends refused because the spool was full")
+
+# writer
+written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["lane"])  # copy or conflict
+written_events = Counter("plantlog_written_events_total", "Events committed")
+write_rows = Histogram("plantlog_write_rows", "Samples committed by one transaction", buckets=_ROWS)
+write_seconds = Histogram("plantlog_write_seconds", "Time of one transaction", buckets=_LATENCY)
+spool_wait_seconds = Histogram("plantlog_spool_wait_seconds", "From received to taken by the writer", buckets=_LATENCY)
+lag_seconds = Histogram(
+    "plantlog_lag_seconds", "From the newest source time of a batch to its commit", buckets=_LATENCY
+)
+duplicates = Counter("plantlog_duplicates_total", "Samples that were already in the table, with equal value and status")
+conflicts = Counter("plantlog_conflicts_total", "Second, different values for the same channel and time, kept out")
+write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
+database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")

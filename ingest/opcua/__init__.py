@@ -1,0 +1,1 @@
+"""The OPC UA collector."""

@@ -1,0 +1,30 @@
+"""What a collector says of its sources: the state that ``/health``, ``plantlog status`` and metrics show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+SourceState: TypeAlias = Literal["starting", "connecting", "connected", "degraded", "disconnected", "stopped"]
+
+
+@dataclass(slots=True)
+class SourceStatus:
+    """The live state of one source. Its collector writes it, everyone else only reads.
+
+    ``degraded``: connected, but some channels are in ``bad_channels``.
+    """
+
+    source_id: int
+    name: str
+    kind: str
+    address: str
+    channels: int
+    state: SourceState = "starting"
+    reason: str = ""  # why it is not connected, one sentence
+    samples: int = 0  # appended to the spool since start
+    reconnects: int = 0
+    decode_errors: int = 0
+    missed: int = 0  # polls or notifications that were due and not had
+    last_sample_at: int = 0  # µs, source time of the newest sample
+    bad_channels: dict[str, str] = field(default_factory=dict)  # channel name → why it can't be read

@@ -1,0 +1,1 @@
+"""The writer: from the spool into the hypertable."""

@@ -1,0 +1,1 @@
+"""Running the appliance: launcher commands, PostgreSQL, supervision, status, benchmarks."""

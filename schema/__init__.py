@@ -1,0 +1,1 @@
+"""Migrations and the SQL that the appliance runs."""

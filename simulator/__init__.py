@@ -1,0 +1,1 @@
+"""A small plant that speaks OPC UA and Modbus."""
