@@ -88,6 +88,7 @@ EVENT_TYPES = (
     "source_state",  # a source connected, disconnected, ...; text is the new state, detail.reason says why
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
+    "quarantine",  # a sample whose time no table can hold was kept out; detail has all of it
     "clock_skew",  # a source's clock and ours differ by more than the limit
     "missed",  # polls that were due and could not be made or stored; detail.from/to in µs
     "restart",  # a process of plantlog started

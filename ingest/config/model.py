@@ -133,7 +133,7 @@ class WriterOptions(_Frozen):
 
 
 class HealthOptions(_Frozen):
-    """Where each process answers ``/health`` and ``/metrics``: opcua on port, modbus on port + 1, writer on port + 2."""
+    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on port + 1, writer on port + 2."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101

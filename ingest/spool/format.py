@@ -1,0 +1,80 @@
+"""How a batch stands in the spool: samples as their columns' bytes one after another, events as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ingest.batch import ROW_BYTES, Batch, Event, EventBatch, SampleBatch
+from ingest.errors import SpoolCorrupt
+
+BatchKind: TypeAlias = Literal["samples", "events"]
+
+if sys.byteorder != "little":
+    raise RuntimeError("the spool's columns are little-endian; this machine is not")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of the spool. ``body`` holds the batch, the rest what is asked without decoding it."""
+
+    source_id: int
+    kind: BatchKind
+    rows: int
+    received_at: int  # µs
+    first_time: int  # µs
+    last_time: int  # µs
+    crc32: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBatch:
+    """A batch as the writer takes it from a spool file."""
+
+    sequence: int
+    first_time: int  # µs
+    last_time: int  # µs
+    batch: Batch
+
+
+def encode(batch: Batch) -> Record:
+    """The record of ``batch``; 24 bytes a sample."""
+    if len(batch) == 0:
+        raise ValueError("an empty batch has no place in the spool")
+    if isinstance(batch, SampleBatch):
+        kind: BatchKind = "samples"
+        body = b"".join(
+            (batch.channel_id.tobytes(), batch.time.tobytes(), batch.value.tobytes(), batch.status.tobytes())
+        )
+        first, last = int(batch.time.min()), int(batch.time.max())
+    else:
+        kind = "events"
+        body = json.dumps([asdict(event) for event in batch.events]).encode()
+        first, last = min(event.time for event in batch.events), max(event.time for event in batch.events)
+    return Record(batch.source_id, kind, len(batch), batch.received_at, first, last, zlib.crc32(body), body)
+
+
+def decode(record: Record) -> Batch:
+    """The batch in ``record``. Raises SpoolCorrupt where the body is not what was stored."""
+    if zlib.crc32(record.body) != record.crc32:
+        raise SpoolCorrupt(f"checksum of {record.rows} {record.kind} of source {record.source_id} does not match")
+    if record.kind == "events":
+        events = tuple(Event(**event) for event in json.loads(record.body))
+        return EventBatch(record.source_id, record.received_at, events)
+    n = record.rows
+    if len(record.body) != n * ROW_BYTES:
+        raise SpoolCorrupt(f"{len(record.body)} bytes for {n} samples of source {record.source_id}")
+    return SampleBatch(
+        record.source_id,
+        record.received_at,
+        channel_id=np.frombuffer(record.body, np.int32, n, 0),
+        time=np.frombuffer(record.body, np.int64, n, 4 * n),
+        value=np.frombuffer(record.body, np.float64, n, 12 * n),
+        status=np.frombuffer(record.body, np.uint32, n, 20 * n),
+    )

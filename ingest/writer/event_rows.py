@@ -1,0 +1,67 @@
+"""Events as the parameter arrays of ``schema/queries/write.sql``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ingest.batch import Event
+from ingest.writer.clock import timestamp
+
+
+def event_id(source_id: int, event: Event) -> int:
+    """A positive 63-bit number from all that the event says: the same event has the same id wherever it is replayed."""
+    said = json.dumps(
+        [source_id, event.type, event.time, event.channel_id, event.status, event.text, dict(event.detail)],
+        sort_keys=True,
+    )
+    digest = hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def storable(text: str) -> tuple[str, bool]:
+    """``text`` as PostgreSQL can store it, and whether it had to be changed (NUL and lone surrogates have no place)."""
+    stored = text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+    return stored, stored != text
+
+
+def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
+    """The parameters of section ``events``: one list a column."""
+    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [])
+    for source_id, event in events:
+        text, changed = storable(event.text) if event.text is not None else (None, False)
+        # JSON escapes what is not ASCII; \u0000 is what jsonb refuses
+        detail = json.dumps({**event.detail, "text_escaped": True} if changed else dict(event.detail))
+        status = None if event.status is None else signed(event.status)
+        row = (
+            timestamp(event.time),
+            event_id(source_id, event),
+            event.type,
+            source_id,
+            event.channel_id,
+            status,
+            text,
+            detail.replace("\\u0000", "\\u2400"),
+        )
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    return columns
+
+
+def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[str], list[datetime], list[str]]:
+    """The parameters of section ``source_state`` for the source_state events among ``events``."""
+    states = [(source_id, event) for source_id, event in events if event.type == "source_state"]
+    return (
+        [source_id for source_id, _ in states],
+        [event.text or "" for _, event in states],
+        [timestamp(event.time) for _, event in states],
+        [str(event.detail.get("reason", "")) for _, event in states],
+    )
+
+
+def signed(status: int) -> int:
+    """A StatusCode's bits as PostgreSQL's signed integer."""
+    return status - 2**32 if status >= 2**31 else status

@@ -1,0 +1,141 @@
+"""A group: the spool batches that one transaction writes, with their samples as sorted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ingest.batch import Event, EventBatch, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from ingest.spool.format import SpooledBatch
+from ingest.writer.clock import EARLIEST_US, LATEST_US
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Samples sorted by (channel_id, time), each key once."""
+
+    channel_id: Int32s  # (n,)
+    time: Int64s  # (n,) µs
+    value: Float64s  # (n,)
+    status: UInt32s  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.channel_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one transaction writes. ``taken`` says which batches of which spool file it came from."""
+
+    taken: tuple[tuple[Path, tuple[SpooledBatch, ...]], ...]
+    columns: Columns | None  # None: no samples
+    events: tuple[tuple[int, Event], ...]  # (source id, event)
+    repeated: int = 0  # samples that came twice in the group, equal to the bit
+    refused: tuple[tuple[int, Event], ...] = ()  # samples kept out, each as a conflict or quarantine event
+
+    def batches(self) -> list[SpooledBatch]:
+        """All batches, of all files."""
+        return [batch for _, batches in self.taken for batch in batches]
+
+
+def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]]) -> Group:
+    """Put batches together, oldest first: of two samples with one (channel, time) the first to arrive is kept."""
+    batches = [spooled.batch for _, of_file in taken for spooled in of_file]
+    samples = [batch for batch in batches if isinstance(batch, SampleBatch)]
+    events = tuple((batch.source_id, e) for batch in batches if isinstance(batch, EventBatch) for e in batch.events)
+    kept = tuple((path, tuple(of_file)) for path, of_file in taken)
+    if not samples:
+        return Group(kept, None, events)
+    samples, quarantined = _quarantine(samples)
+    if not samples:
+        return Group(kept, None, events, 0, quarantined)
+    columns, repeated, conflicts = _merge(samples)
+    return Group(kept, columns, events, repeated, quarantined + conflicts)
+
+
+def _quarantine(samples: Sequence[SampleBatch]) -> tuple[list[SampleBatch], tuple[tuple[int, Event], ...]]:
+    """Keep out samples whose time is outside of what a plant's clock can mean."""
+    sane: list[SampleBatch] = []
+    refused: list[tuple[int, Event]] = []
+    for batch in samples:
+        inside = (batch.time >= EARLIEST_US) & (batch.time < LATEST_US)
+        if inside.all():
+            sane.append(batch)
+            continue
+        refused += [(batch.source_id, quarantine(batch, int(i))) for i in np.flatnonzero(~inside)]
+        if inside.any():
+            sane.append(
+                SampleBatch(
+                    batch.source_id,
+                    batch.received_at,
+                    batch.channel_id[inside],
+                    batch.time[inside],
+                    batch.value[inside],
+                    batch.status[inside],
+                )
+            )
+    return sane, tuple(refused)
+
+
+def quarantine(batch: SampleBatch, i: int) -> Event:
+    """The event that records sample ``i`` of ``batch``, whose time no table can hold; its time is the arrival."""
+    detail = {
+        "reason": "time outside 1970 to 2200",
+        "time_us": int(batch.time[i]),
+        "value": repr(float(batch.value[i])),
+    }
+    return Event("quarantine", batch.received_at, int(batch.channel_id[i]), int(batch.status[i]), detail=detail)
+
+
+def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[int, Event], ...]]:
+    """Sorted columns, how many samples came twice, and the conflicts among them."""
+    channel_id = np.concatenate([batch.channel_id for batch in samples])
+    time = np.concatenate([batch.time for batch in samples])
+    value = np.concatenate([batch.value for batch in samples])
+    status = np.concatenate([batch.status for batch in samples])
+    # Stable: equal keys stay in order of arrival. Sorted rows are neighbours in the table's key, which is what
+    # makes the B-tree's work local (and lets two connections never wait for each other in a circle).
+    order = np.lexsort((time, channel_id))
+    channel_id, time, value, status = channel_id[order], time[order], value[order], status[order]
+    again = np.zeros(len(order), bool)
+    again[1:] = (channel_id[1:] == channel_id[:-1]) & (time[1:] == time[:-1])
+    if not again.any():
+        return Columns(channel_id, time, value, status), 0, ()
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row that is kept for this key
+    differs = again & ((value.view(np.uint64) != value.view(np.uint64)[first]) | (status != status[first]))
+    source_id = np.repeat([b.source_id for b in samples], [len(b) for b in samples])[order]
+    conflicts = tuple(
+        (
+            int(source_id[i]),
+            conflict(
+                int(time[i]),
+                int(channel_id[i]),
+                kept=(float(value[first[i]]), int(status[first[i]])),
+                refused=(float(value[i]), int(status[i])),
+            ),
+        )
+        for i in np.flatnonzero(differs)
+    )
+    keep = ~again
+    columns = Columns(channel_id[keep], time[keep], value[keep], status[keep])
+    return columns, int(again.sum() - differs.sum()), conflicts
+
+
+def conflict(time: int, channel_id: int, kept: tuple[float, int], refused: tuple[float, int]) -> Event:
+    """The event that records a second, different (value, status) for a channel and time."""
+    return Event(
+        "conflict",
+        time,
+        channel_id,
+        status=refused[1],
+        detail={
+            # repr: the shortest text that gives the same double back, and JSON has no NaN
+            "kept_value": repr(kept[0]),
+            "kept_status": f"0x{kept[1]:08X}",
+            "refused_value": repr(refused[0]),
+            "refused_status": f"0x{refused[1]:08X}",
+        },
+    )

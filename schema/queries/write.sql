@@ -1,0 +1,66 @@
+-- What the writer runs besides COPY. One transaction holds one group of spool batches.
+
+-- name: batch_facts
+-- One row a spool batch; a replay of a batch that is already there is a no-op. Returns the new ones.
+-- $1 source_id int[], $2 sequence int8[], $3 kind text[], $4 rows int[],
+-- $5 first_time, $6 last_time, $7 received_at timestamptz[]
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
+SELECT f.source_id, f.sequence, f.kind, f.rows, f.first_time, f.last_time, f.received_at
+FROM unnest($1::int[], $2::int8[], $3::text[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[])
+    AS f (source_id, sequence, kind, rows, first_time, last_time, received_at)
+ON CONFLICT (source_id, sequence) DO NOTHING;
+
+-- name: staging
+-- The conflict lane's table, one a connection, emptied by each COMMIT.
+CREATE TEMPORARY TABLE IF NOT EXISTS staging (
+    time       timestamptz NOT NULL,
+    value      float8      NOT NULL,
+    channel_id int         NOT NULL,
+    status     int         NOT NULL
+) ON COMMIT DELETE ROWS;
+
+-- name: insert_staged
+INSERT INTO plant.samples_raw (time, value, channel_id, status)
+SELECT s.time, s.value, s.channel_id, s.status
+FROM staging AS s
+ON CONFLICT (channel_id, time) DO NOTHING;
+
+-- name: differing
+-- Staged rows whose channel and time the table holds with another value or status. LATERAL and OFFSET 0 keep it
+-- to index look-ups within the chunks between $1 and $2 (the staging table has no statistics).
+-- float8send compares bits: a NaN equals itself, -0 differs from 0.
+SELECT s.time, s.channel_id, s.value, s.status, stored.value AS stored_value, stored.status AS stored_status
+FROM staging AS s
+CROSS JOIN LATERAL (
+    SELECT r.value, r.status
+    FROM plant.samples_raw AS r
+    WHERE r.channel_id = s.channel_id
+      AND r.time = s.time
+      AND r.time BETWEEN $1 AND $2
+    OFFSET 0
+) AS stored
+WHERE float8send(stored.value) <> float8send(s.value)
+   OR stored.status <> s.status;
+
+-- name: events
+-- The id is a hash of what the event says, so that a replay is a no-op.
+-- $1 time, $2 id int8[], $3 type text[], $4 source_id, $5 channel_id, $6 status int[], $7 text text[], $8 detail text[]
+INSERT INTO plant.event (time, id, type, source_id, channel_id, status, text, detail)
+SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::jsonb
+FROM unnest($1::timestamptz[], $2::int8[], $3::text[], $4::int[], $5::int[], $6::int[], $7::text[], $8::text[])
+    AS e (time, id, type, source_id, channel_id, status, text, detail)
+ON CONFLICT (time, id) DO NOTHING;
+
+-- name: source_state
+-- The newest source_state event of each source wins, whatever order they come in.
+-- $1 source_id int[], $2 state text[], $3 since timestamptz[], $4 reason text[]
+WITH newest AS (
+    SELECT DISTINCT ON (n.source_id) n.source_id, n.state, n.since, n.reason
+    FROM unnest($1::int[], $2::text[], $3::timestamptz[], $4::text[]) AS n (source_id, state, since, reason)
+    ORDER BY n.source_id, n.since DESC
+)
+UPDATE plant.source AS s
+SET state = newest.state, state_since = newest.since, reason = newest.reason
+FROM newest
+WHERE s.id = newest.source_id
+  AND (s.state_since IS NULL OR s.state_since <= newest.since);

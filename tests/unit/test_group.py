@@ -1,0 +1,79 @@
+"""Groups: sorting, samples that come twice, times that no table can hold."""
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.batch import Event, EventBatch
+from ingest.spool.format import SpooledBatch
+from ingest.writer.group import Group, assemble
+from tests.samples import T0, batch
+
+Row = tuple[int, int, float, int]
+ROWS = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.integers(0, 5),
+        st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")]),
+        st.sampled_from([0, 0x80050000]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def group_of(*batches: list[Row]) -> Group:
+    spooled = [SpooledBatch(i, 0, 0, batch(rows)) for i, rows in enumerate(batches)]
+    return assemble([(Path("a.sqlite"), spooled)])
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4))
+def test_the_first_of_each_key_is_kept_and_every_other_is_accounted_for(batches: list[list[Row]]) -> None:
+    group = group_of(*batches)
+    first: dict[tuple[int, int], tuple[bytes, int]] = {}
+    repeated = conflicts = 0
+    for channel, time, value, status in (row for rows in batches for row in rows):
+        said = (np.float64(value).tobytes(), status)
+        kept = first.setdefault((channel, time), said)
+        repeated += kept == said
+        conflicts += kept != said
+    columns = group.columns
+    assert columns is not None
+    keys = list(zip(columns.channel_id.tolist(), (columns.time - T0).tolist(), strict=True))
+    assert keys == sorted(first)
+    assert [(v.tobytes(), int(s)) for v, s in zip(columns.value, columns.status, strict=True)] == [
+        first[key] for key in keys
+    ]
+    assert group.repeated == repeated - len(first)
+    assert len(group.refused) == conflicts
+
+
+def test_a_conflict_says_both_values() -> None:
+    group = group_of([(7, 1, 0.1, 0), (7, 1, float("nan"), 0x80050000)])
+    ((source_id, event),) = group.refused
+    assert (source_id, event.type, event.channel_id, event.time) == (1, "conflict", 7, T0 + 1)
+    assert event.detail == {
+        "kept_value": "0.1",
+        "kept_status": "0x00000000",
+        "refused_value": "nan",
+        "refused_status": "0x80050000",
+    }
+
+
+def test_times_that_no_table_can_hold_are_kept_out_with_all_they_said() -> None:
+    group = group_of([(1, 0, 1.0, 0), (2, 10**18, 2.5, 0), (3, -(10**17), 3.5, 0)])
+    assert group.columns is not None
+    assert group.columns.channel_id.tolist() == [1]
+    assert [(e.type, e.channel_id, e.detail["value"], e.detail["time_us"] - T0) for _, e in group.refused] == [
+        ("quarantine", 2, "2.5", 10**18),
+        ("quarantine", 3, "3.5", -(10**17)),
+    ]
+
+
+def test_events_alone_make_a_group_without_columns() -> None:
+    event = Event("text", T0, 5, 0, "auto")
+    group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (event,)))])])
+    assert group.columns is None
+    assert group.events == ((9, event),)

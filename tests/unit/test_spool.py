@@ -1,0 +1,203 @@
+"""The spool: durable, bounded, in order, and honest about a damaged batch."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
+from ingest.spool.append import Spool
+from ingest.spool.format import decode, encode
+from ingest.spool.take import SpoolFile
+from ingest.spool.wake import Sleeper
+from tests.samples import T0, batch
+
+MIB = 1024**2
+
+
+def same(a: SampleBatch, b: SampleBatch) -> bool:
+    return (a.source_id, a.received_at) == (b.source_id, b.received_at) and all(
+        getattr(a, name).tobytes() == getattr(b, name).tobytes() for name in ("channel_id", "time", "value", "status")
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**31), 2**31 - 1), st.integers(-(2**60), 2**60), st.floats(), st.integers(0, 2**32 - 1)
+        ),
+        min_size=1,
+    )
+)
+def test_samples_come_back_to_the_bit(rows: list[tuple[int, int, float, int]]) -> None:
+    stored = batch(rows)
+    read = decode(encode(stored))
+    assert isinstance(read, SampleBatch)
+    assert same(stored, read)
+
+
+@given(st.text(), st.none() | st.integers(0, 2**31))
+def test_events_come_back(text: str, channel_id: int | None) -> None:
+    stored = EventBatch(3, T0, (Event("text", T0, channel_id, 0, text, {"reason": text}),))
+    assert decode(encode(stored)) == stored
+
+
+def test_a_flipped_bit_is_found() -> None:
+    record = encode(batch([(1, 0, 1.0, 0)]))
+    damaged = bytearray(record.body)
+    damaged[13] ^= 1
+    with pytest.raises(SpoolCorrupt, match="checksum of 1 samples of source 1"):
+        decode(replace(record, body=bytes(damaged)))
+
+
+async def test_what_was_appended_is_taken_in_order_and_deleted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "opcua.sqlite", 64 * MIB)
+    sent = [batch([(i, j, float(j), 0) for j in range(10)]) for i in range(50)]
+    await asyncio.gather(*(spool.append(b) for b in sent))
+    file = SpoolFile(spool.path)
+    taken = file.take(45)
+    assert [len(t.batch) for t in taken] == [10] * 5, "takes whole batches, until there are rows enough"
+    taken += file.take(10**6)
+    assert all(isinstance(t.batch, SampleBatch) and same(t.batch, s) for t, s in zip(taken, sent, strict=True))
+    assert [t.sequence for t in taken] == sorted({t.sequence for t in taken})
+    file.delete(t.sequence for t in taken)
+    assert file.depth()[:2] == (0, 0)
+    file.close()
+    await spool.close()
+
+
+async def test_sequences_go_on_after_delete_and_reopen(tmp_path: Path) -> None:
+    last = 0
+    for _ in range(3):
+        spool = Spool(tmp_path / "opcua.sqlite", 64 * MIB)
+        await spool.append(batch([(1, 0, 0.0, 0)]))
+        file = SpoolFile(spool.path)
+        (taken,) = file.take(10)
+        assert taken.sequence > last
+        last = taken.sequence
+        file.delete([last])
+        file.close()
+        await spool.close()
+
+
+async def test_a_new_file_has_sequences_beyond_an_old_ones(tmp_path: Path) -> None:
+    sequences = []
+    for name in ("old", "new"):
+        spool = Spool(tmp_path / name / "opcua.sqlite", 64 * MIB)
+        for _ in range(5):
+            await spool.append(batch([(1, 0, 0.0, 0)]))
+        file = SpoolFile(spool.path)
+        sequences.append([t.sequence for t in file.take(100)])
+        file.close()
+        await spool.close()
+    assert sequences[1][0] > sequences[0][-1]
+
+
+async def test_full_pushes_back_and_room_lets_in_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "opcua.sqlite", MIB)
+    rows = batch([(1, i, 0.0, 0) for i in range(4000)])
+    with pytest.raises(SpoolFull, match=r"opcua\.sqlite holds \d+ bytes, the limit is 1048576"):
+        for _ in range(100):
+            await spool.append(rows)
+    room = asyncio.create_task(spool.wait_for_room())
+    file = SpoolFile(spool.path)
+    taken = file.take(10**6)
+    assert not room.done()
+    file.delete(t.sequence for t in taken)
+    await asyncio.wait_for(room, 10)
+    await spool.append(rows)
+    assert len(file.take(10**6)) == 1
+    file.close()
+    await spool.close()
+
+
+async def test_closed_refuses(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "opcua.sqlite", MIB)
+    await spool.close()
+    with pytest.raises(SpoolError, match="closed"):
+        await spool.append(batch([(1, 0, 0.0, 0)]))
+
+
+async def test_close_makes_durable_what_waits(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "opcua.sqlite", MIB)
+    waiting = [asyncio.create_task(spool.append(batch([(i, 0, 0.0, 0)]))) for i in range(20)]
+    await asyncio.sleep(0)
+    await spool.close()
+    await asyncio.gather(*waiting)
+    file = SpoolFile(tmp_path / "opcua.sqlite")
+    assert len(file.take(100)) == 20
+    file.close()
+
+
+async def test_a_damaged_batch_stays_in_the_file_and_the_others_go_on(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "opcua.sqlite", MIB)
+    for i in range(3):
+        await spool.append(batch([(i, 0, 0.0, 0)]))
+    await spool.close()
+    with sqlite3.connect(tmp_path / "opcua.sqlite") as direct:
+        direct.execute("UPDATE batch SET body = zeroblob(24) WHERE sequence = (SELECT min(sequence) + 1 FROM batch)")
+    direct.close()
+    file = SpoolFile(tmp_path / "opcua.sqlite")
+    taken = file.take(100)
+    assert [int(t.batch.channel_id[0]) for t in taken if isinstance(t.batch, SampleBatch)] == [0, 2]
+    file.delete(t.sequence for t in taken)
+    assert file.depth()[0] == 1
+    file.close()
+
+
+async def test_the_writer_is_woken(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    event = asyncio.Event()
+    sleeper = Sleeper(folder, event)
+    spool = Spool(folder / "opcua.sqlite", MIB)
+    await spool.append(batch([(1, 0, 0.0, 0)]))
+    await asyncio.wait_for(event.wait(), 10)
+    sleeper.close()
+    await spool.append(batch([(1, 1, 0.0, 0)]))  # nobody listens: no error
+    await spool.close()
+
+
+_KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from ingest.spool.append import Spool
+from tests.samples import batch
+
+async def main() -> None:
+    spool = Spool(Path(sys.argv[1]), 1 << 30)
+    async def one(i: int) -> None:
+        await spool.append(batch([(i, 0, float(i), 0)]))
+        os.write(1, b"%d\\n" % i)
+        if i == 200:
+            os.kill(os.getpid(), signal.SIGKILL)
+    await asyncio.gather(*(one(i) for i in range(400)))
+asyncio.run(main())
+"""
+
+
+def test_what_was_said_to_be_durable_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "opcua.sqlite"
+    run = subprocess.run([sys.executable, "-c", _KILLED, str(path)], capture_output=True, check=False)
+    assert run.returncode == -9
+    told = {int(line) for line in run.stdout.split()}
+    assert 200 in told
+    file = SpoolFile(path)
+    kept = {int(t.batch.channel_id[0]) for t in file.take(10**6) if isinstance(t.batch, SampleBatch)}
+    file.close()
+    assert told <= kept
+
+
+def test_decoded_columns_are_views(tmp_path: Path) -> None:
+    decoded = decode(encode(batch([(1, 2, 3.0, 4)])))
+    assert isinstance(decoded, SampleBatch)
+    assert decoded.value.base is not None
+    assert np.array_equal(decoded.value, [3.0])
