@@ -1,0 +1,144 @@
+"""The life of a process: what it starts, what it says of its health, how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from ingest import health, metrics
+from ingest.batch import Event, EventBatch, now_us
+from ingest.config.model import ModbusSource, OpcuaSource, Plant, Source
+from ingest.errors import OperationError, SpoolError
+from ingest.modbus import collector as modbus
+from ingest.opcua import collector as opcua
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ingest.status import SourceStatus
+from ingest.writer.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_PORTS = {"opcua": 0, "modbus": 1, "writer": 2}  # behind [health].port
+_DRAIN_SECONDS = 8.0
+_AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
+
+
+async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Collect from all sources of one kind until ``stop``, each isolated from the others."""
+    registry = Registry.load(state / "registry.json")
+    sources: Sequence[Source] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
+    since = now_us()
+    statuses = [_status(source, registry) for source in sources]
+    spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
+
+    async def report() -> health.HealthReport:
+        for status in statuses:
+            metrics.source_up.labels(source=status.name).set(status.state in ("connected", "degraded"))
+            metrics.bad_channels.labels(source=status.name).set(len(status.bad_channels))
+        batches_rows = await spool.depth()
+        metrics.spool_rows.labels(spool=kind).set(batches_rows[1])
+        metrics.spool_bytes.labels(spool=kind).set(spool.bytes)
+        return {
+            "process": f"collector-{kind}",
+            "ready": all(status.state in ("connected", "degraded") for status in statuses),
+            "alive": True,
+            "since": since,
+            "sources": [asdict(status) for status in statuses],
+            "spool": {"rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
+        }
+
+    async with health.serve(plant.health.host, plant.health.port + _PORTS[kind], report):
+        tasks: list[asyncio.Task[None]] = []
+        for source, status in zip(sources, statuses, strict=True):
+            collect = _collect(source, registry, status, spool, state)
+            tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
+        await stop.wait()
+        log.info("stopping: what is in hand goes to disk")
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks or [asyncio.create_task(asyncio.sleep(0))], timeout=_DRAIN_SECONDS)
+        await spool.close()
+
+
+def _status(source: Source, registry: Registry) -> SourceStatus:
+    missing = [tag.name for tag in source.tags if tag.name not in registry.channels]
+    if source.name not in registry.sources or missing:
+        what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
+        raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
+    return SourceStatus(registry.sources[source.name], source.name, source.kind, source.address, len(source.tags))
+
+
+def _collect(
+    source: Source, registry: Registry, status: SourceStatus, spool: Spool, state: Path
+) -> Callable[[], Awaitable[None]]:
+    channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
+    match source:
+        case OpcuaSource():
+            return partial(opcua.collect, source, channel_ids, status, spool, state / "pki")
+        case ModbusSource():
+            return partial(modbus.collect, source, channel_ids, status, spool)
+
+
+async def _keep(collect: Callable[[], Awaitable[None]], status: SourceStatus, spool: Spool, kind: str) -> None:
+    """Run one source's collector for ever. It handles what a plant does; this handles our own mistakes."""
+    started = Event("restart", now_us(), detail={"process": f"collector-{kind}"})
+    with suppress(SpoolError):
+        await spool.append(EventBatch(status.source_id, started.time, (started,)))
+    while True:
+        try:
+            await collect()
+        except asyncio.CancelledError:
+            status.state = "stopped"
+            raise
+        except Exception as error:
+            log.exception("source %s: the collector failed, started again in %.0f s", status.name, _AGAIN_SECONDS)
+            status.state, status.reason = "disconnected", f"{type(error).__name__}: {error}"
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Write until ``stop``, then what still waits, for a bounded time."""
+    dsn = ingest_dsn(state)
+    since = now_us()
+    writer = Writer(state / "spool", dsn, plant.writer)
+
+    async def report() -> dict[str, Any]:
+        rows, used = await writer.backlog()
+        return {
+            "process": "writer",
+            "ready": writer.database == "connected",
+            "alive": True,
+            "since": since,
+            "database": writer.database,
+            "written": writer.written,
+            "lag_seconds": writer.lag_seconds,
+            "backlog_rows": rows,
+            "backlog_bytes": used,
+        }
+
+    async with health.serve(plant.health.host, plant.health.port + _PORTS["writer"], report):
+        writing = asyncio.create_task(writer.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        writer.drain()
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await writing
+        except TimeoutError:
+            log.warning("stopped before the spools were empty; what is left stays there for the next start")
+
+
+def ingest_dsn(state: Path) -> str:
+    """The DSN of the role that may only insert."""
+    path = state / "secrets" / "ingest.dsn"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        raise OperationError(f"{path} is missing: `plantlog up` makes it") from None

@@ -1,0 +1,137 @@
+"""The whole appliance under load: lag from source time to commit, CPU a sample of every process, memory.
+
+Runs ``./plantlog up`` with the simulator's load mode in a state folder of its own, so it measures what a user runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+
+from ingest.errors import OperationError
+from schema.queries import load as queries
+
+_LAUNCHER = Path(__file__).parents[2] / "plantlog"
+_WARM_UP_SECONDS = 20.0  # connections, first chunk, caches
+_SETTLE_SECONDS = 3.0  # batches of the last moment reach the table
+_MEMORY_POINTS = 10
+
+
+@dataclass(slots=True)
+class ProcessUse:
+    """One process of the appliance during a run."""
+
+    cpu_seconds: float = 0.0
+    cpu_us_per_sample: float | None = None  # of the samples that this process handled; None: it handles none
+    rss_mib: list[float] = field(default_factory=list)  # at equal intervals; proportional share for PostgreSQL
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """One run. Lags are seconds; ``oldest`` is the worst-off sample of each batch, ``newest`` the best-off."""
+
+    channels: int
+    hz: float
+    seconds: float
+    rows: int
+    rows_per_second: float
+    oldest_p50: float
+    oldest_p99: float
+    newest_p50: float
+    newest_p99: float
+    processes: dict[str, ProcessUse]
+
+
+async def measure(channels: int, hz: float, seconds: float, state: Path, say: Callable[[str], None]) -> EndToEnd:
+    """Bring the appliance up with a load of ``channels`` × ``hz``, watch it for ``seconds``, bring it down."""
+    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
+    _plantlog(environment, "up", "--channels", str(channels), "--hz", str(hz))
+    try:
+        time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
+        before, started = _watched(state), datetime.now(UTC)
+        say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
+        rss: dict[str, list[float]] = {name: [] for name in before}
+        for _ in range(_MEMORY_POINTS):
+            time.sleep(seconds / _MEMORY_POINTS)  # noqa: ASYNC251
+            for name, process in _watched(state).items():
+                rss.setdefault(name, []).append(process.rss_mib)
+        after, ended = _watched(state), datetime.now(UTC)
+        time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
+        lag = await _lag(state, started, ended)
+    finally:
+        _plantlog(environment, "down")
+    elapsed = (ended - started).total_seconds()
+    return EndToEnd(
+        channels,
+        hz,
+        elapsed,
+        lag["rows"],
+        lag["rows"] / elapsed,
+        lag["oldest_p50"],
+        lag["oldest_p99"],
+        lag["newest_p50"],
+        lag["newest_p99"],
+        {name: _use(before.get(name), after[name], rss[name]) for name in after},
+    )
+
+
+@dataclass(slots=True)
+class _Watched:
+    cpu_seconds: float = 0.0
+    rss_mib: float = 0.0
+    samples: int | None = None
+
+
+def _plantlog(environment: dict[str, str], *arguments: str) -> None:
+    run = subprocess.run([_LAUNCHER, *arguments], env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"plantlog {' '.join(arguments)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+
+
+def _watched(state: Path) -> dict[str, _Watched]:
+    """CPU and memory of every process of the appliance in ``state``, by its name in the supervisor."""
+    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
+    run = subprocess.run([_LAUNCHER, "status", "--json"], env=environment, capture_output=True, text=True, check=True)
+    status: dict[str, Any] = json.loads(run.stdout)
+    watched: dict[str, _Watched] = {}
+    for process in status["processes"]:
+        if not process.get("pid"):
+            continue
+        seen = watched.setdefault(process["name"], _Watched(samples=process.get("samples")))
+        parent = psutil.Process(process["pid"])
+        for one in (parent, *parent.children(recursive=True)):
+            try:
+                times = one.cpu_times()
+                seen.cpu_seconds += times.user + times.system
+                memory = one.memory_full_info()
+                seen.rss_mib += memory.pss / 1024**2  # shared_buffers counted once, not once a backend
+            except psutil.NoSuchProcess:
+                continue
+    return watched
+
+
+def _use(before: _Watched | None, after: _Watched, rss_mib: list[float]) -> ProcessUse:
+    cpu = after.cpu_seconds - (before.cpu_seconds if before else 0.0)
+    handled = after.samples - before.samples if before and after.samples and before.samples is not None else None
+    return ProcessUse(cpu, cpu / handled * 1e6 if handled else None, rss_mib)
+
+
+async def _lag(state: Path, started: datetime, ended: datetime) -> asyncpg.Record:
+    connection = await asyncpg.connect((state / "secrets" / "reader.dsn").read_text().strip())
+    try:
+        row = await connection.fetchrow(queries("bench")["lag"], started, ended)
+    finally:
+        await connection.close()
+    if row is None or not row["rows"]:
+        raise OperationError("nothing was written: look at `plantlog logs`")
+    return row

@@ -1,0 +1,34 @@
+"""A collector's part of the benchmark, as a process of its own: appends batches to a spool, durably.
+
+``python -m ops.bench.feed SPOOL SOURCE FIRST-CHANNEL CHANNELS SECONDS IN-FLIGHT``: with IN-FLIGHT batches durable but
+not yet in the database it waits (steady state: the writer keeps up); 0 never waits (a backlog).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from ingest.spool.append import Spool
+from ops.bench.rows import Load
+
+_LOOK_SECONDS = 0.002
+
+
+async def feed(path: Path, load: Load, in_flight: int) -> None:
+    """Append all of ``load``."""
+    spool = Spool(path, 8 * 1024**3)
+    for second in range(load.seconds):
+        while in_flight and (await spool.depth())[0] >= in_flight:
+            await asyncio.sleep(_LOOK_SECONDS)
+        await spool.append(load.batch(second))
+    await spool.close()
+
+
+if __name__ == "__main__":
+    source_id, first, channels, seconds, in_flight = (int(argument) for argument in sys.argv[2:])
+    ids = np.arange(first, first + channels, dtype=np.int32)
+    asyncio.run(feed(Path(sys.argv[1]), Load(source_id, ids, seconds), in_flight))
