@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
 _TRANSACTION_SECONDS = 120.0
 _BACKOFF = (0.2, 5.0)  # s, first and longest wait after a failure
-_FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# InternalClientError: asyncpg itself, when the server ended an idle session in the moment it was used
+_FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
 
 

@@ -1,0 +1,39 @@
+"""A database server of the benchmark's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ops.bench.copy_speed import Bench
+from ops.paths import state_folder
+from ops.postgres.binaries import provide
+from ops.postgres.bootstrap import bootstrap
+from ops.postgres.server import Server
+
+
+@contextmanager
+def private(folder: Path) -> Iterator[Bench]:
+    """A migrated, empty database on a server that exists inside the block."""
+    binaries = provide(state_folder(), lambda line: None)
+    if binaries.private:
+        os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
+    with Server(folder / "server") as server:
+        ingest = server.role("ingest")
+        asyncio.run(bootstrap(server.owner_dsn, {"ingest": urlsplit(ingest).password or ""}))
+        parts = urlsplit(server.owner_dsn)
+        environment = {
+            **os.environ,
+            "PGHOST": parts.hostname or "",
+            "PGPORT": str(parts.port),
+            "PGUSER": parts.username or "",
+            "PGPASSWORD": parts.password or "",
+            "PGDATABASE": parts.path.removeprefix("/"),
+        }
+        spool = folder / "spool"
+        spool.mkdir()
+        yield Bench(server.owner_dsn, ingest, binaries.psql(), environment, spool)

@@ -1,0 +1,1 @@
+"""TimescaleDB without containers: from Debian's packages, private to one state folder."""

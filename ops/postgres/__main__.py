@@ -1,0 +1,16 @@
+"""``python -m ops.postgres --state FOLDER``: become the database server of a state folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ops.postgres.cluster import existing
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m ops.postgres", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True)
+    command = existing(parser.parse_args().state.absolute()).command()
+    os.chdir("/")
+    os.execvp(command[0], command)

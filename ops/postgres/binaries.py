@@ -1,0 +1,154 @@
+"""Where PostgreSQL 17 with TimescaleDB comes from: the system's packages, or a private root file system.
+
+Debian 13 has both as packages. There they are used straight (as root, installed when missing); on an older Debian
+they go into a root file system of their own below the state folder, made by debootstrap from the same mirror that the
+machine's apt uses.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.errors import OperationError
+
+RELEASE = "trixie"  # Debian 13
+PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
+_BIN = Path("usr/lib/postgresql/17/bin")
+_CONTROL = Path("usr/share/postgresql/17/extension/timescaledb.control")
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """PostgreSQL's programs, below ``root`` (``/``: the system's own)."""
+
+    root: Path
+
+    @property
+    def private(self) -> bool:
+        """Whether they live in a root file system of their own."""
+        return self.root != Path("/")
+
+    def inside(self, program: str) -> str:
+        """Path of a program as seen from ``root``."""
+        return f"/{_BIN / program}"
+
+    def psql(self) -> list[str]:
+        """psql as a command of the caller's own file system, so that ``\\copy`` and ``-f`` see the caller's files."""
+        if not self.private:
+            return [self.inside("psql")]
+        machine = platform.machine()
+        loader = next(
+            path for path in (self.root / "lib64/ld-linux-x86-64.so.2", *_loaders(self.root)) if path.exists()
+        )
+        libraries = ":".join(str(self.root / "usr/lib" / folder) for folder in (f"{machine}-linux-gnu", ""))
+        return [str(loader), "--library-path", libraries, str(self.root / _BIN / "psql")]
+
+
+def _loaders(root: Path) -> list[Path]:
+    return sorted((root / "usr/lib").glob("ld-linux*.so.*"))
+
+
+def complete(root: Path) -> bool:
+    """Whether ``root`` has all that is needed."""
+    return (root / _BIN / "postgres").exists() and (root / _CONTROL).exists()
+
+
+def root_file_system(state: Path) -> Path:
+    """Where the private root file system lives; ``PLANTLOG_ROOTFS`` lets several state folders share one."""
+    return Path(os.environ.get("PLANTLOG_ROOTFS") or state / "postgres" / "rootfs").absolute()
+
+
+def find(state: Path) -> Binaries | None:
+    """The binaries, if they are there."""
+    for root in (Path("/"), root_file_system(state)):
+        if complete(root):
+            return Binaries(root)
+    return None
+
+
+def provide(state: Path, say: Callable[[str], None]) -> Binaries:
+    """The binaries; what is missing is installed. Raises OperationError with what to do where that can't be."""
+    found = find(state)
+    if found is not None:
+        return found
+    if os.geteuid() != 0:
+        raise OperationError(
+            f"PostgreSQL 17 with TimescaleDB is not installed, and installing it needs root: as root, run "
+            f"`apt-get install {' '.join(PACKAGES)}` (Debian 13 or newer) or `./plantlog up` once; or set PLANTLOG_DSN "
+            "to a server that you have"
+        )
+    if _debian_version() >= 13:
+        say(f"installing {' and '.join(PACKAGES)} from the system's packages")
+        # No cluster of the distribution's own: only ours is wanted.
+        settings = Path("/etc/postgresql-common/createcluster.d")
+        settings.mkdir(parents=True, exist_ok=True)
+        (settings / "plantlog.conf").write_text("create_main_cluster = false\n")
+        _run(["apt-get", "update", "-qq"])
+        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES])
+        return Binaries(Path("/"))
+    return _make_root_file_system(root_file_system(state), say)
+
+
+def _make_root_file_system(root: Path, say: Callable[[str], None]) -> Binaries:
+    if shutil.which("debootstrap") is None:
+        say("installing debootstrap")
+        _run(["apt-get", "update", "-qq"])
+        _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "debootstrap"])
+    say(f"making a private Debian {RELEASE} root file system with {' and '.join(PACKAGES)} (about 40 s)")
+    partial = root.with_name(root.name + ".partial")  # a kill leaves nothing that looks whole
+    if partial.exists():
+        shutil.rmtree(partial)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    if _KEYRING.exists():
+        command.append(f"--keyring={_KEYRING}")
+    _run([*command, RELEASE, str(partial), mirror()])
+    for cluster in (partial / "etc/postgresql/17", partial / "var/lib/postgresql/17"):
+        shutil.rmtree(cluster, ignore_errors=True)  # the package's own cluster is not used
+    shutil.rmtree(partial / "var/cache/apt", ignore_errors=True)
+    partial.rename(root)
+    return Binaries(root)
+
+
+def mirror() -> str:
+    """The Debian mirror in this machine's own apt configuration."""
+    listed = _run(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(SUITE)|$(CODENAME)|$(REPO_URI)"])
+    targets = [line.split("|") for line in listed.splitlines()]
+    for origin, _, codename, address in targets:
+        if origin == "Debian" and "security" not in codename:
+            return address.rstrip("/")
+    # Before the first `apt-get update` apt knows the addresses and not yet whose they are.
+    for _, _, _, address in targets:
+        if address.rstrip("/").endswith("/debian"):
+            return address.rstrip("/")
+    raise OperationError(
+        "no Debian mirror found in apt's configuration (/etc/apt/sources.list, /etc/apt/sources.list.d): "
+        "add one, or set PLANTLOG_DSN to a server that you have"
+    )
+
+
+def _debian_version() -> int:
+    try:
+        text = Path("/etc/debian_version").read_text().strip()
+    except FileNotFoundError:
+        raise OperationError(
+            "this is not a Debian system: set PLANTLOG_DSN to a PostgreSQL 17 server with TimescaleDB"
+        ) from None
+    number = text.split(".")[0]
+    return int(number) if number.isdigit() else 13  # "trixie/sid" and later
+
+
+def _run(command: list[str]) -> str:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        tail = "\n".join((run.stdout + run.stderr).splitlines()[-8:])
+        raise OperationError(f"{' '.join(command)} ended with {run.returncode}:\n{tail}")
+    return run.stdout

@@ -1,0 +1,48 @@
+"""From a server that answers to a database that plantlog can use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import asyncpg
+
+from ingest.errors import DatabaseError
+from schema.migrate import create_logins, migrate
+from schema.queries import load
+
+_STARTING = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError)
+
+
+def maintenance_dsn(dsn: str) -> str:
+    """The same server and user, database ``postgres``, which always exists."""
+    return dsn.rpartition("/")[0] + "/postgres"
+
+
+async def until_it_answers(dsn: str, seconds: float) -> None:
+    """Wait for the server behind ``dsn``. Raises DatabaseError when it does not answer in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection = await asyncpg.connect(dsn, timeout=5)
+        except _STARTING as error:
+            if time.monotonic() > deadline:
+                raise DatabaseError(f"the database does not answer ({type(error).__name__}: {error})") from error
+            await asyncio.sleep(0.05)
+        else:
+            await connection.close()
+            return
+
+
+async def bootstrap(owner_dsn: str, passwords: dict[str, str]) -> list[int]:
+    """Database, extension, schema and logins, where missing; returns the schema versions that were applied."""
+    connection = await asyncpg.connect(maintenance_dsn(owner_dsn))
+    try:
+        name = owner_dsn.rpartition("/")[2]
+        if not await connection.fetchval(load("migrate")["database_exists"], name):
+            await connection.execute(await connection.fetchval(load("migrate")["create_database"], name))
+    finally:
+        await connection.close()
+    applied = await migrate(owner_dsn)
+    await create_logins(owner_dsn, passwords)
+    return applied

@@ -1,0 +1,182 @@
+"""One database cluster in a state folder: made once, configured at every start, run as an unprivileged user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import string
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from ingest.errors import OperationError
+from ops.postgres.binaries import Binaries, find, provide
+
+OWNER = "plantlog_owner"
+DATABASE = "plantlog"
+ROLES = ("owner", "ingest", "reader")
+_FIRST_PORT = 54320
+_HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
+_TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
+
+# The mounts are in a name space of the server's own: they end with it, however it ends. All are execs, so the
+# supervisor's child is PostgreSQL itself and its signals reach it.
+_ENTER = """
+set -e
+root=$1 cluster=$2 owner=$3; shift 3
+mount --bind "$cluster" "$root/var/lib/postgresql"
+if [ "$root" != / ]; then
+    mount --rbind /dev "$root/dev"
+    mount -t proc proc "$root/proc"
+fi
+exec chroot --userspec="$owner" "$root" "$@"
+"""
+
+
+class Cluster:
+    """The cluster of a state folder."""
+
+    def __init__(self, state: Path, binaries: Binaries) -> None:
+        self._state = state
+        self._binaries = binaries
+        self._folder = state / "postgres" / "cluster"
+        self.data = self._folder / "data"
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1: chosen free once, then kept."""
+        kept = self._folder.parent / "port"
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(str(_free_port()))
+        return int(kept.read_text())
+
+    def dsn(self, role: str) -> str:
+        """The DSN of a role, from the secrets."""
+        return (self._state / "secrets" / f"{role}.dsn").read_text().strip()
+
+    def make(self, say: Callable[[str], None]) -> None:
+        """Secrets and an initialised data directory, where they are missing."""
+        self._make_secrets()
+        if self.data.exists():
+            return
+        say("initialising the database cluster")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._folder / "data.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        password_file = self._folder / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(urlsplit(self.dsn("owner")).password or "")
+        self._own(self._folder, password_file)
+        try:
+            run = subprocess.run(
+                self._enter(
+                    "initdb",
+                    *("--pgdata", self._seen(partial), "--username", OWNER, "--pwfile", self._seen(password_file)),
+                    *("--auth", "scram-sha-256", "--encoding", "UTF8", "--data-checksums"),
+                    *("--locale-provider", "builtin", "--locale", "C.UTF-8"),
+                ),
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd="/",
+            )
+        finally:
+            password_file.unlink()
+        if run.returncode:
+            raise OperationError(f"initdb ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+        partial.rename(self.data)
+
+    def command(self) -> list[str]:
+        """The server, in the foreground; its configuration is written anew."""
+        self._configure()
+        return self._enter("postgres", "-D", self._seen(self.data))
+
+    def _make_secrets(self) -> None:
+        folder = self._state / "secrets"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for role in ROLES:
+            path = folder / f"{role}.dsn"
+            if not path.exists():
+                partial = path.with_suffix(".partial")
+                partial.touch(mode=0o600)
+                password = secrets.token_urlsafe(24)
+                partial.write_text(f"postgresql://plantlog_{role}:{password}@127.0.0.1:{self.port}/{DATABASE}\n")
+                partial.rename(path)
+
+    def _configure(self) -> None:
+        memory = psutil.virtual_memory().total // 1024**2  # MB
+        cores = os.cpu_count() or 1
+        shared = min(memory // 6, 16_384)
+        text = string.Template(_TEMPLATE.read_text()).substitute(
+            port=self.port,
+            memory_mb=memory,
+            cores=cores,
+            shared_buffers_mb=max(128, shared),
+            effective_cache_mb=max(256, memory // 2),
+            work_mem_mb=max(4, memory // 600),
+            maintenance_mb=max(64, min(memory // 24, 2048)),
+            max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
+            parallel=max(1, cores // 2),
+        )
+        (self.data / "postgresql.conf").write_text(text)
+        # Loopback and a password: also for the superuser, also on this machine.
+        (self.data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+
+    def _enter(self, program: str, *arguments: str) -> list[str]:
+        command = [self._binaries.inside(program), *arguments]
+        if os.geteuid() != 0:
+            return command
+        (self._binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
+        root, owner = str(self._binaries.root), ":".join(map(str, self._owner()))
+        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner]
+        return ["unshare", "--mount", "--propagation", "private", *enter, *command]
+
+    def _seen(self, path: Path) -> str:
+        """``path`` as the server sees it."""
+        return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self._folder)}"
+
+    def _owner(self) -> tuple[int, int]:
+        """uid and gid of the user ``postgres`` among the binaries."""
+        for line in (self._binaries.root / "etc/passwd").read_text().splitlines():
+            name, _, uid, gid, *_ = line.split(":")
+            if name == "postgres":
+                return int(uid), int(gid)
+        raise OperationError(f"{self._binaries.root}/etc/passwd has no user postgres")
+
+    def _own(self, *paths: Path) -> None:
+        if os.geteuid() == 0:
+            for path in paths:
+                os.chown(path, *self._owner())
+
+
+def provision(state: Path, say: Callable[[str], None]) -> Cluster:
+    """All that a server needs in ``state``; what is there already stays as it is."""
+    cluster = Cluster(state, provide(state, say))
+    cluster.make(say)
+    return cluster
+
+
+def existing(state: Path) -> Cluster:
+    """The cluster that :func:`provision` made. Raises OperationError where there is none."""
+    binaries = find(state)
+    if binaries is None or not (cluster := Cluster(state, binaries)).data.exists():
+        raise OperationError(f"{state} has no database yet: run `plantlog up`")
+    return cluster
+
+
+def _free_port() -> int:
+    for port in range(_FIRST_PORT, _FIRST_PORT + 200):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OperationError(f"no free port from {_FIRST_PORT} to {_FIRST_PORT + 199} on 127.0.0.1")

@@ -1,0 +1,66 @@
+"""A private server as a child of this process: for tests and benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from ops.postgres.bootstrap import maintenance_dsn, until_it_answers
+from ops.postgres.cluster import provision
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+
+class Server:
+    """A context manager: a server of its own in ``state``, answering inside the block."""
+
+    def __init__(self, state: Path) -> None:
+        self._cluster = provision(state, lambda line: None)
+        self._log = state / "postgres.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def owner_dsn(self) -> str:
+        """Superuser and owner; database ``plantlog``, which :func:`bootstrap` makes."""
+        return self._cluster.dsn("owner")
+
+    def role(self, role: str) -> str:
+        """The DSN of another role: ``ingest`` or ``reader``."""
+        return self._cluster.dsn(role)
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._cluster.command(), stdout=log, stderr=log, cwd="/")
+        asyncio.run(until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS))
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends sessions and stops cleanly (PostgreSQL's fast shutdown); SIGKILL is a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(_STOP_SECONDS)
+            self._process = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """A server that is away inside the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()

@@ -1,0 +1,124 @@
+"""Bring a database to the schema of this version: numbered SQL files, applied in order, under a lock.
+
+Each file runs in a transaction of its own and is recorded with its SHA-256 in ``plant.migration``. Files only add; one
+that was applied never changes again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import DatabaseError
+from schema.queries import load
+
+FOLDER = Path(__file__).parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: ``0001_plant.sql`` is version 1, name ``plant``."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file's text."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrations(folder: Path = FOLDER) -> list[Migration]:
+    """All files of ``folder``, by version. Raises DatabaseError where a number is missing, double or malformed."""
+    found = []
+    for path in sorted(folder.glob("*.sql")):
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name)
+        if match is None:
+            raise DatabaseError(f"{path.name} is not named like a migration (0001_name.sql)")
+        found.append(Migration(int(match[1]), match[2], path.read_text(encoding="utf-8")))
+    for expected, migration in enumerate(found, 1):
+        if migration.version != expected:
+            raise DatabaseError(f"migration {expected:04d} is missing before {migration.version:04d}_{migration.name}")
+    return found
+
+
+async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
+    """Apply what is not yet applied, and say which versions that was. Safe to run twice at once."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(load("migrate")["lock"])
+        await _extension(connection)
+        await connection.execute(load("migrate")["applied_table"])
+        pending = _pending(migrations(folder), await connection.fetch(load("migrate")["applied"]))
+        for migration in pending:
+            async with connection.transaction():
+                await connection.execute(migration.sql)
+                await connection.execute(load("migrate")["record"], migration.version, migration.name, migration.sha256)
+        await connection.execute(load("migrate")["edition"])
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise DatabaseError(f"{error}: the DSN's user must own the database and may create roles") from error
+    finally:
+        await connection.close()  # which gives the lock back
+    return [migration.version for migration in pending]
+
+
+def _pending(ours: list[Migration], applied: list[asyncpg.Record]) -> list[Migration]:
+    known = {migration.version: migration for migration in ours}
+    for row in applied:
+        version, name = row["version"], row["name"]
+        if version not in known:
+            raise DatabaseError(
+                f"the database has schema version {version} ({name}), this plantlog knows {len(ours)}: "
+                "it was written by a newer plantlog; upgrade this one"
+            )
+        if known[version].sha256 != row["sha256"]:
+            raise DatabaseError(
+                f"{version:04d}_{name}.sql is not the file that was applied to this database "
+                f"(sha256 {row['sha256'][:12]}… there, {known[version].sha256[:12]}… here): restore the file; "
+                "changes go into a new migration"
+            )
+    done = {row["version"] for row in applied}
+    return [migration for migration in ours if migration.version not in done]
+
+
+async def _extension(connection: asyncpg.Connection[Any]) -> None:
+    row = await connection.fetchrow(load("migrate")["available"])
+    if row is None:
+        raise DatabaseError(
+            "this server has no TimescaleDB: install it (Debian: package postgresql-17-timescaledb), add timescaledb "
+            "to shared_preload_libraries in postgresql.conf and restart the server"
+        )
+    if not row["preloaded"]:
+        raise DatabaseError(
+            "TimescaleDB is installed but not loaded: add timescaledb to shared_preload_libraries in postgresql.conf "
+            "and restart the server"
+        )
+    if row["installed"] is None:
+        try:
+            await connection.execute(load("migrate")["create_extension"])
+        except asyncpg.InsufficientPrivilegeError:
+            raise DatabaseError(
+                "the TimescaleDB extension is not in this database, and the DSN's user may not create it: "
+                "run CREATE EXTENSION timescaledb in it as a superuser"
+            ) from None
+
+
+async def create_logins(dsn: str, passwords: Mapping[str, str]) -> None:
+    """Make or renew the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``owner``."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        for role, password in passwords.items():
+            login = f"plantlog_{role}"
+            statement = await connection.fetchval(load("migrate")["login"], login, password, f"plant_{role}")
+            await connection.execute(statement)
+            if role == "reader":
+                await connection.execute(await connection.fetchval(load("migrate")["reader_limits"], login))
+    finally:
+        await connection.close()

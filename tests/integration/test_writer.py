@@ -1,0 +1,189 @@
+"""The writer against a real TimescaleDB: what is in the spool is in the table, once, and conflicts are on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+import numpy as np
+import pytest
+
+from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.spool.take import SpoolFile
+from ingest.writer.clock import microseconds, timestamp
+from ingest.writer.writer import Writer
+from tests.database import Database
+from tests.samples import T0, batch
+
+MIB = 1024**2
+
+
+@pytest.fixture
+async def owner(database: Database):  # type: ignore[no-untyped-def]
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
+        " VALUES (1, 'a', 'push', ''), (2, 'b', 'push', '')"
+    )
+    await connection.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'c' || i, 1, '', 'analog', '' FROM generate_series(0, 100) i"
+    )
+    yield connection
+    await connection.close()
+
+
+async def drained(writer: Writer) -> None:
+    """Run ``writer`` until the spools are empty."""
+    writer.drain()
+    await asyncio.wait_for(writer.run(), 60)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def spooled(folder: Path, *batches: SampleBatch | EventBatch, name: str = "opcua") -> None:
+    spool = Spool(folder / f"{name}.sqlite", 512 * MIB)
+    await asyncio.gather(*(spool.append(b) for b in batches))
+    await spool.close()
+
+
+async def stored(owner: asyncpg.Connection) -> list[tuple[int, int, str, int]]:
+    rows = await owner.fetch("SELECT channel_id, time, value, status FROM plant.samples_raw ORDER BY 1, 2")
+    return [(r[0], microseconds(r[1]) - T0, repr(r[2]), r[3] & 0xFFFFFFFF) for r in rows]
+
+
+async def test_every_value_arrives_to_the_bit(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    bits = np.array([0, 1 << 63, 0x7FF0000000000000, 0x7FF8000000000001, 0x7FF4000000000002, 1], np.uint64)
+    values = bits.view(np.float64)
+    n = len(values)
+    sent = SampleBatch(
+        1,
+        T0,
+        np.arange(n, dtype=np.int32),
+        np.full(n, T0, np.int64),
+        values,
+        np.array([0, 0x40000000, 0x80050000, 0xFFFFFFFF, 1, 2], np.uint32),
+    )
+    await spooled(tmp_path, sent)
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1)))
+    rows = await owner.fetch(
+        "SELECT encode(float8send(value), 'hex') AS bits, status FROM plant.samples_raw ORDER BY channel_id"
+    )
+    assert [int(r["bits"], 16) for r in rows] == bits.tolist()
+    assert [r["status"] & 0xFFFFFFFF for r in rows] == sent.status.tolist()
+
+
+async def test_a_replay_adds_nothing(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    samples = batch([(c, t, c + t / 10, 0) for c in range(20) for t in range(50)])
+    events = EventBatch(1, T0, (Event("text", T0, 3, 0, "auto"), Event("text", T0 + 1, 3, 0, "auto")))
+    for attempt in ("first", "again"):  # another spool file has other sequences: a source that sends all again
+        await spooled(tmp_path / attempt, samples, events)
+        writer = Writer(tmp_path / attempt, database.ingest_dsn, WriterOptions())
+        await drained(writer)
+    assert writer.written == 0
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 1000
+    assert await owner.fetchval("SELECT count(*) FROM plant.event") == 2
+    assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch WHERE kind = 'samples'") == 2000
+
+
+async def test_a_second_different_value_is_kept_out_and_recorded(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await spooled(tmp_path / "1", batch([(1, 0, 1.5, 0), (2, 0, float("nan"), 0), (3, 0, 0.0, 0)]))
+    await drained(Writer(tmp_path / "1", database.ingest_dsn, WriterOptions()))
+    again = batch([(1, 0, 1.25, 0), (2, 0, float("nan"), 0), (3, 0, -0.0, 0x80050000), (4, 0, 9.0, 0)], source_id=2)
+    await spooled(tmp_path / "2", again)
+    await drained(Writer(tmp_path / "2", database.ingest_dsn, WriterOptions()))
+    assert await stored(owner) == [(1, 0, "1.5", 0), (2, 0, "nan", 0), (3, 0, "0.0", 0), (4, 0, "9.0", 0)]
+    conflicts = await owner.fetch(
+        "SELECT channel_id, source_id, time, detail->>'kept_value' AS kept, detail->>'refused_value' AS refused"
+        " FROM plant.event WHERE type = 'conflict' ORDER BY channel_id"
+    )
+    assert [(r["channel_id"], r["source_id"], r["kept"], r["refused"]) for r in conflicts] == [
+        (1, 2, "1.5", "1.25"),
+        (3, 2, "0.0", "-0.0"),
+    ]
+    assert {r["time"] for r in conflicts} == {timestamp(T0)}
+
+
+async def test_batch_facts(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    await spooled(tmp_path, batch([(1, 5, 1.0, 0), (1, 9, 1.0, 0)]), name="modbus")
+    await spooled(tmp_path, batch([(2, 7, 1.0, 0)], source_id=2), name="opcua")
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
+    facts = await owner.fetch(
+        "SELECT source_id, rows, first_time, last_time, received_at, written_at FROM plant.ingest_batch ORDER BY 1"
+    )
+    assert [tuple(f)[:5] for f in facts] == [
+        (1, 2, timestamp(T0 + 5), timestamp(T0 + 9), timestamp(T0)),
+        (2, 1, timestamp(T0 + 7), timestamp(T0 + 7), timestamp(T0)),
+    ]
+    assert all(f["written_at"] is not None for f in facts)
+
+
+async def test_the_newest_source_state_wins(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    states = [
+        Event("source_state", T0 + 2, text="disconnected", detail={"reason": "refused"}),
+        Event("source_state", T0 + 1, text="connected"),
+    ]
+    await spooled(tmp_path, EventBatch(1, T0, states))
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
+    row = await owner.fetchrow("SELECT state, state_since, reason FROM plant.source WHERE id = 1")
+    assert row is not None
+    assert tuple(row) == ("disconnected", timestamp(T0 + 2), "refused")
+
+
+async def test_many_connections_and_late_starters_lose_nothing(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=4, max_rows=1000))
+    running = asyncio.create_task(writer.run())
+    spools = [Spool(tmp_path / f"{name}.sqlite", 512 * MIB) for name in ("opcua", "modbus")]
+    await asyncio.gather(
+        *(
+            spools[i % 2].append(batch([(c, i, float(i), 0) for c in range(100)], source_id=1 + i % 2))
+            for i in range(200)
+        )
+    )
+    await until(lambda: _all_written(owner, 20_000))
+    writer.drain()
+    await asyncio.wait_for(running, 30)
+    for spool in spools:
+        assert await spool.depth() == (0, 0)
+        await spool.close()
+
+
+async def _all_written(owner: asyncpg.Connection, rows: int) -> bool:
+    return bool(await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == rows)
+
+
+async def test_backends_killed_while_writing(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    """pg_terminate_backend again and again: every row arrives, once."""
+    for i in range(40):
+        await spooled(tmp_path, batch([(c, i, float(i), 0) for c in range(100)]))
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=2, max_rows=1000))
+    running = asyncio.create_task(writer.run())
+    kills = 0
+
+    async def killed_and_done() -> bool:
+        nonlocal kills
+        kills += await owner.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE application_name = 'plantlog writer' AND $1",
+            kills < 6,
+        )
+        return kills >= 6 and await _all_written(owner, 4000)
+
+    await until(killed_and_done)
+    writer.drain()
+    await asyncio.wait_for(running, 30)
+    file = SpoolFile(tmp_path / "opcua.sqlite")
+    assert file.depth()[0] == 0
+    file.close()
