@@ -1,0 +1,87 @@
+"""Pydantic's findings as a Problem: what was found, and what is legal, in words."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from ingest.config.quantities import BYTES_LEGAL, DURATION_LEGAL, parse_bytes, parse_duration
+
+# What a pattern means, for those who don't read them.
+_PATTERNS = {
+    "name": "lower-case letters, digits and hyphens, as in boiler-house",
+    "channel": "a slash path of letters, digits and . _ % -, as in north/boiler1/drum_pressure",
+    "opc.tcp": "an address as in opc.tcp://host:4840",
+    "tcp": "an address as in tcp://host:502",
+    "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
+}
+
+
+def found(value: Any) -> str:
+    """A value as it may be shown in one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def nearest(name: str, legal: Iterable[str]) -> str:
+    """The legal names, the one that was probably meant first."""
+    names = sorted(legal)
+    close = difflib.get_close_matches(name, names, 1)
+    choices = f"one of {', '.join(names)}"
+    return f"did you mean {close[0]}? {choices}" if close else choices
+
+
+def legal(model: type[BaseModel], error: ErrorDetails) -> str:
+    """What may stand where ``error`` was found."""
+    name = str(error["loc"][0]) if error["loc"] else ""
+    if error["type"] == "extra_forbidden":
+        return nearest(name, model.model_fields)
+    field = model.model_fields.get(name)
+    return error["msg"] if field is None else field_legal(name, field)
+
+
+def field_legal(name: str, field: FieldInfo) -> str:
+    """What may stand in a field, from its type and limits."""
+    metadata = list(field.metadata)
+    annotation: Any = field.annotation
+    optional = get_origin(annotation) in (Union, types.UnionType)
+    if optional:
+        annotation = next(part for part in get_args(annotation) if part is not types.NoneType)
+    if hasattr(annotation, "__metadata__"):
+        metadata += annotation.__metadata__
+        annotation = annotation.__origin__
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(map(str, get_args(annotation)))
+    for item in metadata:
+        if getattr(item, "func", None) is parse_duration:
+            return DURATION_LEGAL
+        if getattr(item, "func", None) is parse_bytes:
+            return BYTES_LEGAL
+        for constraint in (item, *getattr(item, "metadata", ())):
+            pattern = getattr(constraint, "pattern", None)
+            if pattern is not None:
+                return _pattern(name, pattern)
+    kind = {int: "a whole number", float: "a number", bool: "true or false"}.get(annotation, "a text")
+    return kind + _limits(metadata)
+
+
+def _pattern(name: str, pattern: str) -> str:
+    if name == "address":
+        return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "tcp"]
+    return _PATTERNS["channel" if "/" in pattern else "name"]
+
+
+def _limits(metadata: Iterable[Any]) -> str:
+    flat = [part for item in metadata for part in (item, *getattr(item, "metadata", ()))]
+    low = next((item.ge for item in flat if isinstance(item, Ge)), None)
+    high = next((item.le for item in flat if isinstance(item, Le)), None)
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    return "" if low is None else f" from {low} up"

@@ -1,0 +1,158 @@
+"""Read ``plant.toml`` and its tag lists, and check them whole before anything starts."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ingest.config.explain import found, legal, nearest
+from ingest.config.locate import Place, line_of, locate
+from ingest.config.model import (
+    HealthOptions,
+    ModbusSource,
+    ModbusTag,
+    OpcuaSource,
+    OpcuaTag,
+    Plant,
+    Source,
+    SpoolOptions,
+    WriterOptions,
+)
+from ingest.config.tags import read_tags
+from ingest.errors import ConfigError, Problem
+
+_KINDS: dict[str, tuple[type[OpcuaSource | ModbusSource], type[OpcuaTag | ModbusTag]]] = {
+    "opcua": (OpcuaSource, OpcuaTag),
+    "modbus": (ModbusSource, ModbusTag),
+}
+_TABLES: dict[str, type[BaseModel]] = {"spool": SpoolOptions, "writer": WriterOptions, "health": HealthOptions}
+
+
+def load(path: Path) -> Plant:
+    """The plant that ``path`` describes. Raises ConfigError with every problem, not just the first."""
+    reading = _Reading(path)
+    plant = reading.plant()
+    if reading.problems or plant is None:
+        raise ConfigError(sorted(reading.problems, key=lambda p: (p.file != str(path), p.file, p.line or 0)))
+    return plant
+
+
+class _Reading:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self._lines: dict[Place, int] = {}
+
+    def plant(self) -> Plant | None:
+        content = self._content()
+        if content is None:
+            return None
+        for name in content:
+            if name not in ("plant", "source", *_TABLES):
+                self._problem((name,), f"[{name}]", nearest(name, ("plant", "source", *_TABLES)))
+        options: dict[str, Any] = {
+            name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
+        }
+        name = self._plant_name(content.get("plant"))
+        sources = self._sources(content.get("source"))
+        if self.problems:
+            return None
+        return Plant.model_construct(name=name, sources=tuple(sources), **options)
+
+    def _content(self) -> dict[str, Any] | None:
+        try:
+            text = self.path.read_text(encoding="utf-8")
+            self._lines = locate(text)
+            return tomllib.loads(text)
+        except FileNotFoundError:
+            self.problems.append(Problem(str(self.path), None, "file", "no such file", "a plant.toml"))
+        except (OSError, UnicodeDecodeError) as error:
+            self.problems.append(Problem(str(self.path), None, "file", str(error), "a TOML file in UTF-8"))
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"line (\d+)", str(error))
+            line = int(place[1]) if place else None
+            self.problems.append(Problem(str(self.path), line, "syntax", str(error), "TOML 1.0"))
+        except RecursionError:
+            self.problems.append(Problem(str(self.path), None, "syntax", "values nested too deep", "TOML 1.0"))
+        return None
+
+    def _problem(self, place: Place, value: str, allowed: str) -> None:
+        name = ".".join(str(part) for part in place)
+        self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
+
+    def _plant_name(self, table: Any) -> str:
+        if not isinstance(table, dict) or set(table) != {"name"} or not isinstance(table["name"], str):
+            self._problem(("plant",), found(table), 'a table [plant] with name = "…" and nothing else')
+            return ""
+        if not re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+)*", table["name"]):
+            allowed = "lower-case letters, digits and hyphens, as in boiler-house"
+            self._problem(("plant", "name"), found(table["name"]), allowed)
+        return table["name"]
+
+    def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
+        if not isinstance(table, dict):
+            self._problem((name,), found(table), f"a table [{name}]")
+            return None
+        return self._validated((name,), table, model)
+
+    def _validated(self, place: Place, values: dict[str, Any], model: type[BaseModel]) -> BaseModel | None:
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            for detail in error.errors():
+                value = "nothing" if detail["type"] == "missing" else found(detail["input"])
+                self._problem((*place, *detail["loc"][:1]), value, legal(model, detail))
+            return None
+
+    def _sources(self, tables: Any) -> list[Source]:
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+            self._problem(("source",), found(tables), "one or more tables [[source]]")
+            return []
+        sources: list[Source] = []
+        names: dict[str, int | None] = {}  # source name → line
+        channels: dict[str, str] = {}  # channel name → file:line
+        for index, table in enumerate(tables):
+            name = table.get("name")
+            line = line_of(self._lines, ("source", index, "name"))
+            if isinstance(name, str) and name in names:
+                self._problem(("source", index, "name"), found(name), f"a name of its own; line {names[name]} has it")
+            elif isinstance(name, str):
+                names[name] = line
+            source = self._source(index, table, channels)
+            if source is not None:
+                sources.append(source)
+        return sources
+
+    def _source(self, index: int, table: dict[str, Any], channels: dict[str, str]) -> Source | None:
+        place: Place = ("source", index)
+        kind = table.get("kind")
+        if not isinstance(kind, str) or kind not in _KINDS:
+            self._problem((*place, "kind"), found(kind) if kind is not None else "nothing", "one of modbus, opcua")
+            return None
+        model, tag_model = _KINDS[kind]
+        file = table.get("tags")
+        if not isinstance(file, str):
+            self._problem((*place, "tags"), found(file) if file is not None else "nothing", "a CSV file's path")
+            tags = []
+        else:
+            tags = read_tags(self.path.parent / file, tag_model, self.problems)
+            self._unique(self.path.parent / file, tags, channels)
+        for option in ("password_file", "server_certificate"):
+            if isinstance(table.get(option), str):
+                table = {**table, option: str(self.path.parent / table[option])}
+                if not Path(table[option]).is_file():
+                    self._problem((*place, option), found(table[option]), "an existing file")
+        source = self._validated(place, {**table, "tags": tuple(tag for tag, _ in tags)}, model)
+        return source if isinstance(source, OpcuaSource | ModbusSource) else None
+
+    def _unique(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
+        for tag, line in tags:
+            if tag.name in channels:
+                allowed = f"a name of its own; {channels[tag.name]} has it"
+                self.problems.append(Problem(str(file), line, "name", found(tag.name), allowed))
+            else:
+                channels[tag.name] = f"{file}:{line}"

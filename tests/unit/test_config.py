@@ -1,0 +1,68 @@
+"""The configuration: golden folders (a configuration and what is said of it), and anything at all never crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ingest.config.load import load
+from ingest.config.model import ModbusSource, OpcuaSource
+from ingest.errors import ConfigError
+
+GOLDEN = Path(__file__).parent / "golden" / "config"
+
+
+@pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)
+def test_golden(folder: Path) -> None:
+    try:
+        load(folder / "plant.toml")
+        said = "legal\n"
+    except ConfigError as error:
+        said = str(error).replace(f"{folder}/", "") + "\n"
+    assert said == (folder / "expected.txt").read_text()
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"plant\.toml: file: found no such file"):
+        load(tmp_path / "plant.toml")
+
+
+def test_what_was_written_is_what_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "plant.toml").write_text(
+        '[plant]\nname = "demo"\n[spool]\nmax_bytes = "1 MiB"\n[writer]\nconnections = 3\n'
+        '[[source]]\nname = "s"\nkind = "opcua"\naddress = "opc.tcp://h:4840"\npublishing_interval = "250ms"\n'
+        'tags = "o.csv"\n[[source]]\nname = "m"\nkind = "modbus"\naddress = "tcp://h:502"\ntags = "m.csv"\n'
+    )
+    (tmp_path / "o.csv").write_text("name,address,lo,hi,interval\na/b,ns=2;s=x,0,10,100ms\n")
+    (tmp_path / "m.csv").write_text("name,address,type,word_order,divisor\na/c,holding:7,float32,CDAB,10\n")
+    plant = load(tmp_path / "plant.toml")
+    assert (plant.spool.max_bytes, plant.writer.connections, plant.health.port) == (1024**2, 3, 9101)
+    opcua, modbus = plant.sources
+    assert isinstance(opcua, OpcuaSource)
+    assert isinstance(modbus, ModbusSource)
+    assert (opcua.publishing_interval, opcua.tags[0].interval, opcua.tags[0].hi) == (0.25, 0.1, 10.0)
+    tag = modbus.tags[0]
+    assert (tag.table, tag.register, tag.word_order, tag.divisor) == ("holding", 7, "CDAB", 10.0)
+
+
+_SCALARS = st.sampled_from(
+    ['"opcua"', '"modbus"', '"demo"', '"1s"', "1", "-1", "1.5", "true", '""', '"tags.csv"', '"tcp://h:1"', "[]", "{}"]
+)
+_KEYS = st.sampled_from(["name", "kind", "address", "tags", "unit_id", "interval", "max_bytes", "port", "bogus"])
+_TABLES = st.sampled_from(["[plant]", "[[source]]", "[spool]", "[writer]", "[health]", "[source]", "[bogus]"])
+_LINES = st.one_of(_TABLES, st.builds("{} = {}".format, _KEYS, _SCALARS))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.lists(_LINES).map("\n".join).map(str.encode), st.binary()), st.binary())
+def test_anything_is_loaded_or_refused_in_words(tmp_path: Path, toml: bytes, csv: bytes) -> None:
+    (tmp_path / "plant.toml").write_bytes(toml)
+    (tmp_path / "tags.csv").write_bytes(b"name,address\n" + csv)
+    try:
+        load(tmp_path / "plant.toml")
+    except ConfigError as error:
+        assert error.problems
+        assert all(problem.legal for problem in error.problems)
