@@ -1,0 +1,64 @@
+"""Which reads get all tags of a device: the fewest requests, no value torn across two.
+
+Knows registers and limits of the protocol (MODBUS Application Protocol V1.1b3, 6.1 to 6.4), not the transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingest.config.model import ModbusTag, RegisterTable
+from ingest.config.tags import width
+
+MAX_BITS = 2000  # coils or discrete inputs a read
+_BITS_PER_REGISTER = 16  # what bridging costs on the wire is counted in registers
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``."""
+
+    table: RegisterTable
+    start: int
+    count: int
+    tags: tuple[int, ...]
+
+
+def plan(tags: Sequence[ModbusTag], indices: Sequence[int], bridge: int, max_registers: int) -> list[Read]:
+    """Reads that cover ``tags[i]`` for each i of ``indices``, each tag in exactly one.
+
+    Up to ``bridge`` unused registers are read through to save a request.
+    """
+    reads: list[Read] = []
+    for table in ("coil", "discrete", "input", "holding"):
+        wanted = sorted((i for i in indices if tags[i].table == table), key=lambda i: tags[i].register)
+        bits = table in ("coil", "discrete")
+        limit = MAX_BITS if bits else max_registers
+        gap = bridge * _BITS_PER_REGISTER if bits else bridge
+        start = end = 0
+        members: list[int] = []
+        for i in wanted:
+            first, last = tags[i].register, tags[i].register + width(tags[i])
+            if members and (first - end > gap or max(end, last) - start > limit):
+                reads.append(Read(table, start, end - start, tuple(members)))
+                members = []
+            if not members:
+                start = end = first
+            end = max(end, last)
+            members.append(i)
+        if members:
+            reads.append(Read(table, start, end - start, tuple(members)))
+    return reads
+
+
+def split(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
+    """``read`` as two reads of half its tags each, each as tight as its tags allow."""
+    middle = len(read.tags) // 2
+    return [_tight(read.table, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
+
+
+def _tight(table: RegisterTable, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
+    start = min(tags[i].register for i in members)
+    end = max(tags[i].register + width(tags[i]) for i in members)
+    return Read(table, start, end - start, members)

@@ -1,0 +1,81 @@
+"""The frame of a PublishResponse or RepublishResponse (OPC 10000-4, 5.14.5 and 7.25)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingest.errors import DecodeError
+from ingest.opcua.binary import Reader
+
+# Binary encodings' node ids (OPC 10000-6, A.3)
+_PUBLISH_RESPONSE = 829
+_REPUBLISH_RESPONSE = 835
+_DATA_CHANGE = 811
+_STATUS_CHANGE = 820
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One NotificationMessage, its data changes not yet decoded."""
+
+    sequence: int
+    data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
+    status: int | None  # of a StatusChangeNotification: the subscription ended with it
+
+    @property
+    def keep_alive(self) -> bool:
+        """Nothing in it: ``sequence`` is the next one's."""
+        return not self.data_changes and self.status is None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResponse:
+    """One answer to a PublishRequest."""
+
+    subscription_id: int
+    available: frozenset[int]  # sequence numbers that the server still holds
+    more: bool
+    notification: Notification
+
+
+def publish_response(body: bytes) -> PublishResponse:
+    """Decode the frame. Raises DecodeError."""
+    reader = Reader(body)
+    _header(reader, _PUBLISH_RESPONSE)
+    subscription_id = reader.uint32()
+    available = frozenset(reader.uint32() for _ in range(reader.count(4)))
+    more = reader.byte() != 0
+    return PublishResponse(subscription_id, available, more, _notification(reader))
+
+
+def republish_response(body: bytes) -> Notification:
+    """The message that was asked for again. Raises DecodeError."""
+    reader = Reader(body)
+    _header(reader, _REPUBLISH_RESPONSE)
+    return _notification(reader)
+
+
+def _header(reader: Reader, expected: int) -> None:
+    """Step over the type and the ResponseHeader (OPC 10000-4, 7.34); its service result was checked before."""
+    found = reader.node_id()
+    if found != expected:
+        raise DecodeError(f"message of type {found}, not {expected}")
+    reader.skip(16)  # timestamp, request handle, service result
+    reader.diagnostic_info()
+    for _ in range(reader.count(4)):
+        reader.string()
+    reader.extension_object()
+
+
+def _notification(reader: Reader) -> Notification:
+    sequence = reader.uint32()
+    reader.int64()  # publish time
+    changes: list[tuple[int, int]] = []
+    status: int | None = None
+    for _ in range(reader.count(3)):
+        type_id, start, end = reader.extension_object()
+        if type_id == _DATA_CHANGE:
+            changes.append((start, end))
+        elif type_id == _STATUS_CHANGE:
+            status = Reader(reader.body[:end], start).uint32()
+    return Notification(sequence, tuple(changes), status)

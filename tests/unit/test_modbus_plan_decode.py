@@ -1,0 +1,154 @@
+"""Planning and decoding, against an encoder that is written the slow and obvious way."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.config.model import ModbusTag
+from ingest.config.tags import width
+from ingest.errors import DecodeError
+from ingest.modbus.decode import Decoder
+from ingest.modbus.plan import Read, plan, split
+from ingest.modbus.schedule import Schedule
+
+FORMATS = {
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+}
+ORDERS = ("ABCD", "CDAB", "BADC", "DCBA")
+
+
+def registers(kind: str, order: str, value: float) -> list[int]:
+    """The registers that hold ``value``: struct for ABCD, then words and bytes moved as the order's name says."""
+    image = struct.pack(">" + FORMATS[kind], value)
+    words = [image[i : i + 2] for i in range(0, len(image), 2)]
+    if order in ("CDAB", "DCBA"):
+        words.reverse()
+    if order in ("BADC", "DCBA"):
+        words = [word[::-1] for word in words]
+    return [int.from_bytes(word) for word in words]
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "uint32": st.integers(0, 2**32 - 1),
+    "int64": st.integers(-(2**53), 2**53),
+    "uint64": st.integers(0, 2**53),
+    "float32": st.floats(width=32),
+    "float64": st.floats(),
+}
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[tuple[ModbusTag, Any]]:
+    """Tags with their values, not overlapping, in any tables, in any order."""
+    layout = []
+    for table in ("holding", "input"):
+        register = draw(st.integers(0, 50))
+        for _ in range(draw(st.integers(0, 30))):
+            kind = draw(st.sampled_from(sorted(FORMATS)))
+            tag = ModbusTag(
+                name=f"{table}/{register}",
+                address=f"{table}:{register}",
+                type=kind,  # type: ignore[arg-type]
+                word_order=draw(st.sampled_from(ORDERS)),
+            )
+            layout.append((tag, draw(VALUES[kind])))
+            register += width(tag) + draw(st.sampled_from([0, 0, 0, 1, 7, 9, 60, 200]))
+    for table in ("coil", "discrete"):
+        for bit in draw(st.sets(st.integers(0, 6000), max_size=20)):
+            tag = ModbusTag(name=f"{table}/{bit}", address=f"{table}:{bit}", type="bool")
+            layout.append((tag, draw(st.integers(0, 1))))
+    return draw(st.permutations(layout))
+
+
+@given(layouts(), st.integers(0, 20), st.integers(4, 125))
+def test_every_tag_is_read_once_within_limits_and_decoded_right(
+    layout: list[tuple[ModbusTag, Any]], bridge: int, max_registers: int
+) -> None:
+    tags = [tag for tag, _ in layout]
+    image = {table: np.zeros(70_000, np.uint16) for table in ("coil", "discrete", "input", "holding")}
+    for tag, value in layout:
+        words = [value] if tag.type == "bool" else registers(tag.type, tag.word_order, value)
+        image[tag.table][tag.register : tag.register + len(words)] = words
+    seen: dict[int, float] = {}
+    for read in plan(tags, range(len(tags)), bridge, max_registers):
+        assert read.count <= (2000 if read.table in ("coil", "discrete") else max_registers)
+        decoder = Decoder(read, tags)
+        values = decoder.numbers(image[read.table][read.start : read.start + read.count])
+        for i, value in zip(decoder.tags.tolist(), values.tolist(), strict=True):
+            assert i not in seen
+            seen[i] = value
+    assert sorted(seen) == list(range(len(tags)))
+    for i, (tag, value) in enumerate(layout):
+        expected = float(value)
+        assert (
+            math.isnan(seen[i]) if math.isnan(expected) else struct.pack("d", seen[i]) == struct.pack("d", expected)
+        ), tag
+
+
+def tag(address: str, value_type: str = "int16", **more: Any) -> ModbusTag:
+    return ModbusTag(name=address.replace(":", "/"), address=address, type=value_type, **more)  # type: ignore[arg-type]
+
+
+def test_a_gap_up_to_the_bridge_is_read_through() -> None:
+    tags = [tag("holding:0"), tag("holding:9"), tag("holding:19")]
+    assert [(r.start, r.count) for r in plan(tags, range(3), 8, 125)] == [(0, 10), (19, 1)]
+    assert [(r.start, r.count) for r in plan(tags, range(3), 9, 125)] == [(0, 20)]
+
+
+def test_split_is_tight_and_loses_no_tag() -> None:
+    tags = [tag("holding:0"), tag("holding:5"), tag("holding:100", "float64")]
+    (read,) = plan(tags, range(3), 100, 125)
+    assert split(read, tags) == [Read("holding", 0, 1, (0,)), Read("holding", 5, 99, (1, 2))]
+    assert split(Read("holding", 0, 1, (0,)), tags) == [Read("holding", 0, 1, (0,))]
+
+
+def test_tenths_are_exact_with_a_divisor() -> None:
+    tags = [tag("input:0", divisor=10.0), tag("input:1", scale=2.0, offset=-40.0), tag("input:2", "bool", bit=3)]
+    (read,) = plan(tags, range(3), 0, 125)
+    decoder = Decoder(read, tags)
+    values = dict(zip(decoder.tags.tolist(), decoder.numbers(np.array([3, 21, 8], np.uint16)).tolist(), strict=True))
+    assert values == {0: 0.3, 1: 2.0, 2: 1.0}
+
+
+def test_texts_and_bits_in_swapped_bytes() -> None:
+    tags = [tag("holding:0", "string", length=3, kind="text"), tag("holding:3", "bool", bit=0, word_order="BADC")]
+    (read,) = plan(tags, range(2), 0, 125)
+    decoder = Decoder(read, tags)
+    raw = np.array([0x4155, 0x544F, 0x0000, 0x0100], np.uint16)
+    assert decoder.texts(raw) == [(0, "AUTO")]
+    assert decoder.numbers(raw).tolist() == [1.0]
+
+
+def test_a_short_answer_is_refused() -> None:
+    tags = [tag("holding:0"), tag("holding:1")]
+    (read,) = plan(tags, range(2), 0, 125)
+    with pytest.raises(DecodeError, match="short answer: 1 of 2 registers"):
+        Decoder(read, tags).numbers(np.zeros(1, np.uint16))
+
+
+@given(st.floats(0.01, 100), st.lists(st.floats(0, 1000), max_size=30))
+def test_due_times_stay_on_the_grid(interval: float, polls: list[float]) -> None:
+    schedule = Schedule(interval, 0.0)
+    now = missed = 0.0
+    for k, took in enumerate(polls, 1):
+        now = max(now, schedule.due) + took
+        missed += schedule.done(now)
+        assert schedule.due == pytest.approx((k + missed) * interval)
+        assert schedule.due > now or schedule.due == pytest.approx(now)

@@ -1,0 +1,172 @@
+"""The notification decoder, against asyncua's codec, and against garbage."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from asyncua import ua
+from asyncua.ua.ua_binary import struct_to_binary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import DecodeError
+from ingest.opcua.data_change import DataChange, data_change
+from ingest.opcua.message import publish_response
+from ingest.opcua.publish import following, missing_between
+
+ARRIVAL = 1_790_000_000_123_456
+V = ua.VariantType
+
+_NUMBERS: dict[Any, st.SearchStrategy[Any]] = {
+    V.Boolean: st.booleans(),
+    V.SByte: st.integers(-128, 127),
+    V.Byte: st.integers(0, 255),
+    V.Int16: st.integers(-(2**15), 2**15 - 1),
+    V.UInt16: st.integers(0, 2**16 - 1),
+    V.Int32: st.integers(-(2**31), 2**31 - 1),
+    V.UInt32: st.integers(0, 2**32 - 1),
+    V.Int64: st.integers(-(2**53), 2**53),
+    V.UInt64: st.integers(0, 2**53),
+    V.Float: st.floats(width=32),
+    V.Double: st.floats(),
+}
+_TIMES = st.none() | st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(lambda t: t.replace(tzinfo=UTC))
+
+
+@st.composite
+def items(draw: st.DrawFn) -> tuple[int, Any]:
+    kind = draw(st.sampled_from([*_NUMBERS, V.String, V.DateTime, V.Guid, None]))
+    handle = draw(st.integers(0, 2**32 - 1))
+    if kind is None:
+        variant = None
+    elif kind in _NUMBERS:
+        array = draw(st.integers(0, 9)) == 0
+        value = draw(st.lists(_NUMBERS[kind], min_size=1, max_size=3)) if array else draw(_NUMBERS[kind])
+        variant = ua.Variant(value, kind)
+    elif kind is V.String:
+        variant = ua.Variant(draw(st.text()), kind)
+    elif kind is V.DateTime:
+        variant = ua.Variant(datetime(2020, 1, 1, tzinfo=UTC), kind)
+    else:
+        variant = ua.Variant(draw(st.uuids()), kind)
+    status = draw(st.sampled_from([None, 0, 0x80050000, 0x40920000, 0x480]))
+    value = ua.DataValue(
+        variant,
+        None if status is None else ua.StatusCode(status),
+        SourceTimestamp=draw(_TIMES),
+        ServerTimestamp=draw(_TIMES),
+    )
+    return handle, value
+
+
+# Runs of alike items with something else between, as servers send them
+SEQUENCES = st.lists(st.tuples(items(), st.integers(1, 90)), max_size=12).map(
+    lambda parts: [item for item, times in parts for item in [item] * times]
+)
+
+
+def us(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def encode(sequence: list[tuple[int, Any]]) -> bytes:
+    notification = ua.DataChangeNotification(
+        MonitoredItems=[ua.MonitoredItemNotification(handle, value) for handle, value in sequence]
+    )
+    return bytes(struct_to_binary(notification))
+
+
+def expected(handle: int, value: Any) -> tuple[int, Any, int, int]:
+    time = (
+        us(value.SourceTimestamp or value.ServerTimestamp)
+        if (value.SourceTimestamp or value.ServerTimestamp)
+        else ARRIVAL
+    )
+    status = value.StatusCode.value if value.StatusCode is not None else 0
+    return handle, value.Value, status, time
+
+
+def rows(change: DataChange) -> list[tuple[int, bytes, int, int]]:
+    if not change.handle:
+        return []
+    columns = [np.concatenate(c) for c in (change.handle, change.value, change.status, change.time)]
+    return [(int(h), v.tobytes(), int(s), int(t)) for h, v, s, t in zip(*columns, strict=True)]
+
+
+@given(SEQUENCES)
+def test_as_asyncua_encodes_it(sequence: list[tuple[int, Any]]) -> None:
+    body = encode(sequence)
+    change = data_change(b"xx" + body + b"yy", 2, 2 + len(body), ARRIVAL)
+    numbers, texts = [], []
+    for handle, variant, status, time in (expected(*item) for item in sequence):
+        if variant is None:
+            numbers.append((handle, struct.pack("d", np.nan), status, time))
+        elif variant.VariantType is V.String and not variant.is_array:
+            texts.append((handle, variant.Value, status, time))
+        elif variant.VariantType in _NUMBERS and not variant.is_array:
+            numbers.append((handle, struct.pack("d", float(variant.Value)), status, time))
+        else:
+            numbers.append((handle, struct.pack("d", np.nan), status or 0x80740000, time))
+    nan = struct.pack("d", np.nan)
+    decoded = [(h, nan if np.isnan(np.frombuffer(v)[0]) else v, s, t) for h, v, s, t in rows(change)]
+    assert decoded == [(h, nan if np.isnan(np.frombuffer(v)[0]) else v, s, t) for h, v, s, t in numbers]
+    assert [(t.handle, t.text, t.status, t.time) for t in change.texts] == texts
+
+
+@given(SEQUENCES, st.data())
+def test_cut_or_damaged_it_is_refused_or_decoded_but_never_crashes(
+    sequence: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    body = bytearray(encode(sequence))
+    for _ in range(data.draw(st.integers(0, 4))):
+        if body:
+            body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(body[: data.draw(st.integers(0, len(body)))])
+    try:
+        change = data_change(cut, 0, len(cut), ARRIVAL)
+    except DecodeError:
+        return
+    assert sum(map(len, change.handle)) + len(change.texts) <= len(cut)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_no_publish_response(body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        publish_response(body)
+        raise DecodeError("decoded")
+
+
+def test_a_whole_response() -> None:
+    change = ua.DataChangeNotification(
+        MonitoredItems=[ua.MonitoredItemNotification(3, ua.DataValue(ua.Variant(1.5, V.Double)))]
+    )
+    response = ua.PublishResponse()
+    response.Parameters.SubscriptionId = 77
+    response.Parameters.AvailableSequenceNumbers = [4, 5]
+    response.Parameters.MoreNotifications = True
+    response.Parameters.NotificationMessage.SequenceNumber = 5
+    response.Parameters.NotificationMessage.NotificationData = [change]
+    body = bytes(struct_to_binary(response))
+    decoded = publish_response(body)
+    assert (decoded.subscription_id, decoded.available, decoded.more) == (77, frozenset({4, 5}), True)
+    assert decoded.notification.sequence == 5
+    ((start, end),) = decoded.notification.data_changes
+    assert [row[:1] for row in rows(data_change(body, start, end, ARRIVAL))] == [(3,)]
+    with pytest.raises(DecodeError):
+        publish_response(body[:-30])
+
+
+def test_an_array_length_beyond_the_message_allocates_nothing() -> None:
+    with pytest.raises(DecodeError, match="an array of 2147483647 elements"):
+        data_change(struct.pack("<i", 2**31 - 1) + bytes(40), 0, 44, ARRIVAL)
+
+
+def test_sequence_numbers_roll_over() -> None:
+    assert following(2**32 - 1) == 1
+    assert missing_between(2**32 - 2, 2) == [2**32 - 2, 2**32 - 1, 1]
+    assert missing_between(5, 5) == []
+    assert missing_between(5, 4) == [], "a server that counts anew is no loss of four billion"
