@@ -1,0 +1,146 @@
+"""``python -m simulator run|export|compare|fault``: a small plant that speaks OPC UA and Modbus."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+from pathlib import Path
+
+from aiohttp import web
+
+from ingest.batch import now_us
+from ingest.errors import OperationError, PlantlogError
+from simulator.compare import compare
+from simulator.control import application
+from simulator.export import export
+from simulator.faults import KINDS
+from simulator.load import LoadPlant
+from simulator.replay import ReplayPlant
+from simulator.run import Simulator
+from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
+from simulator.tags import Plant
+
+
+def main() -> int:
+    """Do what was asked."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    given = _arguments().parse_args()
+    try:
+        given.do(given)
+    except (PlantlogError, OSError) as error:
+        print(f"simulator: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    shape = argparse.ArgumentParser(add_help=False)
+    shape.add_argument("--host", default="127.0.0.1")
+    shape.add_argument("--opcua-port", type=int, default=4840)
+    shape.add_argument("--modbus-port", type=int, default=5020, help="of the first device; the others follow")
+    shape.add_argument("--health-port", type=int, default=9101, help="of the collectors, for export")
+    shape.add_argument("--seed", type=int, default=1)
+    shape.add_argument("--channels", type=int, help="load: this many channels, 5,000 by OPC UA, the rest by Modbus")
+    shape.add_argument("--hz", type=float, default=1.0, help="load: values of each channel a second")
+    shape.add_argument("--replay", type=Path, help="a CSV, or a .dat with --columns: its columns are the tags")
+    shape.add_argument("--columns", type=Path, help="CSV that names the columns of --replay")
+    shape.add_argument("--replay-period", type=float, default=1.0, help="seconds between rows")
+    shape.add_argument("--insecure", action="store_true", help="OPC UA without certificates")
+    scenarios = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
+    shape.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
+    run = commands.add_parser("run", parents=[shape], help="serve the plant")
+    run.add_argument("--state", type=Path, default=Path(".state/simulator"), help="ground truth and certificates")
+    run.add_argument("--control-port", type=int, default=9100)
+    run.add_argument("--speed", type=float, default=1.0, help="plant seconds a second")
+    run.add_argument("--no-truth", action="store_true")
+    run.set_defaults(do=lambda given: asyncio.run(_run(given)))
+    to = commands.add_parser("export", parents=[shape], help="write the matching plant.toml and tag lists")
+    to.add_argument("folder", type=Path)
+    to.set_defaults(do=_export)
+    against = commands.add_parser("compare", help="hold the table against the ground truth")
+    against.add_argument("--truth", type=Path, default=Path(".state/simulator/truth"))
+    against.add_argument("--dsn", help="default: the reader's, in --secrets")
+    against.add_argument("--secrets", type=Path, default=Path(".state/secrets"))
+    against.add_argument("--seconds", type=float, default=60.0, help="how far back")
+    against.add_argument("--json", action="store_true")
+    against.set_defaults(do=lambda given: asyncio.run(_compare(given)))
+    fault = commands.add_parser("fault", help="make the plant fail")
+    fault.add_argument("target", help="opcua, a device's name, or a channel's name")
+    fault.add_argument("fault", choices=KINDS)
+    fault.add_argument("--seconds", type=float, default=10.0)
+    fault.add_argument("--value", type=float, default=float(0x80050000), help="status, exception code, or seconds")
+    fault.add_argument("--control-port", type=int, default=9100)
+    fault.set_defaults(do=_fault)
+    return parser
+
+
+def _plant(given: argparse.Namespace) -> Plant:
+    if given.replay is not None:
+        return ReplayPlant(given.replay, given.columns, given.replay_period)
+    if given.channels is not None:
+        if not 1 <= given.channels <= 100_000 or given.hz <= 0:
+            raise OperationError("--channels: 1 to 100000, and --hz above 0")
+        return LoadPlant(given.channels, given.hz, given.seed)
+    return ScenarioPlant(given.seed, [parse(text) for text in given.scenario])
+
+
+def _secure(given: argparse.Namespace) -> bool:
+    return not given.insecure and given.channels is None
+
+
+async def _run(given: argparse.Namespace) -> None:
+    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, not given.no_truth)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = web.AppRunner(application(simulator), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, given.host, given.control_port).start()
+        await simulator.run(given.host, given.opcua_port, given.modbus_port, stop)
+    finally:
+        await runner.cleanup()
+
+
+def _export(given: argparse.Namespace) -> None:
+    ports = (given.opcua_port, given.modbus_port)
+    export(_plant(given), given.folder, given.host, *ports, _secure(given), given.health_port)
+
+
+async def _compare(given: argparse.Namespace) -> None:
+    dsn = given.dsn or (given.secrets / "reader.dsn").read_text().strip()
+    to = now_us() - 5_000_000  # what is on its way is not missing
+    result = await compare(given.truth, dsn, to - int(given.seconds * 1e6), to)
+    if given.json:
+        print(json.dumps({name: asdict(part) for name, part in result.items()}))
+        return
+    print(f"{'':8}{'published':>12}{'stored':>12}{'invented':>12}{'altered':>12}{'missing':>12}")
+    for name, part in result.items():
+        print(f"{name:8}" + "".join(f"{count:>12,}" for count in asdict(part).values()))
+
+
+def _fault(given: argparse.Namespace) -> None:
+    asked = {"target": given.target, "fault": given.fault, "seconds": given.seconds, "value": given.value}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{given.control_port}/fault", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            print(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        raise OperationError(json.loads(error.read())["error"]) from None
+    except urllib.error.URLError as error:
+        raise OperationError(f"no simulator answers on port {given.control_port}: {error.reason}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""plant.toml and tag lists that match what the simulator serves."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from simulator.opcua_server import node_identifier
+from simulator.tags import Plant, SimTag
+
+_OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "description")
+_MODBUS_COLUMNS = (
+    "name", "address", "type", "word_order", "bit", "length", "divisor", "kind", "unit", "lo", "hi", "description",
+)  # fmt: skip
+NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
+
+
+def devices(tags: list[SimTag]) -> list[str]:
+    """Modbus devices, in the order of their ports."""
+    return list(dict.fromkeys(tag.register.device for tag in tags if tag.register is not None))
+
+
+def export(
+    plant: Plant, folder: Path, host: str, opcua_port: int, modbus_port: int, secure: bool, health_port: int
+) -> None:
+    """Write ``plant.toml`` and ``tags/*.csv`` into ``folder``."""
+    (folder / "tags").mkdir(parents=True, exist_ok=True)
+    lines = [
+        f'# Made by `python -m simulator export`: the plant that the simulator serves ("{plant.name}").',
+        "[plant]",
+        f'name = "{plant.name}"',
+        "",
+        "[health]",
+        f"port = {health_port}",
+        "",
+    ]
+    opcua = [tag for tag in plant.tags if tag.opcua is not None]
+    if opcua:
+        slowest = max(tag.period for tag in opcua)
+        lines += [
+            "[[source]]",
+            f'name = "{plant.name}-opcua"',
+            'kind = "opcua"',
+            f'address = "opc.tcp://{host}:{opcua_port}/plantlog/simulator"',
+            "insecure = false" if secure else "insecure = true  # load only: nobody listens on a loopback",
+            f'publishing_interval = "{_duration(min(slowest, 0.5))}"',
+            'tags = "tags/opcua.csv"',
+            "",
+        ]
+        _write(folder / "tags" / "opcua.csv", _OPCUA_COLUMNS, [_opcua_row(tag) for tag in opcua])
+    for number, device in enumerate(devices(plant.tags)):
+        members = [tag for tag in plant.tags if tag.register is not None and tag.register.device == device]
+        lines += [
+            "[[source]]",
+            f'name = "{device}"',
+            'kind = "modbus"',
+            f'address = "tcp://{host}:{modbus_port + number}"',
+            f'poll_interval = "{_duration(min(tag.period for tag in members))}"',
+            f'tags = "tags/{device}.csv"',
+            "",
+        ]
+        _write(folder / "tags" / f"{device}.csv", _MODBUS_COLUMNS, [_modbus_row(tag) for tag in members])
+    (folder / "plant.toml").write_text("\n".join(lines))
+
+
+def _common(tag: SimTag) -> dict[str, object]:
+    return {
+        "name": tag.name,
+        "kind": tag.kind,
+        "unit": tag.unit,
+        "description": tag.description,
+        "lo": "" if tag.lo is None else f"{tag.lo:g}",
+        "hi": "" if tag.hi is None else f"{tag.hi:g}",
+    }
+
+
+def _opcua_row(tag: SimTag) -> dict[str, object]:
+    address = f"ns={NAMESPACE_INDEX};s={node_identifier(tag)}"
+    return _common(tag) | {"address": address, "interval": _duration(tag.period) if tag.period < 0.5 else ""}
+
+
+def _modbus_row(tag: SimTag) -> dict[str, object]:
+    register = tag.register
+    assert register is not None
+    return _common(tag) | {
+        "address": f"{register.table}:{register.address}",
+        "type": register.type,
+        "word_order": register.word_order,
+        "bit": "" if register.bit is None else register.bit,
+        "length": register.length if register.type == "string" else "",
+        "divisor": f"{register.divisor:g}" if register.divisor != 1 else "",
+    }
+
+
+def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms" if seconds < 1 or seconds % 1 else f"{seconds:.0f}s"

@@ -1,0 +1,46 @@
+"""Load: many channels that do nothing but change, for measuring what the pipeline holds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.tags import Register, SimTag
+
+OPCUA_CHANNELS = 5000  # at most; the rest is Modbus
+_PER_DEVICE = 5000  # float32 channels a device
+
+
+class LoadPlant:
+    """``channels`` random walks in steps of 0.01, each published ``hz`` times a second."""
+
+    name = "load"
+
+    def __init__(self, channels: int, hz: float, seed: int = 1) -> None:
+        self._random = np.random.default_rng(seed)
+        self._values = self._random.integers(0, 10_000, channels)
+        self.tags = [_tag(i, hz) for i in range(channels)]
+
+    def step(self, seconds: float) -> None:
+        """One step of every walk."""
+        self._values += self._random.integers(-3, 4, len(self._values))
+
+    def numbers(self) -> NDArray[np.float64]:
+        """All values."""
+        return self._values / 100.0
+
+    def text(self, tag: int) -> str:
+        """There are none."""
+        raise KeyError(self.tags[tag].name)
+
+    def write(self, signal: str, value: float) -> None:
+        """Writes change nothing here."""
+
+
+def _tag(i: int, hz: float) -> SimTag:
+    name, signal = f"load/area{i // 1000:02d}/c{i:05d}", str(i)
+    if i < OPCUA_CHANNELS:
+        return SimTag(name, signal, "analog", "%", opcua="Double", period=1 / hz)
+    k = i - OPCUA_CHANNELS
+    register = Register(f"load{k // _PER_DEVICE + 1}", "holding", 2 * (k % _PER_DEVICE), "float32")
+    return SimTag(name, signal, "analog", "%", register=register, period=1 / hz)

@@ -1,0 +1,120 @@
+"""A device's registers as numpy images, and what value a master decodes from each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.tags import SimTag
+
+_DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}
+_FLOATS = {"float32": ">f4", "float64": ">f8"}
+_SIZE = 65_536
+
+
+class Registers:
+    """Registers and bits of one device. Tags are indices into the plant's list."""
+
+    def __init__(self, tags: list[SimTag], members: list[int]) -> None:
+        self.image = {table: np.zeros(_SIZE, np.uint16) for table in ("coil", "discrete", "input", "holding")}
+        self.legal = {table: np.zeros(_SIZE, bool) for table in self.image}
+        self._tags = tags
+        self._places: dict[str, list[tuple[int, int, int]]] = {table: [] for table in self.image}
+        self.decoded = np.zeros(len(tags))  # what a master reads, by tag
+        self.texts: dict[int, str] = {}
+        # load mode has thousands of equal tags: they are encoded together
+        self._floats = np.array([i for i in members if _plain_float(tags[i])], np.int64)
+        self._float_at = np.array([tags[i].register.address for i in self._floats], np.int64)
+        self._others = [i for i in members if not _plain_float(tags[i])]
+        for i in members:
+            register = tags[i].register
+            assert register is not None
+            length = len(_encode(tags[i], 0.0)[0]) if register.type != "string" else register.length
+            self._places[register.table].append((register.address, register.address + length, i))
+            self.legal[register.table][register.address : register.address + length] = True
+        self._index = {table: _Index(places) for table, places in self._places.items()}
+        for table in ("input", "holding", "coil", "discrete"):
+            _bridge(self.legal[table])
+
+    def update(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
+        """Put the plant's present values into the registers."""
+        if len(self._floats):
+            single = values[self._floats].astype(">f4")
+            words = single.view(">u2").reshape(-1, 2)
+            self.image["holding"][self._float_at] = words[:, 0]
+            self.image["holding"][self._float_at + 1] = words[:, 1]
+            self.decoded[self._floats] = single
+        for i in self._others:
+            register = self._tags[i].register
+            assert register is not None
+            image = self.image[register.table]
+            at = register.address
+            if register.type == "string":
+                content = texts[i].encode()[: 2 * register.length].ljust(2 * register.length, b"\0")
+                image[at : at + register.length] = np.frombuffer(content, ">u2")
+                self.texts[i] = texts[i]
+            elif register.type == "bool" and register.bit is not None:
+                mask = np.uint16(1 << register.bit)
+                word = image[at] | mask if values[i] else image[at] & ~mask
+                image[at] = word
+                self.decoded[i] = float(bool(values[i]))
+            else:
+                words, self.decoded[i] = _encode(self._tags[i], float(values[i]))
+                image[at : at + len(words)] = words
+
+    def covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
+        """Tags that lie wholly within a read."""
+        return self._index[table].within(start, start + count)
+
+
+class _Index:
+    def __init__(self, places: list[tuple[int, int, int]]) -> None:
+        ordered = sorted(places)
+        self._first = np.array([p[0] for p in ordered], np.int64)
+        self._end = np.array([p[1] for p in ordered], np.int64)
+        self._tag = np.array([p[2] for p in ordered], np.int64)
+
+    def within(self, start: int, end: int) -> NDArray[np.int64]:
+        lo, hi = np.searchsorted(self._first, (start, end))
+        part = slice(int(lo), int(hi))
+        tags: NDArray[np.int64] = self._tag[part][self._end[part] <= end]
+        return tags
+
+
+def _plain_float(tag: SimTag) -> bool:
+    register = tag.register
+    return register is not None and (register.table, register.type, register.word_order) == (
+        "holding",
+        "float32",
+        "ABCD",
+    )
+
+
+def _encode(tag: SimTag, value: float) -> tuple[NDArray[Any], float]:
+    """The registers of ``value``, and the value that they decode to."""
+    register = tag.register
+    assert register is not None
+    if register.type == "bool":
+        return np.array([value != 0], np.uint16), float(value != 0)
+    if register.type in _FLOATS:
+        raw = np.array([value], _FLOATS[register.type])
+        decoded = float(raw[0])
+    else:
+        dtype = np.dtype(_DTYPES[register.type])
+        limits = np.iinfo(dtype)
+        raw = np.array([min(max(round(value * register.divisor), limits.min), limits.max)], dtype)
+        decoded = float(raw[0]) / register.divisor
+    words = raw.view(">u2")
+    if register.word_order in ("CDAB", "DCBA"):
+        words = words[::-1]
+    native = words.astype(np.uint16)
+    return (native.byteswap() if register.word_order in ("BADC", "DCBA") else native), decoded
+
+
+def _bridge(legal: NDArray[np.bool_]) -> None:
+    """Unused registers between used ones can be read, as in most devices; those behind the last one cannot."""
+    used = np.flatnonzero(legal)
+    if len(used):
+        legal[: used[-1] + 1] = True

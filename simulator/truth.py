@@ -1,0 +1,75 @@
+"""The ground truth: every value that the simulator published, so that the table can be held against it.
+
+Numbers are appended as blocks of fixed records, texts as JSON lines; each start of the simulator has files of its own.
+An OPC UA row is a value written to the server (channel, source timestamp, value, status). A Modbus row is a value in
+an answer that was sent, with the time of sending.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8")])
+Via: TypeAlias = Literal["opcua", "modbus"]
+
+
+class TruthWriter:
+    """Appends to the files of one start; each block is handed to the kernel at once, so a kill loses none."""
+
+    def __init__(self, folder: Path, names: list[str], started: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{started}.names.json").write_text(json.dumps(names))
+        self._files = {via: (folder / f"{started}.{via}.truth").open("ab", buffering=0) for via in ("opcua", "modbus")}
+        self._texts = (folder / f"{started}.texts.jsonl").open("a", buffering=1)
+
+    def numbers(
+        self, via: Via, tags: NDArray[Any], time: int, values: NDArray[np.float64], status: NDArray[np.uint32] | int = 0
+    ) -> None:
+        """Values of ``tags`` (indices) at one ``time`` (µs)."""
+        block = np.empty(len(tags), ROW)
+        block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
+        self._files[via].write(block.tobytes())
+
+    def text(self, via: Via, tag: int, time: int, text: str, status: int = 0) -> None:
+        """One text value."""
+        self._texts.write(json.dumps([via, tag, time, text, status]) + "\n")
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (*self._files.values(), self._texts):
+            file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """All starts together. ``rows`` maps via → records (n,) of :data:`ROW`, tags being indices into ``names``."""
+
+    names: list[str]
+    rows: dict[Via, NDArray[Any]]
+    texts: list[tuple[Via, str, int, str, int]]  # (via, name, time µs, text, status)
+
+
+def read_truth(folder: Path) -> Truth:
+    """Read what every start wrote; a block that was cut by a kill is left out."""
+    names: dict[str, int] = {}
+    rows: dict[Via, list[NDArray[Any]]] = {"opcua": [], "modbus": []}
+    texts: list[tuple[Via, str, int, str, int]] = []
+    for file in sorted(folder.glob("*.names.json")):
+        own = json.loads(file.read_text())
+        index = np.array([names.setdefault(name, len(names)) for name in own], np.int32)
+        started = file.name.split(".", maxsplit=1)[0]
+        for via, blocks in rows.items():
+            content = (folder / f"{started}.{via}.truth").read_bytes()
+            block = np.frombuffer(content, ROW, len(content) // ROW.itemsize).copy()
+            block["tag"] = index[block["tag"]]
+            blocks.append(block)
+        for line in (folder / f"{started}.texts.jsonl").read_text().splitlines():
+            via, tag, time, text, status = json.loads(line)
+            texts.append((via, own[tag], time, text, status))
+    return Truth(list(names), {via: np.concatenate([*r, np.empty(0, ROW)]) for via, r in rows.items()}, texts)
