@@ -3,12 +3,88 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
+
+from ingest.errors import OperationError
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
+
+_MARKER = "plantlog-state"
+_MARKER_TEXT = "This folder belongs to plantlog; `plantlog down --wipe` removes it.\n"
+_OURS = frozenset({"log", "pki", "plant", "postgres", "registry.json", "run", "secrets", "simulator", "spool"})
 
 
 def state_folder() -> Path:
     """``PLANTLOG_STATE``, or ``.state`` in the checkout."""
     return Path(os.environ.get("PLANTLOG_STATE") or CHECKOUT / ".state").absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state folder: everything that the appliance keeps."""
+
+    root: Path
+
+    @classmethod
+    def current(cls) -> State:
+        """The one that this command is about."""
+        return cls(state_folder())
+
+    @property
+    def registry(self) -> Path:
+        """Ids of sources and channels."""
+        return self.root / "registry.json"
+
+    @property
+    def spool(self) -> Path:
+        """Spool files."""
+        return self.root / "spool"
+
+    @property
+    def trusted(self) -> Path:
+        """Certificates of OPC UA servers that the collector trusts."""
+        return self.root / "pki" / "trusted"
+
+    @property
+    def log(self) -> Path:
+        """What the processes say, one file each."""
+        return self.root / "log"
+
+    @property
+    def run(self) -> Path:
+        """The supervisor's socket and configuration, and what `up` was told."""
+        return self.root / "run"
+
+    @property
+    def simulator(self) -> Path:
+        """The simulator's ground truth and certificate."""
+        return self.root / "simulator"
+
+    @property
+    def plant(self) -> Path:
+        """The generated plant of load mode."""
+        return self.root / "plant"
+
+    def dsn_file(self, role: str) -> Path:
+        """The DSN of ``owner``, ``ingest`` or ``reader``."""
+        return self.root / "secrets" / f"{role}.dsn"
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the folder is known to be plantlog's own."""
+        return (self.root / _MARKER).exists()
+
+    def claim(self) -> None:
+        """Make the folder, or take it over. Raises OperationError where something else lives there."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        strange = sorted(path.name for path in self.root.iterdir() if path.name not in _OURS)
+        if strange and not self.claimed:
+            raise OperationError(
+                f"{self.root} holds {strange[0]!r} and is not a plantlog state folder: "
+                "set PLANTLOG_STATE to a new or empty folder"
+            )
+        for folder in (self.spool, self.trusted, self.log, self.run):
+            folder.mkdir(parents=True, exist_ok=True)
+        (self.root / _MARKER).write_text(_MARKER_TEXT)

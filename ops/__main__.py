@@ -1,0 +1,155 @@
+"""``python -m ops``: the command line of plantlog. ``./plantlog`` prepares the environment and hands over to this."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ingest.errors import ConfigError, PlantlogError
+from ops.paths import CHECKOUT, EXAMPLE, State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Industrial telemetry ingestion: OPC UA and Modbus in, TimescaleDB hypertables out, each sample exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@app.command()
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="PLANT.TOML", help="The plant; default: that of the last time, at first the example."),
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="A generated plant of so many channels instead.")
+    ] = None,
+    hz: Annotated[
+        float | None, typer.Option(min=0.001, max=100.0, help="New values a second and channel, with --channels [1].")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1024, max=65_000, help="First of the ports of the simulator's plant [9100 ...].")
+    ] = None,
+    simulator: Annotated[
+        bool | None, typer.Option(help="Whether the simulator serves the plant; default: the example and --channels.")
+    ] = None,
+) -> None:
+    """Make what is missing, start everything in the background, say what runs where."""
+    from ops.up import Asked
+    from ops.up import up as run
+
+    run(Asked(config, channels, hz, port, simulator), Console())
+
+
+@app.command()
+def down(
+    wipe: Annotated[bool, typer.Option("--wipe", help="Also remove the state folder, with all samples.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+) -> None:
+    """Drain and stop everything."""
+    from ops.down import down as run
+
+    run(wipe, yes, Console())
+
+
+@app.command()
+def status(
+    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON and end.")] = False,
+) -> None:
+    """Show processes, sources, rates, lag, spool and database, live until Ctrl-C."""
+    from ops.status import Watch
+
+    watch = Watch(State.current())
+    if as_json:
+        typer.echo(json.dumps(watch.first(), indent=2))
+        return
+    from ops.status_table import live, show
+
+    console = Console()
+    if once or not console.is_terminal:
+        show(watch, console)
+    else:
+        live(watch, console)
+
+
+@app.command()
+def logs(
+    process: Annotated[str | None, typer.Argument(help="postgres, writer, ...; default: all.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they grow.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 40,
+) -> None:
+    """Show what the processes say."""
+    from ops.logs import tail_command
+
+    command = tail_command(State.current(), process, follow, lines)
+    os.execvp(command[0], command)
+
+
+@app.command(context_settings=_PASS_ON)
+def psql(context: typer.Context) -> None:
+    """Open SQL on the database as the reader; arguments go to psql."""
+    from ops.database import psql_command
+
+    command, environment = psql_command(State.current())
+    os.execvpe(command[0], [*command, *context.args], environment)
+
+
+@app.command()
+def check(
+    config: Annotated[Path, typer.Argument(metavar="[PLANT.TOML]", help="Default: the example plant.")] = EXAMPLE,
+) -> None:
+    """Check a configuration: every problem at once, with file, line, what was found and what is legal."""
+    from ingest.config.load import load
+
+    plant = load(config)
+    tags = sum(len(source.tags) for source in plant.sources)
+    typer.echo(f"{config}: legal; plant {plant.name}, {len(plant.sources)} sources, {tags} channels")
+
+
+@app.command(context_settings=_PASS_ON)
+def test(context: typer.Context) -> None:
+    """Run the tests; arguments go to pytest. Default: unit, integration and end-to-end."""
+    os.chdir(CHECKOUT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *context.args])
+
+
+def _mount_bench() -> None:
+    """The benchmark's commands; imported only where they are asked for, or listed."""
+    from ops.bench import app as bench
+
+    app.add_typer(bench, name="bench")
+
+
+def main() -> int:
+    """Run a command; what went wrong is said in words, with exit code 1."""
+    _mount_bench()
+    try:
+        app(prog_name="plantlog")
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        n = len(error.problems)
+        typer.echo(f"{n} problem{'' if n == 1 else 's'}", err=True)
+        return 1
+    except PlantlogError as error:
+        typer.echo(f"plantlog: {error}", err=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

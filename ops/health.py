@@ -1,0 +1,41 @@
+"""What the processes say of themselves, over HTTP on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+from ingest.config.model import HealthOptions, Plant
+
+_SECONDS = 3.0
+_PORTS = {"collector-opcua": 0, "collector-modbus": 1, "writer": 2}  # behind [health].port
+
+
+def port(process: str, options: HealthOptions) -> int:
+    """Where a process answers."""
+    return options.port + _PORTS[process]
+
+
+def processes(plant: Plant) -> list[str]:
+    """Our own processes that a plant needs, in the order in which they start."""
+    return [
+        "writer",
+        *(["collector-opcua"] if plant.opcua_sources() else []),
+        *(["collector-modbus"] if plant.modbus_sources() else []),
+    ]
+
+
+def ask(process: str, options: HealthOptions) -> dict[str, Any] | None:
+    """The process' ``/health``; None when it does not answer."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+    connection = http.client.HTTPConnection(host, port(process, options), timeout=_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        said = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    # Whoever else listens there is not meant.
+    return said if isinstance(said, dict) and said.get("process") == process else None

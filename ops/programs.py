@@ -1,0 +1,143 @@
+"""The processes of an appliance: what each runs, and what must change for it to be started anew."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from ingest.config.model import ModbusSource, OpcuaSource, Plant, Source
+from ingest.registry import Registry
+from ops import health
+from ops.deployment import Deployment
+from ops.paths import CHECKOUT, State
+from ops.ports import Wanted
+from ops.supervisor import Program
+
+_OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
+_OTHER_PORTS = "end that, or choose other ports for the simulator's plant with up --port"
+
+
+def postgres(state: State) -> Program:
+    """The state folder's own database server."""
+    rootfs = os.environ.get("PLANTLOG_ROOTFS")
+    environment = _environment() | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
+    command = _python("ops.postgres", "--state", str(state.root))
+    return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
+
+
+def load_options(deployment: Deployment) -> list[str]:
+    """What the simulator is told of a generated plant."""
+    if deployment.channels is None:
+        return []
+    return ["--channels", str(deployment.channels), "--hz", f"{deployment.hz:g}"]
+
+
+def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The simulator that serves the plant."""
+    opcua = [_address(source).port or _OPCUA_PORT for source in plant.opcua_sources()]
+    modbus = [_address(source).port or 0 for source in plant.modbus_sources()]
+    command = _python(
+        *("simulator", "run", "--state", str(state.simulator), "--control-port", str(plant.health.port - 1)),
+        *(("--opcua-port", str(opcua[0])) if opcua else ()),
+        *(("--modbus-port", str(min(modbus))) if modbus else ()),
+        *load_options(deployment),
+    )
+    files = sorted(path for path in deployment.config.parent.rglob("*") if path.suffix in (".toml", ".csv"))
+    return Program("simulator", command, _environment(_digest(path.read_bytes() for path in files), "simulator"))
+
+
+def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: State) -> list[Program]:
+    """Writer and collectors, in the order in which they start."""
+    given = ("--config", str(deployment.config), "--state", str(state.root))
+    read: dict[str, list[Any]] = {
+        "writer": [plant.writer.model_dump()],
+        "collector-opcua": [_read_by_collector(plant.opcua_sources(), plant, registry)],
+        "collector-modbus": [_read_by_collector(plant.modbus_sources(), plant, registry)],
+    }
+    return [
+        Program(
+            name,
+            _python("ingest", name.removeprefix("collector-"), *given),
+            _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
+        )
+        for name in health.processes(plant)
+    ]
+
+
+def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
+    """Process → the ports that it listens on."""
+    wanted = {
+        name: [
+            Wanted(
+                plant.health.host,
+                health.port(name, plant.health),
+                name,
+                f"choose another port under [health] in {deployment.config}, or up --port for the simulator's plant",
+            )
+        ]
+        for name in health.processes(plant)
+    }
+    if deployment.simulator:
+        control = Wanted(plant.health.host, plant.health.port - 1, "the simulator's control", _OTHER_PORTS)
+        wanted["simulator"] = [control, *(_served(source) for source in plant.sources)]
+    return wanted
+
+
+def _served(source: Source) -> Wanted:
+    address = _address(source)
+    what = f"the simulator (source {source.name})"
+    return Wanted(address.hostname or "", address.port or _OPCUA_PORT, what, _OTHER_PORTS)
+
+
+def _address(source: Source) -> SplitResult:
+    return urlsplit(source.address)
+
+
+def _python(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", *arguments]
+
+
+def _environment(digest: str = "", *packages: str) -> dict[str, str]:
+    """What a process needs; the supervisor restarts it where any of this has changed."""
+    code = [path for package in packages for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path)]
+    environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
+    if digest:
+        environment["PLANTLOG_READS"] = _digest([digest.encode(), *(path.read_bytes() for path in code)])
+    return environment
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in (".py", ".sql") and path.is_file()
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+def _read_by_collector(
+    sources: tuple[OpcuaSource, ...] | tuple[ModbusSource, ...], plant: Plant, registry: Registry
+) -> Any:
+    """All that a collector reads of the configuration, the registry and the files that the configuration names."""
+    files = [
+        path
+        for source in sources
+        if isinstance(source, OpcuaSource)
+        for path in (source.password_file, source.server_certificate)
+        if path is not None
+    ]
+    return [
+        plant.spool.model_dump(),
+        [source.model_dump(mode="json") for source in sources],
+        [registry.sources[source.name] for source in sources],
+        [registry.channels[tag.name] for source in sources for tag in source.tags],
+        _digest(path.read_bytes() for path in files),
+    ]

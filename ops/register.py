@@ -1,0 +1,86 @@
+"""From the configuration to the database's ids, and from there to the registry that collectors start with."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.config.model import Plant, Tag
+from ingest.errors import OperationError
+from ingest.registry import Registry
+from ops.paths import State
+from schema.queries import load
+
+
+async def register(plant: Plant, dsn: str, state: State) -> Registry:
+    """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
+
+    Names keep their ids for ever; what the configuration no longer names is marked retired. Raises OperationError
+    when the spools hold rows under ids of another database.
+    """
+    sources = [(source.name, source.kind, source.address) for source in plant.sources]
+    channels = [_channel(source.name, tag) for source in plant.sources for tag in source.tags]
+    queries = load("register")
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["lock"])
+            source_columns = _columns(sources, 3)
+            await connection.execute(queries["update_sources"], *source_columns)
+            await connection.execute(queries["insert_sources"], *source_columns)
+            columns = _columns(channels, 10)
+            await connection.execute(queries["update_channels"], *columns)
+            await connection.execute(queries["insert_channels"], *columns)
+            await connection.execute(queries["retire_channels"], columns[0])
+            await connection.execute(queries["retire_sources"], source_columns[0])
+            rows = await connection.fetch(queries["ids"], source_columns[0], columns[0])
+            registry = Registry(
+                {row["name"]: row["id"] for row in rows if row["what"] == "source"},
+                {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
+            )
+            _check_spools(state, registry)
+    finally:
+        await connection.close()
+    registry.save(state.registry)
+    return registry
+
+
+def _channel(source: str, tag: Tag) -> tuple[Any, ...]:
+    common = set(Tag.model_fields) | {"address"}
+    attributes = tag.model_dump(mode="json", exclude=common, exclude_defaults=True)
+    described = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
+    return (tag.name, source, getattr(tag, "address", ""), *described, json.dumps(attributes, sort_keys=True))
+
+
+def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def spooled_rows(folder: Path) -> int:
+    """Rows in the spool files that are not yet in the database."""
+    rows = 0
+    for path in sorted(folder.glob("*.sqlite")):
+        with closing(sqlite3.connect(path, timeout=10)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            rows += connection.execute(load("spool")["depth"]).fetchone()[1]
+    return rows
+
+
+def _check_spools(state: State, registry: Registry) -> None:
+    """Spooled rows carry ids; under another database's ids they would become another channel's samples."""
+    if not state.registry.exists():
+        return
+    before = Registry.load(state.registry)
+    pairs = ((before.sources, registry.sources), (before.channels, registry.channels))
+    moved = [(name, old, new[name]) for was, new in pairs for name, old in was.items() if new.get(name, old) != old]
+    if moved and (rows := spooled_rows(state.spool)):
+        name, old, new_id = moved[0]
+        raise OperationError(
+            f"{state.spool} holds {rows:,} rows of another database (there {name} has id {old}, here {new_id}): "
+            "run `plantlog up` with that database once, so that they reach it, or remove the files to give them up"
+        )

@@ -1,0 +1,111 @@
+"""``plantlog status``: what every part says of itself, gathered, whichever of them answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import asyncpg
+
+from ingest.batch import now_us
+from ingest.errors import OperationError
+from ops import health
+from ops.database import Database
+from ops.deployment import Running
+from ops.paths import State
+from ops.supervisor import Supervisor
+from schema.queries import load
+
+_CONNECT_SECONDS = 3.0
+_FIRST_LOOK_SECONDS = 1.0  # between the two looks that make a rate
+
+
+class Watch:
+    """Looks at an appliance again and again; rates are between this look and the one before."""
+
+    def __init__(self, state: State) -> None:
+        if not state.claimed:
+            raise OperationError(f"{state.root} is not a plantlog state folder yet: run `plantlog up`")
+        self._state = state
+        self._before: tuple[float, dict[str, int]] | None = None
+
+    def first(self) -> dict[str, Any]:
+        """A look with rates, which takes a second."""
+        self.look()
+        time.sleep(_FIRST_LOOK_SECONDS)
+        return self.look()
+
+    def look(self) -> dict[str, Any]:
+        """What is to be seen now, as it is printed by ``--json``."""
+        running = Running.load(self._state)
+        said = {name: health.ask(name, running.health) for name in running.processes} if running else {}
+        collectors = [report for report in said.values() if report and "sources" in report]
+        sources = [source for report in collectors for source in report["sources"]]
+        rates = self._rates({source["name"]: source["samples"] for source in sources})
+        writer = said.get("writer")
+        return {
+            "plant": running.plant if running else None,
+            "state": str(self._state.root),
+            "processes": self._processes(said),
+            "sources": [_source(source, rates.get(source["name"])) for source in sources],
+            "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},
+            "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
+            "database": asyncio.run(_database(self._state)),
+        }
+
+    def _rates(self, samples: dict[str, int]) -> dict[str, float]:
+        now = time.monotonic()
+        before, self._before = self._before, (now, samples)
+        if before is None:
+            return {}
+        elapsed = now - before[0]
+        return {name: max(0, n - before[1][name]) / elapsed for name, n in samples.items() if name in before[1]}
+
+    def _processes(self, said: Mapping[str, dict[str, Any] | None]) -> list[dict[str, Any]]:
+        supervisor = Supervisor(self._state)
+        known: list[dict[str, Any]] = []
+        with suppress(OperationError):  # no supervisor: what answers is still shown
+            known = [asdict(process) for process in supervisor.processes()]
+        unknown = [
+            {"name": name, "state": "UNSUPERVISED" if report else "STOPPED", "pid": None, "since": None, "reason": ""}
+            for name, report in said.items()
+            if name not in {process["name"] for process in known}
+        ]
+        return [process | _of_process(said.get(process["name"])) for process in (*known, *unknown)]
+
+
+def _of_process(report: dict[str, Any] | None) -> dict[str, Any]:
+    """``ready`` (None: it has no health page, or does not answer) and ``samples`` handled since its start."""
+    if report is None:
+        return {"ready": None, "samples": None}
+    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report["written"]
+    return {"ready": report["ready"], "samples": samples}
+
+
+def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:
+    newest = source["last_sample_at"]
+    return source | {
+        "samples_per_second": rate,
+        "last_sample_age_seconds": (now_us() - newest) / 1e6 if newest else None,
+    }
+
+
+async def _database(state: State) -> dict[str, Any]:
+    if not state.dsn_file("reader").exists():
+        return {"reachable": False, "reason": "not made yet"}
+    database = Database(state, None)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            connection = await asyncpg.connect(database.dsn("reader"))
+            try:
+                row = await connection.fetchrow(load("status")["database"])
+            finally:
+                connection.terminate()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        reason = str(error) or type(error).__name__
+        return {"reachable": False, "where": database.where, "reason": reason}
+    return {"reachable": True, "where": database.where, **dict(row or {})}

@@ -1,0 +1,120 @@
+"""``plantlog status`` as tables for a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from ops.status import Watch
+
+_REFRESH_SECONDS = 1.0
+_WIDE = 200
+_REASON = 60  # characters of a reason that are shown
+_GOOD = {"RUNNING", "connected"}
+_MIDDLING = {"STARTING", "starting", "connecting", "degraded", "STOPPED", "stopped"}
+
+
+def live(watch: Watch, console: Console) -> None:
+    """Show the tables until Ctrl-C."""
+    with Live(render(watch.first()), console=console, screen=False, auto_refresh=False) as shown:
+        while True:
+            time.sleep(_REFRESH_SECONDS)
+            shown.update(render(watch.look()), refresh=True)
+
+
+def render(status: dict[str, Any]) -> RenderableType:
+    """The tables of one look."""
+    title = f"plant {status['plant']}" if status["plant"] else "no plant was started here yet"
+    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *_tables(status))
+
+
+def show(watch: Watch, console: Console) -> None:
+    """Print the tables of one look; where there is no terminal, as wide as they are."""
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    console.print(render(watch.first()))
+
+
+def _tables(status: dict[str, Any]) -> list[RenderableType]:
+    processes = _table("process", "state", "ready", ">pid", ">up", ">samples", "why not")
+    for one in status["processes"]:
+        ready = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[one["ready"]]
+        running = one["pid"] is not None
+        processes.add_row(
+            one["name"],
+            _coloured(one["state"]),
+            ready,
+            str(one["pid"] or ""),
+            _duration(time.time() - one["since"]) if running else "",
+            _number(one["samples"]),
+            escape(one["reason"][:_REASON]),
+        )
+    sources = _table("source", "kind", "state", ">channels", ">bad", ">samples/s", ">last sample", ">reconnects", "why")
+    for one in status["sources"]:
+        age = one["last_sample_age_seconds"]
+        sources.add_row(
+            one["name"],
+            one["kind"],
+            _coloured(one["state"]),
+            _number(one["channels"]),
+            f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
+            "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
+            "never" if age is None else f"{age:,.1f} s ago",
+            _number(one["reconnects"]),
+            escape(one["reason"][:_REASON]),
+        )
+    return [processes, sources, _flow(status)]
+
+
+def _flow(status: dict[str, Any]) -> Table:
+    flow = Table.grid(padding=(0, 2))
+    for name, spool in status["spools"].items():
+        share = f"{_bytes(spool['bytes'])} of {_bytes(spool['max_bytes'])}"
+        flow.add_row(f"spool {name}", f"{spool['rows']:,} rows wait, {share}")
+    writer = status["writer"]
+    if writer:
+        lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
+        flow.add_row("writer", f"{writer['written']:,} samples written, {lag}, {writer['backlog_rows']:,} rows wait")
+    database = status["database"]
+    if database["reachable"]:
+        what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
+        size = f"{_bytes(database['bytes'])}, {database['chunks']} chunks, {database['open_gaps']} open gaps"
+        flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
+    else:
+        flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'][: 2 * _REASON])}")
+    return flow
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return table
+
+
+def _coloured(state: str) -> str:
+    colour = "green" if state in _GOOD else "yellow" if state in _MIDDLING else "red"
+    return f"[{colour}]{escape(state.lower())}[/]"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"

@@ -1,0 +1,239 @@
+"""Supervision by supervisord (http://supervisord.org): its configuration, and talking to it over its Unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ingest.errors import OperationError
+from ops.paths import State
+
+_LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while it binds
+_RPC_SECONDS = 90.0  # longer than any process may take to stop
+_START_SECONDS = 20.0
+STARTED = ("STARTING", "RUNNING", "BACKOFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One process under supervision."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: str = "TERM"
+    stop_seconds: int = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What the supervisor knows of a process."""
+
+    name: str
+    state: str  # STOPPED, STARTING, RUNNING, BACKOFF, STOPPING, EXITED, FATAL, UNKNOWN
+    pid: int | None
+    since: float  # s since 1970, of the last start
+    reason: str  # why it does not run
+
+
+def render(state: State, programs: Sequence[Program]) -> str:
+    """``supervisord.conf``. Raises OperationError for paths that its format can't hold."""
+    sections = [
+        _section("unix_http_server", {"file": socket_path(state), "chmod": "0700"}),
+        _section(
+            "supervisord",
+            {
+                "logfile": state.log / "supervisord.log",
+                "logfile_maxbytes": "5MB",
+                "logfile_backups": 2,
+                "loglevel": "info",
+                "pidfile": state.run / "supervisord.pid",
+                "directory": state.root,
+                "minfds": 4096,
+                **({"user": "root"} if os.geteuid() == 0 else {}),  # or it warns that it drops no privileges
+            },
+        ),
+        _section(
+            "rpcinterface:supervisor",
+            {"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"},
+        ),
+    ]
+    for program in programs:
+        environment = {**program.environment, "PLANTLOG_STATE": str(state.root), "PLANTLOG_PROCESS": program.name}
+        sections.append(
+            _section(
+                f"program:{program.name}",
+                {
+                    "command": " ".join(_quoted(part) for part in program.command),
+                    "environment": ",".join(f"{key}={_quoted(value)}" for key, value in sorted(environment.items())),
+                    "directory": state.root,
+                    "autostart": "false",  # `up` starts them in order
+                    "autorestart": "true",
+                    "startsecs": 1,
+                    "startretries": 1_000_000,
+                    "stopsignal": program.stop_signal,
+                    "stopwaitsecs": program.stop_seconds,
+                    "redirect_stderr": "true",
+                    "stdout_logfile": state.log / f"{program.name}.log",
+                    "stdout_logfile_maxbytes": "10MB",
+                    "stdout_logfile_backups": 5,
+                },
+            )
+        )
+    return "\n".join(sections)
+
+
+def socket_path(state: State) -> Path:
+    """Where the supervisor listens. Raises OperationError where the path is too long for a Unix socket."""
+    path = state.run / "supervisor.sock"
+    if len(os.fsencode(path)) > _LONGEST_SOCKET:
+        raise OperationError(
+            f"the state folder's path is too long for the supervisor's socket ({path}): "
+            f"set PLANTLOG_STATE to one of at most {_LONGEST_SOCKET - len('/run/supervisor.sock')} bytes"
+        )
+    return path
+
+
+def _section(name: str, options: Mapping[str, Any]) -> str:
+    lines = [f"{key} = {_plain(str(value))}" for key, value in options.items()]
+    return "\n".join((f"[{name}]", *lines, ""))
+
+
+def _plain(text: str) -> str:
+    if any(character in text for character in ("\n", " ;", " #")):
+        raise OperationError(
+            f"supervisord's configuration can't hold {text!r}: choose a path without ; # and line ends"
+        )
+    return text.replace("%", "%%")
+
+
+def _quoted(text: str) -> str:
+    if '"' in text or "\\" in text:
+        raise OperationError(f"supervisord's configuration can't hold {text!r}: choose a path without quotes")
+    return f'"{text}"'
+
+
+class Supervisor:
+    """The supervisor of a state folder."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._config = state.run / "supervisord.conf"
+        self._rpc = xmlrpc.client.ServerProxy("http://supervisor/RPC2", transport=_UnixTransport(socket_path(state)))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._rpc.supervisor, method)(*arguments)
+        except (OSError, http.client.HTTPException) as error:
+            log = self._state.log / "supervisord.log"
+            raise OperationError(f"the supervisor does not answer ({error}): see {log}") from error
+
+    def answers(self) -> bool:
+        """Whether a supervisor is there."""
+        try:
+            self._call("getPID")
+        except OperationError:
+            return False
+        return True
+
+    def start(self, programs: Sequence[Program]) -> None:
+        """Start it, with programs that are not yet running; returns when it answers."""
+        self._write(programs)
+        (self._state.run / "supervisor.sock").unlink(missing_ok=True)  # of one that was killed
+        environment = {key: value for key, value in os.environ.items() if key != "PLANTLOG_DSN"}
+        environment |= {"PLANTLOG_STATE": str(self._state.root), "PLANTLOG_PROCESS": "supervisord"}
+        run = subprocess.run(
+            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._config)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        deadline = time.monotonic() + _START_SECONDS
+        while run.returncode == 0 and not self.answers():
+            if time.monotonic() > deadline:
+                raise OperationError(f"the supervisor did not start: see {self._state.log / 'supervisord.log'}")
+            time.sleep(0.05)
+        if run.returncode:
+            raise OperationError(f"the supervisor did not start:\n{run.stdout}{run.stderr}")
+
+    def update(self, programs: Sequence[Program]) -> list[str]:
+        """Take over these programs; those that changed or are gone are stopped. Returns the stopped ones' names."""
+        self._write(programs)
+        added, changed, removed = self._call("reloadConfig")[0]
+        for name in (*changed, *removed):
+            self._call("stopProcessGroup", name)
+            self._call("removeProcessGroup", name)
+        for name in (*added, *changed):
+            self._call("addProcessGroup", name)
+        return [*changed, *removed]
+
+    def processes(self) -> list[ProcessState]:
+        """All processes, in the configuration's order of names."""
+        return [
+            ProcessState(info["name"], info["statename"], info["pid"] or None, info["start"], info["spawnerr"])
+            for info in self._call("getAllProcessInfo")
+        ]
+
+    def start_program(self, name: str) -> bool:
+        """Start a program that does not run; returns whether there was anything to do. Does not wait."""
+        if any(process.name == name and process.state in STARTED for process in self.processes()):
+            return False
+        self._call("startProcess", name, False)
+        return True
+
+    def stop_program(self, name: str) -> None:
+        """Stop a program and wait until it is gone."""
+        if any(process.name == name and process.state in STARTED for process in self.processes()):
+            self._call("stopProcess", name)
+
+    def shutdown(self) -> None:
+        """Stop the supervisor and what still runs; returns when it no longer answers."""
+        self._call("shutdown")
+        while self.answers():
+            time.sleep(0.05)
+
+    def _write(self, programs: Sequence[Program]) -> None:
+        partial = self._config.with_suffix(".partial")
+        partial.write_text(render(self._state, programs))
+        partial.replace(self._config)
+
+
+class _UnixTransport(xmlrpc.client.Transport):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: Any) -> http.client.HTTPConnection:
+        return _UnixConnection(self._path)
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().request(*arguments, **options)
+        finally:
+            self.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("supervisor", timeout=_RPC_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        try:
+            self.sock.connect(str(self._path))
+        except OSError:
+            self.sock.close()
+            raise

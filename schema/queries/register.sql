@@ -1,0 +1,74 @@
+-- Bringing a plant's configuration into plant.source and plant.channel. Runs in one transaction, in this order.
+-- Ids are never given twice: what is known is updated, only what is new is inserted, what is gone is retired.
+
+-- name: lock
+-- One registration at a time; the transaction's end gives it back.
+SELECT pg_advisory_xact_lock(7361023400153);
+
+-- name: update_sources
+-- $1 name, $2 kind, $3 address: text[]
+UPDATE plant.source AS s
+SET kind = n.kind, address = n.address, retired_at = NULL
+FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
+WHERE s.name = n.name
+  AND (s.kind <> n.kind OR s.address <> n.address OR s.retired_at IS NOT NULL);
+
+-- name: insert_sources
+-- $1 name, $2 kind, $3 address: text[]
+INSERT INTO plant.source (name, kind, address)
+SELECT n.name, n.kind, n.address
+FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
+WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.name = n.name);
+
+-- name: retire_sources
+-- Sources of the configuration's kinds that it no longer names: $1 text[]. Push sources are not configured here.
+UPDATE plant.source AS s
+SET retired_at = now()
+WHERE s.kind <> 'push'
+  AND s.retired_at IS NULL
+  AND s.name <> ALL ($1::text[]);
+
+-- name: update_channels
+-- $1 name, $2 source, $3 address, $4 kind, $5 unit text[], $6 lo, $7 hi, $8 deadband float8[],
+-- $9 description, $10 attributes text[]
+UPDATE plant.channel AS c
+SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_lo = n.lo, range_hi = n.hi,
+    deadband = n.deadband, description = n.description, attributes = n.attributes::jsonb, retired_at = NULL
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
+            $9::text[], $10::text[])
+    AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes)
+JOIN plant.source AS s ON s.name = n.source
+WHERE c.name = n.name
+  AND (c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband, c.description, c.attributes,
+       c.retired_at)
+      IS DISTINCT FROM
+      (s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb,
+       NULL::timestamptz);
+
+-- name: insert_channels
+-- Parameters as for update_channels.
+INSERT INTO plant.channel
+    (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes)
+SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
+            $9::text[], $10::text[])
+    WITH ORDINALITY AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, place)
+JOIN plant.source AS s ON s.name = n.source
+WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
+ORDER BY n.place;
+
+-- name: retire_channels
+-- Channels of configured sources that the configuration no longer names: $1 text[].
+UPDATE plant.channel AS c
+SET retired_at = now()
+FROM plant.source AS s
+WHERE s.id = c.source_id
+  AND s.kind <> 'push'
+  AND c.retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS n (name) WHERE n.name = c.name);
+
+-- name: ids
+-- Of sources, then of channels, of the configuration: $1 source names, $2 channel names text[].
+SELECT 'source' AS what, s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[])
+UNION ALL
+SELECT 'channel', c.name, c.id FROM plant.channel AS c JOIN unnest($2::text[]) AS n (name) ON n.name = c.name;
