@@ -1,0 +1,160 @@
+"""The OPC UA collector against node-opcua's server and asyncua's, secured and not, and against silence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.opcua.collector import collect
+from ingest.status import SourceStatus
+from simulator.opcua_server import OpcuaServer
+from simulator.tags import SimTag
+from tests.appender import Kept
+from tests.peers import Peer, free_port, peer
+
+KINDS = ("Double", "Float", "Int32", "Boolean", "String")
+
+
+@asynccontextmanager
+async def collecting(
+    address: str, tags: list[OpcuaTag], pki: Path, **options: object
+) -> AsyncIterator[tuple[Kept, SourceStatus]]:
+    fast = {"publishing_interval": 0.1, "time_out": 5.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
+    source = OpcuaSource.model_validate(
+        {"name": "ua", "kind": "opcua", "address": address, **fast, **options, "tags": tags}
+    )
+    status = SourceStatus(1, "ua", "opcua", address, len(tags))
+    kept = Kept()
+    task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept, pki))
+    try:
+        yield kept, status
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def published(server: Peer) -> dict[tuple[str, int], tuple[object, int]]:
+    """(node id, µs) → (value, status), as the foreign server printed them."""
+    rows = [json.loads(line) for line in server.lines if line.startswith("[")]
+    return {(node, ms * 1000): (value, status) for node, ms, value, status in rows}
+
+
+async def test_all_that_a_foreign_server_publishes(tmp_path: Path) -> None:
+    """Sign & encrypt; every value from the first one seen up to one seen everywhere, exactly once, and nothing else."""
+    tags = [
+        OpcuaTag(name=f"{kind}/{i}", address=f"ns=1;s={kind}{i}", kind="text" if kind == "String" else "analog")
+        for kind in KINDS
+        for i in range(20)
+    ]
+    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+        address = f"opc.tcp://127.0.0.1:{server.port}"
+        async with collecting(address, tags, tmp_path / "pki") as (kept, status):
+            await until(lambda: "is not trusted" in status.reason)
+            assert not kept.samples(0), "nothing before somebody trusts the server"
+            (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
+            (tmp_path / "pki" / "trusted").mkdir()
+            shutil.move(rejected, tmp_path / "pki" / "trusted")
+            await kept.until(lambda: min(len(kept.samples(i)) for i in range(80)) >= 20, 60)
+        truth = published(server)
+        for i, t in enumerate(tags):
+            if t.kind == "text":
+                stored: dict[int, tuple[object, object]] = {
+                    e.time: (e.text, e.status) for e in kept.events("text") if e.channel_id == i
+                }
+            else:
+                rows = kept.samples(i)
+                assert len({time for time, _, _ in rows}) == len(rows)
+                stored = {time: (value, s) for time, value, s in rows}
+            times = sorted(time for node, time in truth if node == t.address)
+            first = next(time for time in times if time in stored)
+            between = [time for time in times if first <= time <= max(stored)]
+            assert [time for time in sorted(stored) if time >= first] == between
+            for time in between:
+                value, s = truth[t.address, time]
+                assert stored[time] == (value if t.kind == "text" else float(value), s)  # type: ignore[arg-type]
+        assert status.missed == status.decode_errors == 0
+
+
+async def test_a_bad_node_costs_only_itself(tmp_path: Path) -> None:
+    tags = [
+        OpcuaTag(name="good", address="ns=1;s=Double0"),
+        OpcuaTag(name="unknown", address="ns=1;s=nobody"),
+        OpcuaTag(name="malformed", address="ns=1;g=not-a-guid"),
+        OpcuaTag(name="also-good", address="ns=1;s=Int320"),
+    ]
+    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+        address = f"opc.tcp://127.0.0.1:{server.port}"
+        async with collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status):
+            await kept.until(lambda: len(kept.samples(0)) >= 3 and len(kept.samples(3)) >= 3, 60)
+            assert status.state == "degraded"
+            assert status.bad_channels == {"unknown": "BadNodeIdUnknown", "malformed": "BadNodeIdInvalid"}
+            assert {e.channel_id for e in kept.events("channel_state")} == {1, 2}
+
+
+async def until(condition: object, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+TAGS = [SimTag("unit/a", "a", opcua="Double", period=0.1), SimTag("unit/b", "b", opcua="Boolean", period=0.1)]
+OURS = [OpcuaTag(name="a", address="ns=2;s=unit.a"), OpcuaTag(name="b", address="ns=2;s=unit.b")]
+
+
+async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, status):
+        for start in range(2):
+            server = OpcuaServer(TAGS, tmp_path, secure=False)
+            await server.start("127.0.0.1", port)
+            await until(lambda: status.state == "connected")
+            for n in range(5):
+                await server.write(0, start * 100 + n, 1_790_000_000_000_000 + start * 1000 + n, 0)
+            await kept.until(lambda start=start: any(v == start * 100 + 4 for _, v, _ in kept.samples(0)))  # type: ignore[misc]
+            await server.stop()
+            await until(lambda: status.state != "connected")
+        values = [v for _, v, _ in kept.samples(0) if v]
+        assert [v for v in values if v < 100] == [1, 2, 3, 4]
+        assert status.reconnects == 1
+        await until(lambda: [e.text for e in kept.events("source_state")][-1] == "disconnected")
+
+
+async def test_silence_ends_the_session(tmp_path: Path) -> None:
+    """The connection stays open, nothing comes: the keep-alive watchdog notices, and another session begins."""
+    port = free_port()
+    server = OpcuaServer(TAGS, tmp_path, secure=False)
+    await server.start("127.0.0.1", port)
+    address = f"opc.tcp://127.0.0.1:{port}/"
+    options = {"insecure": True, "time_out": 0.5}
+    async with collecting(address, OURS, tmp_path / "pki", **options) as (kept, status):
+        await kept.until(lambda: bool(kept.samples(0)))
+        server.pause(True)
+        await until(lambda: status.state != "connected")
+        server.pause(False)
+        await until(lambda: status.reconnects >= 1 and status.state == "connected")
+        await server.write(0, 42.0, 1_790_000_000_000_000, 0)
+        await kept.until(lambda: any(v == 42.0 for _, v, _ in kept.samples(0)))
+    await server.stop()
+
+
+async def test_no_acknowledgement_before_the_disk(tmp_path: Path) -> None:
+    """While the spool is full nothing is taken; what the server queued meanwhile arrives when there is room."""
+    port = free_port()
+    server = OpcuaServer(TAGS, tmp_path, secure=False)
+    await server.start("127.0.0.1", port)
+    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, _):
+        await kept.until(lambda: bool(kept.samples(0)))
+        kept.full = True
+        for n in range(1, 31):
+            await server.write(0, float(n), 1_790_000_000_000_000 + n, 0)
+            await asyncio.sleep(0.05)
+        assert not any(v == 30 for _, v, _ in kept.samples(0))
+        kept.full = False
+        await kept.until(lambda: sum(v > 0 for _, v, _ in kept.samples(0)) >= 30)
+        assert sorted(v for _, v, _ in kept.samples(0) if v) == [float(n) for n in range(1, 31)]
+    await server.stop()
