@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import asyncpg
 
 from ingest.errors import DatabaseError, OperationError
+from ops import ports
 from ops.paths import State
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import bootstrap, until_it_answers
@@ -39,6 +40,18 @@ class Database:
     def where(self) -> str:
         """Host, port and database, without secrets."""
         return urlsplit(self.dsn("owner")).netloc.rpartition("@")[2] + urlsplit(self.dsn("owner")).path
+
+    def settle_port(self, say: Callable[[str], None]) -> None:
+        """Move to a free port where somebody else has taken ours while the server was down."""
+        if self.cluster is None or ports.free("127.0.0.1", self.cluster.port):
+            return
+        taken = self.cluster.port
+        (self.state.root / "postgres" / "port").unlink()
+        for role in ("owner", *_ROLES):
+            parts = urlsplit(self.dsn(role))
+            moved = f"{parts.netloc.rpartition(':')[0]}:{self.cluster.port}"
+            _write_secret(self.state.dsn_file(role), urlunsplit(parts._replace(netloc=moved)))
+        say(f"port {taken} is in use{ports.holder(taken)}: the database now has {self.where}")
 
     async def prepare(self) -> str:
         """Schema and logins, once the server answers. Returns what was done, in words."""
@@ -76,7 +89,8 @@ def provide(state: State, say: Callable[[str], None]) -> Database:
 
 def _remember(state: State, given: str) -> None:
     parts = urlsplit(given)
-    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+    addressed = parts.netloc or "host=" in parts.query
+    if parts.scheme not in ("postgresql", "postgres") or not addressed or not parts.path.strip("/"):
         raise OperationError("PLANTLOG_DSN is not like postgresql://user:password@host:5432/database")
     state.dsn_file("owner").parent.mkdir(mode=0o700, exist_ok=True)
     _write_secret(state.dsn_file("owner"), given)

@@ -24,15 +24,16 @@ class Wanted:
 def check(wanted: Iterable[Wanted]) -> None:
     """Raises OperationError that names every port that is taken, by whom, and the option to change."""
     taken = [
-        f"port {want.port} on {want.host}, which {want.what} needs, is in use{_holder(want.port)}: {want.option}"
+        f"port {want.port} on {want.host}, which {want.what} needs, is in use{holder(want.port)}: {want.option}"
         for want in wanted
-        if not _free(want.host, want.port)
+        if not free(want.host, want.port)
     ]
     if taken:
         raise OperationError("\n".join(taken))
 
 
-def _free(host: str, port: int) -> bool:
+def free(host: str, port: int) -> bool:
+    """Whether nobody listens there."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not a listener
@@ -46,11 +47,12 @@ def _free(host: str, port: int) -> bool:
     return True
 
 
-def _holder(port: int) -> str:
+def holder(port: int) -> str:
+    """Who listens on a port, as far as we may see: `` by NAME (process N)``, or nothing."""
     try:
         for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr
-            if listens and connection.laddr.port == port and connection.pid:
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
+            if listens and connection.pid:
                 return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
     except psutil.Error:
         return ""

@@ -56,7 +56,7 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
     """Writer and collectors, in the order in which they start."""
     given = ("--config", str(deployment.config), "--state", str(state.root))
     read: dict[str, list[Any]] = {
-        "writer": [plant.writer.model_dump()],
+        "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
         "collector-opcua": [_read_by_collector(plant.opcua_sources(), plant, registry)],
         "collector-modbus": [_read_by_collector(plant.modbus_sources(), plant, registry)],
     }

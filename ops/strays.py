@@ -44,16 +44,26 @@ def end(state: State, say: Callable[[str], None]) -> None:
 
 
 def _end(name: str, processes: list[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-    _, alive = psutil.wait_procs(processes, _STOP_SECONDS)
-    for process in alive:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    _, alive = psutil.wait_procs(alive, _KILL_SECONDS)
-    if alive:
-        raise OperationError(f"{name} (process {alive[0].pid}) does not end, not even by SIGKILL: look at it by hand")
+    for kind, seconds in ((number, _STOP_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(kind)
+        deadline = time.monotonic() + seconds
+        while any(_runs(process) for process in processes):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        else:
+            return
+    raise OperationError(f"{name} (process {processes[0].pid}) does not end, not even by SIGKILL: look at it by hand")
+
+
+def _runs(process: psutil.Process) -> bool:
+    """A zombie, which only waits for its parent to notice, does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_until_gone(state: State, seconds: float) -> bool:

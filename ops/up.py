@@ -145,6 +145,8 @@ def _supervised(state: State, used: Database, deployment: Deployment, plant: Pla
     running = {p.name for p in supervisor.processes() if p.state in STARTED} if supervisor.answers() else set()
     wanted = programs.ports(deployment, plant)
     ports.check(port for name, needed in wanted.items() if name not in running for port in needed)
+    if "postgres" not in running:
+        used.settle_port(step.say)
     if not supervisor.answers():
         supervisor.start([programs.postgres(state)] if used.cluster is not None else [])
     return supervisor
