@@ -8,22 +8,23 @@ from numpy.typing import NDArray
 from simulator.tags import Register, SimTag
 
 OPCUA_CHANNELS = 5000  # at most; the rest is Modbus
+_TOP = 10_000  # hundredths; then from 0 again
 _PER_DEVICE = 5000  # float32 channels a device
 
 
 class LoadPlant:
-    """``channels`` random walks in steps of 0.01, each published ``hz`` times a second."""
+    """``channels`` ramps of random steps of 0.01, each published ``hz`` times a second."""
 
     name = "load"
 
     def __init__(self, channels: int, hz: float, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
-        self._values = self._random.integers(0, 10_000, channels)
+        self._values = self._random.integers(0, _TOP, channels)
         self.tags = [_tag(i, hz) for i in range(channels)]
 
     def step(self, seconds: float) -> None:
-        """One step of every walk."""
-        self._values += self._random.integers(-3, 4, len(self._values))
+        """One step of every walk; always upwards, because a value that stays is no sample."""
+        self._values = (self._values + self._random.integers(1, 4, len(self._values))) % _TOP
 
     def numbers(self) -> NDArray[np.float64]:
         """All values."""

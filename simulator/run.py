@@ -40,7 +40,10 @@ class Simulator:
         # Spread over the period, so that values come as evenly as sensors' do; equal ticks share one timestamp.
         self._ticks = np.maximum(1, np.round(periods / _TICK)).astype(np.int64)
         self._phase = np.arange(len(self._opcua)) % self._ticks
-        self._changed_only = np.array([tags[i].kind == "text" for i in self._opcua], bool)
+        self._is_text = np.array([tag.kind == "text" for tag in tags], bool)
+        self._is_float = np.array([tag.opcua == "Float" for tag in tags], bool)
+        self._shown = np.full(len(tags), np.nan)  # the last value that the OPC UA server got
+        self._shown_status = np.zeros(len(tags), np.uint32)
         self._server = OpcuaServer(tags, state / "pki", secure) if len(self._opcua) else None
         self._registers = {
             name: Registers(
@@ -105,23 +108,20 @@ class Simulator:
         status = np.full(len(due), int(bad.value) if bad is not None else 0, np.uint32)
         for fault in self.faults.of_kind("bad_status"):
             status[[k for k, i in enumerate(due) if self.plant.tags[i].name == fault.target]] = int(fault.value)
-        numbers: list[int] = []
-        for k, i in enumerate(due.tolist()):
-            tag = self.plant.tags[i]
-            if tag.kind == "text":
-                await self._publish_text(i, at, int(status[k]))
-                continue
-            numbers.append(k)
-            await self._server.write(i, values[i], at, int(status[k]))
+        for i in due[self._is_text[due]].tolist():
+            await self._publish_text(i, at, int(status[due == i][0]))
+        shown = np.where(self._is_float[due], values[due].astype(np.float32), values[due])
+        # A server reports a change of value or status (OPC 10000-4, 7.22.2); the same again is no sample.
+        changed = ~self._is_text[due] & ((shown != self._shown[due]) | (status != self._shown_status[due]))
+        due, shown, status = due[changed], shown[changed], status[changed]
+        self._shown[due], self._shown_status[due] = shown, status
+        for k, (i, value) in enumerate(zip(due.tolist(), shown.tolist(), strict=True)):
+            await self._server.write(i, value, at, int(status[k]))
             if k % _WRITES_AT_ONCE == _WRITES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         self.published += len(due)
-        if self._truth is not None and numbers:
-            tags = due[numbers]
-            shown = values[tags].copy()
-            single = np.array([self.plant.tags[i].opcua == "Float" for i in tags], bool)
-            shown[single] = shown[single].astype(np.float32)
-            self._truth.numbers("opcua", tags, at, shown, status[numbers])
+        if self._truth is not None and len(due):
+            self._truth.numbers("opcua", due, at, shown, status)
 
     async def _publish_text(self, tag: int, at: int, status: int) -> None:
         text = self.plant.text(tag)
