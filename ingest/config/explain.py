@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
@@ -13,15 +14,36 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from ingest.config.quantities import BYTES_LEGAL, DURATION_LEGAL, parse_bytes, parse_duration
+from ingest.errors import Problem
 
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
-    "name": "lower-case letters, digits and hyphens, as in boiler-house",
-    "channel": "a slash path of letters, digits and . _ % -, as in north/boiler1/drum_pressure",
+    "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
+    "channel": "a slash path of letters, digits and . _ % -, as in north/boiler1/drum_pressure, at most 255 long",
+    "host": "an address or host name of this machine, as in 127.0.0.1",
     "opc.tcp": "an address as in opc.tcp://host:4840",
     "tcp": "an address as in tcp://host:502",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
+
+
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", Path: "a file's path in quotes"}
+
+
+def read_text(path: Path, field: str, legal: str, problems: list[Problem]) -> str | None:
+    """A file's text; None, and a problem, where it can't be had."""
+    try:
+        content = path.read_bytes()
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError:
+        problems.append(Problem(str(path), None, field, "no such file", legal))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        what = f"byte 0x{content[error.start]:02x}, which is not UTF-8"
+        problems.append(Problem(str(path), line, field, what, legal))
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        problems.append(Problem(str(path), None, field, str(error), legal))
+    return None
 
 
 def found(value: Any) -> str:
@@ -68,13 +90,15 @@ def field_legal(name: str, field: FieldInfo) -> str:
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:
                 return _pattern(name, pattern)
-    kind = {int: "a whole number", float: "a number", bool: "true or false"}.get(annotation, "a text")
+    kind = _KINDS.get(annotation, "a text in quotes")
     return kind + _limits(metadata)
 
 
 def _pattern(name: str, pattern: str) -> str:
     if name == "address":
         return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "tcp"]
+    if name == "host":
+        return _PATTERNS["host"]
     return _PATTERNS["channel" if "/" in pattern else "name"]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ingest.config.explain import found, legal, nearest
+from ingest.config import contradictions
+from ingest.config.explain import found, legal, nearest, read_text
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     HealthOptions,
@@ -18,6 +19,7 @@ from ingest.config.model import (
     OpcuaSource,
     OpcuaTag,
     Plant,
+    PlantOptions,
     Source,
     SpoolOptions,
     WriterOptions,
@@ -64,20 +66,22 @@ class _Reading:
         return Plant.model_construct(name=name, sources=tuple(sources), **options)
 
     def _content(self) -> dict[str, Any] | None:
+        text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems)
+        if text is None:
+            return None
         try:
-            text = self.path.read_text(encoding="utf-8")
-            self._lines = locate(text)
-            return tomllib.loads(text)
-        except FileNotFoundError:
-            self.problems.append(Problem(str(self.path), None, "file", "no such file", "a plant.toml"))
-        except (OSError, UnicodeDecodeError) as error:
-            self.problems.append(Problem(str(self.path), None, "file", str(error), "a TOML file in UTF-8"))
+            content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"line (\d+)", str(error))
             line = int(place[1]) if place else None
             self.problems.append(Problem(str(self.path), line, "syntax", str(error), "TOML 1.0"))
+        except ValueError as error:  # a number of thousands of digits
+            self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
         except RecursionError:
             self.problems.append(Problem(str(self.path), None, "syntax", "values nested too deep", "TOML 1.0"))
+        else:
+            self._lines = locate(text)
+            return content
         return None
 
     def _problem(self, place: Place, value: str, allowed: str) -> None:
@@ -85,13 +89,11 @@ class _Reading:
         self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
 
     def _plant_name(self, table: Any) -> str:
-        if not isinstance(table, dict) or set(table) != {"name"} or not isinstance(table["name"], str):
-            self._problem(("plant",), found(table), 'a table [plant] with name = "…" and nothing else')
+        if table is None:
+            self._problem(("plant",), "nothing", 'a table [plant] with name = "…"')
             return ""
-        if not re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+)*", table["name"]):
-            allowed = "lower-case letters, digits and hyphens, as in boiler-house"
-            self._problem(("plant", "name"), found(table["name"]), allowed)
-        return table["name"]
+        options = self._table("plant", table, PlantOptions)
+        return options.name if isinstance(options, PlantOptions) else ""
 
     def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
         if not isinstance(table, dict):
@@ -101,7 +103,8 @@ class _Reading:
 
     def _validated(self, place: Place, values: dict[str, Any], model: type[BaseModel]) -> BaseModel | None:
         try:
-            return model.model_validate(values)
+            # strict: TOML has types, so "9101" is not a number
+            return model.model_validate(values, strict=True, context={"written": True})
         except ValidationError as error:
             for detail in error.errors():
                 value = "nothing" if detail["type"] == "missing" else found(detail["input"])
@@ -110,7 +113,7 @@ class _Reading:
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            self._problem(("source",), found(tables), "one or more tables [[source]]")
+            self._problem(("source",), "nothing" if tables is None else found(tables), "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
@@ -141,13 +144,28 @@ class _Reading:
         else:
             tags = read_tags(self.path.parent / file, tag_model, self.problems)
             self._unique(self.path.parent / file, tags, channels)
+        values = {**table, "tags": tuple(tag for tag, _ in tags)}
         for option in ("password_file", "server_certificate"):
             if isinstance(table.get(option), str):
-                table = {**table, option: str(self.path.parent / table[option])}
-                if not Path(table[option]).is_file():
-                    self._problem((*place, option), found(table[option]), "an existing file")
-        source = self._validated(place, {**table, "tags": tuple(tag for tag, _ in tags)}, model)
-        return source if isinstance(source, OpcuaSource | ModbusSource) else None
+                values[option] = self._existing(self.path.parent / table[option], (*place, option))
+        source = self._validated(place, values, model)
+        if not isinstance(source, OpcuaSource | ModbusSource):
+            return None
+        for name, value, allowed in contradictions.in_source(source):
+            self._problem((*place, name), value, allowed)
+        for tag, line in tags:
+            for what in contradictions.between(source, tag):
+                self.problems.append(Problem(str(self.path.parent / table["tags"]), line, *what))
+        return source
+
+    def _existing(self, file: Path, place: Place) -> Path:
+        try:
+            exists = file.is_file()
+        except ValueError:  # a path with a NUL
+            exists = False
+        if not exists:
+            self._problem(place, found(str(file)), "an existing file")
+        return file
 
     def _unique(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
         for tag, line in tags:

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]  # as in ("source", 1, "address")
 
-_HEADER = re.compile(r"\s*\[([A-Za-z0-9_.\- \"']+)\]\s*(#.*)?$")
-_ARRAY_HEADER = re.compile(r"\s*\[\[([A-Za-z0-9_.\- \"']+)\]\]\s*(#.*)?$")
-_KEY = re.compile(r"\s*([A-Za-z0-9_\-]+|\"[^\"]*\"|'[^']*')\s*=")
+_PART = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
+_DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADER = re.compile(rf"\s*\[\s*({_DOTTED})\s*\]\s*(?:#.*)?$")
+_ARRAY_HEADER = re.compile(rf"\s*\[\[\s*({_DOTTED})\s*\]\]\s*(?:#.*)?$")
+_KEY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 
 
 def locate(text: str) -> dict[Place, int]:
-    """Line numbers, from 1, of tables (by their header) and keys."""
+    """Line numbers, from 1, of tables (by their header) and keys. ``text`` is legal TOML, or the answer is a guess."""
     lines: dict[Place, int] = {}
-    counts: dict[str, int] = defaultdict(int)
+    counts: dict[Place, int] = defaultdict(int)
     table: Place = ()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _outside_long_texts(text):
         if match := _ARRAY_HEADER.match(line):
-            name = _bare(match[1])
-            table = (name, counts[name])
+            name = _parts(match[1])
+            table = (*name, counts[name])
             counts[name] += 1
+            lines.setdefault(name, number)
             lines[table] = number
         elif match := _HEADER.match(line):
-            table = tuple(_bare(part) for part in match[1].split("."))
-            lines[table] = number
+            table = _parts(match[1])
+            lines.setdefault(table, number)
         elif match := _KEY.match(line):
-            lines.setdefault((*table, _bare(match[1])), number)
+            key = _parts(match[1])
+            for length in range(1, len(key) + 1):
+                lines.setdefault((*table, *key[:length]), number)
     return lines
 
 
@@ -41,5 +47,17 @@ def line_of(lines: dict[Place, int], place: Place) -> int | None:
     return None
 
 
-def _bare(key: str) -> str:
-    return key.strip().strip("\"'")
+def _outside_long_texts(text: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines that don't stand within a text in three quotes."""
+    quotes: str | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if quotes is None:
+            yield number, line
+        rest = line
+        while mark := re.search("\"\"\"|'''" if quotes is None else quotes, rest):
+            quotes = mark[0] if quotes is None else None
+            rest = rest[mark.end() :]
+
+
+def _parts(key: str) -> Place:
+    return tuple(part.strip("\"'") for part in re.findall(_PART, key))

@@ -27,7 +27,7 @@ ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.%-]+(/[A-Za-z0-9_.%-]+
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Tag(_Frozen):
@@ -55,7 +55,7 @@ class ModbusTag(Tag):
     Addresses count from 0, as in the protocol itself (not from 40001).
     """
 
-    address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):\d{1,5}$")]
+    address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
     type: RegisterType = "int16"
     word_order: WordOrder = "ABCD"
     bit: Annotated[int, Field(ge=0, le=15)] | None = None  # of a 16-bit register, 0 the lowest
@@ -107,7 +107,7 @@ class ModbusSource(_Source):
     """A Modbus device (MODBUS Application Protocol V1.1b3)."""
 
     kind: Literal["modbus"]
-    address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:\d+$")]
+    address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:[0-9]+$")]
     unit_id: Annotated[int, Field(ge=0, le=255)] = 1
     poll_interval: Duration = 1.0
     time_out: Duration = 1.0
@@ -117,6 +117,12 @@ class ModbusSource(_Source):
 
 
 Source: TypeAlias = OpcuaSource | ModbusSource
+
+
+class PlantOptions(_Frozen):
+    """What the plant is called."""
+
+    name: Name
 
 
 class SpoolOptions(_Frozen):
@@ -135,7 +141,7 @@ class WriterOptions(_Frozen):
 class HealthOptions(_Frozen):
     """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on port + 1, writer on port + 2."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
 
 

@@ -5,33 +5,43 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+_DURATIONS = (0.001, 366 * 86400.0)  # s
+_SIZES = (1024**2, 1024**5)
 
-DURATION_LEGAL = 'a positive duration such as "500ms", "1s", "2m", "1h"'
-BYTES_LEGAL = 'a size such as "512 MiB" or "2 GiB"'
+DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
+BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 
 
-def parse_duration(text: Any) -> float:
-    """Seconds in ``"500ms"``; raises ValueError with what is legal."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\s*", text) if isinstance(text, str) else None
-    if isinstance(text, float):  # a default, or a value made in Python
+def parse_duration(text: Any, info: ValidationInfo) -> float:
+    """Seconds in ``"500ms"``; raises ValueError with what is legal. Programs give seconds, files must not."""
+    if isinstance(text, float) and not written(info):
         return text
-    if match is None or float(match[1]) <= 0:
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)\s*", text) if isinstance(text, str) else None
+    seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0.0
+    if not _DURATIONS[0] <= seconds <= _DURATIONS[1]:
         raise ValueError(DURATION_LEGAL)
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
-def parse_bytes(text: Any) -> int:
-    """Bytes in ``"2 GiB"``; raises ValueError with what is legal."""
-    if isinstance(text, int) and not isinstance(text, bool):
+def parse_bytes(text: Any, info: ValidationInfo) -> int:
+    """Bytes in ``"2 GiB"``; raises ValueError with what is legal. Programs give bytes, files must not."""
+    if isinstance(text, int) and not written(info):
         return text
-    match = re.fullmatch(r"\s*(\d+)\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
-    if match is None or int(match[1]) <= 0:
+    # 18 digits: more is no size, and costs time
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
+    size = int(match[1]) * _BYTES[match[2]] if match is not None else 0
+    if not _SIZES[0] <= size <= _SIZES[1]:
         raise ValueError(BYTES_LEGAL)
-    return int(match[1]) * _BYTES[match[2]]
+    return size
+
+
+def written(info: ValidationInfo) -> bool:
+    """Whether the value comes from a file and not from a program."""
+    return bool(info.context and info.context.get("written"))
 
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]

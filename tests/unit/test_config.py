@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ingest.config.load import load
+from ingest.config.locate import line_of, locate
 from ingest.config.model import ModbusSource, OpcuaSource
 from ingest.errors import ConfigError
 
@@ -28,6 +29,66 @@ def test_golden(folder: Path) -> None:
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"plant\.toml: file: found no such file"):
         load(tmp_path / "plant.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'tags = "a\\u0000b"',
+        f"tags = {'9' * 5000}",
+        f"tags = {'[' * 5000}{']' * 5000}",
+        'tags = "."',
+        "tags = 1979-13-32",
+    ],
+    ids=["nul", "digits", "depth", "folder", "date"],
+)
+def test_what_python_itself_refuses_is_a_problem_too(tmp_path: Path, text: str) -> None:
+    source = '[plant]\nname = "d"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\n'
+    (tmp_path / "plant.toml").write_text(source + text)
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path / "plant.toml")
+    assert len(error.value.problems) == 1
+
+
+def test_a_file_from_windows(tmp_path: Path) -> None:
+    toml = '[plant]\nname = "d"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
+    (tmp_path / "plant.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfname,address,unit\r\na,holding:0,\xc2\xb0C\r\n")
+    assert load(tmp_path / "plant.toml").sources[0].tags[0].unit == "°C"
+
+
+def test_lines_of_tables_keys_and_what_is_around_them() -> None:
+    lines = locate(
+        "top.inner = 1\n"
+        "[a]\n"
+        "x = 1\n"
+        "[[s]] # first\n"
+        "'q d' = 1\n"
+        't = """\n'
+        "[[s]]\n"
+        'x = 1"""\n'
+        "[[s]]\n"
+        "\u2028x.y = [\n"
+        "  1,\n"
+        "]\n"
+        "[a . b]\n"
+    )
+    assert lines == {
+        ("top",): 1,
+        ("top", "inner"): 1,
+        ("a",): 2,
+        ("a", "x"): 3,
+        ("s",): 4,
+        ("s", 0): 4,
+        ("s", 0, "q d"): 5,
+        ("s", 0, "t"): 6,
+        ("s", 1): 9,
+        ("s", 1, "x"): 10,
+        ("s", 1, "x", "y"): 10,
+        ("a", "b"): 13,
+    }
+    assert line_of(lines, ("s", 1, "nothing")) == 9
+    assert line_of(lines, ("nothing",)) is None
 
 
 def test_what_was_written_is_what_is_loaded(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""What is legal alone and not together: (field, found, legal) for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from ingest.config.explain import found
+from ingest.config.model import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, Source, Tag
+
+Contradiction: TypeAlias = tuple[str, str, str]
+
+_WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
+_BITS = ("coil", "discrete")
+
+
+def width(tag: ModbusTag) -> int:
+    """How many registers, or coils, a value takes."""
+    return tag.length if tag.type == "string" else _WIDTH.get(tag.type, 1)
+
+
+def in_source(source: Source) -> Iterator[Contradiction]:
+    """Of a source's options with each other."""
+    if not _reachable(source.address):
+        yield "address", found(source.address), "a host, and a port from 1 to 65535"
+    if source.backoff_min > source.backoff_max:
+        yield "backoff_min", f"{source.backoff_min:g} s", f"at most backoff_max, which is {source.backoff_max:g} s"
+    if isinstance(source, OpcuaSource):
+        yield from _in_opcua_source(source)
+
+
+def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
+    if source.lifetime < 3 * source.keep_alive:
+        legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
+        yield "lifetime", f"{source.lifetime:g} s", legal
+    if source.password_file is not None and source.username is None:
+        yield "password_file", found(str(source.password_file)), "nothing, or a username beside it"
+    if source.insecure and source.server_certificate is not None:
+        yield "server_certificate", found(str(source.server_certificate)), "nothing with insecure = true"
+
+
+def in_tag(tag: Tag) -> Iterator[Contradiction]:
+    """Of a tag's columns with each other."""
+    if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
+        yield "lo", found(tag.lo), f"less than hi, which is {tag.hi}"
+    if isinstance(tag, OpcuaTag) and not _node_id_like(tag.address):
+        yield "address", found(tag.address), "a node id as in ns=2;s=Boiler1.Pressure or ns=2;i=1001"
+    if isinstance(tag, ModbusTag):
+        yield from _in_modbus_tag(tag)
+
+
+def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
+    if tag.register + width(tag) > 65_536:
+        registers = "1 register ends" if width(tag) == 1 else f"{width(tag)} registers end"
+        yield "address", found(tag.address), f"a place where {registers} at 65535 or before"
+    if tag.table in _BITS and tag.type != "bool":
+        yield "type", found(tag.type), f"bool, as every {tag.table}"
+    if tag.table not in _BITS and tag.type == "bool" and tag.bit is None:
+        yield "bit", "nothing", "0 to 15, the bit of the register that is meant"
+    if tag.bit is not None and (tag.type != "bool" or tag.table in _BITS):
+        yield "bit", found(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
+    if tag.length != 1 and tag.type != "string":
+        yield "length", found(tag.length), "nothing: a length goes with type string"
+    if (tag.kind == "text") != (tag.type == "string"):
+        yield "kind", found(tag.kind), "text for type string, and only for it"
+    for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):
+        if factor == 0:
+            yield name, "0", "a number other than 0"
+
+
+def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
+    """Of a tag's columns with its source's options."""
+    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and width(tag) > source.max_registers:
+        name = "length" if tag.type == "string" else "type"
+        legal = f"at most {source.max_registers} registers, the source's max_registers"
+        yield name, f"{width(tag)} registers", legal
+
+
+def _reachable(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets of an IPv6 address, or a port beyond 65535
+        return False
+
+
+def _node_id_like(text: str) -> bool:
+    parts = text.split(";")
+    identifier = parts[-1]
+    namespaces = all(part[:3] == "ns=" and part[3:].isdecimal() for part in parts[:-1])
+    return namespaces and len(parts) <= 2 and identifier[:2] in ("s=", "i=", "g=", "b=") and len(identifier) > 2
