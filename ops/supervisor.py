@@ -215,7 +215,9 @@ class _UnixTransport(xmlrpc.client.Transport):
         self._path = path
 
     def make_connection(self, host: Any) -> http.client.HTTPConnection:
-        return _UnixConnection(self._path)
+        connection = _UnixConnection(self._path)
+        self._connection = (host, connection)  # what close() closes
+        return connection
 
     def request(self, *arguments: Any, **options: Any) -> Any:
         try:

@@ -51,7 +51,7 @@ def up(asked: Asked, console: Console) -> None:
     state.claim()
     steps = Steps(console)
     with exclusive(state, console):
-        deployment = _deployment(state, asked)
+        deployment = choose(state, asked)
         with steps.step("check the configuration") as step:
             plant = _checked(deployment, state, step)
         with steps.step("provide the database's programs and cluster") as step:
@@ -98,7 +98,7 @@ def exclusive(state: State, console: Console) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _deployment(state: State, asked: Asked) -> Deployment:
+def choose(state: State, asked: Asked) -> Deployment:
     """What was asked for now; no plant was named: the same as the last time, or the example."""
     if asked.hz is not None and asked.channels is None:
         raise OperationError("--hz goes with --channels")

@@ -49,6 +49,7 @@ class Writer:
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
         self._stopping = False
+        self._committed: list[Group] = []  # in the database, not yet deleted from the spools
         self.written = 0  # samples committed since start
         self.database = "not yet connected"
         self.lag_seconds: float | None = None  # newest source time of the last group to its commit
@@ -122,6 +123,8 @@ class Writer:
             async with self._taking:
                 self._something.clear()
                 group = await loop.run_in_executor(self._thread, self._take)
+                # What was committed leaves the spool while the next group is written, not before it.
+                loop.run_in_executor(self._thread, self._delete_committed).add_done_callback(_report)
                 if group is not None:
                     self._something.set()  # there may be more: let the next worker look
                     return group
@@ -143,7 +146,7 @@ class Writer:
         return assemble(taken) if taken else None
 
     async def _commit(self, connection: asyncpg.Connection[Any], group: Group) -> asyncpg.Connection[Any]:
-        """Write ``group``, again until the database has it, then delete it from the spools."""
+        """Write ``group``, again until the database has it, after which it may leave the spools."""
         now = now_us()
         for spooled in group.batches():
             metrics.spool_wait_seconds.observe(max(0, now - spooled.batch.received_at) / 1e6)
@@ -159,12 +162,14 @@ class Writer:
                 connection = await self._connect()
             else:
                 self._count(group, written, time.monotonic() - started)
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._delete, group)
+                self._committed.append(group)
                 return connection
 
-    def _delete(self, group: Group) -> None:
-        for path, batches in group.taken:
-            self._files[path].delete(b.sequence for b in batches)
+    def _delete_committed(self) -> None:
+        committed, self._committed = self._committed, []
+        for group in committed:
+            for path, batches in group.taken:
+                self._files[path].delete(b.sequence for b in batches)
 
     def _count(self, group: Group, written: Written, seconds: float) -> None:
         self.written += written.samples
@@ -193,8 +198,15 @@ class Writer:
         return rows, used
 
     def _close_files(self) -> None:
+        self._delete_committed()
         for file in self._files.values():
             file.close()
+
+
+def _report(deleted: asyncio.Future[None]) -> None:
+    """A batch that stays in the spool though the database has it is replayed as a no-op: say it and go on."""
+    if not deleted.cancelled() and (error := deleted.exception()) is not None:
+        log.error("spool: committed batches could not be deleted: %s", error)
 
 
 class _Backoff:
