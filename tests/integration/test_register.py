@@ -1,0 +1,150 @@
+"""A plant's configuration into a real database, again and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.batch import Event, EventBatch
+from ingest.config.load import load
+from ingest.config.model import Plant
+from ingest.errors import OperationError
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ops.paths import State
+from ops.register import register, spooled_rows
+from tests.database import Database
+
+
+def plant(folder: Path, tags: str, more: str = "") -> Plant:
+    """A plant of one Modbus source with these tag rows, and sources that ``more`` describes."""
+    folder.mkdir(exist_ok=True)
+    (folder / "plant.toml").write_text(
+        '[plant]\nname = "demo"\n[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\n'
+        f'tags = "tags.csv"\n{more}'
+    )
+    (folder / "tags.csv").write_text("name,address,type,unit,lo,hi,description,kind,bit,word_order\n" + tags)
+    return load(folder / "plant.toml")
+
+
+def state_in(folder: Path) -> State:
+    state = State(folder / "state")
+    state.claim()
+    return state
+
+
+async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    connection = await asyncpg.connect(database.reader_dsn)
+    try:
+        return [tuple(row) for row in await connection.fetch(query)]
+    finally:
+        await connection.close()
+
+
+_CHANNELS = (
+    "SELECT c.name, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.attributes FROM plant.channel c ORDER BY c.id"
+)
+
+
+async def test_what_the_configuration_says_is_in_the_tables(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    described = plant(
+        tmp_path / "p", "b/level,holding:4,float32,mm,0,5000,tank level,,,CDAB\na/run,coil:1,bool,,,,,discrete,,\n"
+    )
+    registry = await register(described, database.owner_dsn, state)
+    assert await rows(database, _CHANNELS) == [
+        ("b/level", "holding:4", "analog", "mm", 0.0, 5000.0, '{"type": "float32", "word_order": "CDAB"}'),
+        ("a/run", "coil:1", "discrete", "", None, None, '{"type": "bool"}'),
+    ]
+    assert await rows(database, "SELECT name, kind, address, state, retired_at FROM plant.source") == [
+        ("plc", "modbus", "tcp://127.0.0.1:502", "unknown", None)
+    ]
+    assert dict(await rows(database, "SELECT name, id FROM plant.channel")) == dict(registry.channels)
+    assert Registry.load(state.registry) == registry
+
+
+async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    folder = tmp_path / "p"
+    opcua = '[[source]]\nname = "ua"\nkind = "opcua"\naddress = "opc.tcp://h:4840"\ninsecure = true\ntags = "ua.csv"\n'
+    folder.mkdir()
+    (folder / "ua.csv").write_text("name,address\nc,i=1\n")
+    first = await register(
+        plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state
+    )
+    second = await register(plant(folder, "b,holding:7,,bar,,,,,,\nd,holding:2,,,,,,,,\n"), database.owner_dsn, state)
+    retired = "SELECT name FROM plant.{} WHERE retired_at IS NOT NULL ORDER BY name"
+    assert await rows(database, retired.format("channel")) == [("a",), ("c",)]
+    assert await rows(database, retired.format("source")) == [("ua",)]
+    assert second.channels["b"] == first.channels["b"]
+    assert second.channels["d"] not in first.channels.values()
+    assert await rows(database, "SELECT address, unit FROM plant.channel WHERE name = 'b'") == [("holding:7", "bar")]
+    assert "a" not in second.channels
+    third = await register(
+        plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state
+    )
+    assert third == first
+    assert await rows(database, retired.format("channel")) == [("d",)]
+    assert await rows(database, retired.format("source")) == []
+
+
+async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    folder = tmp_path / "p"
+    other = '[[source]]\nname = "other"\nkind = "modbus"\naddress = "tcp://127.0.0.1:503"\ntags = "other.csv"\n'
+    first = await register(plant(folder, "a,holding:0,,,,,,,,\n"), database.owner_dsn, state)
+    (folder / "other.csv").write_text("name,address\na,holding:0\n")
+    second = await register(plant(folder, "b,holding:0,,,,,,,,\n", other), database.owner_dsn, state)
+    assert second.channels["a"] == first.channels["a"]
+    [(source,)] = await rows(database, "SELECT source_id FROM plant.channel WHERE name = 'a'")
+    assert source == second.sources["other"]
+
+
+async def test_nothing_changed_writes_nothing(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    same = plant(tmp_path / "p", "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n")
+    await register(same, database.owner_dsn, state)
+    versions = "SELECT xmin::text FROM plant.channel UNION ALL SELECT xmin::text FROM plant.source"
+    before = await rows(database, versions)
+    await register(same, database.owner_dsn, state)
+    assert await rows(database, versions) == before
+
+
+async def test_push_sources_are_left_alone(database: Database, tmp_path: Path) -> None:
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('gateway', 'push', '')")
+    await connection.execute(
+        "INSERT INTO plant.channel (name, source_id, address, kind) SELECT 'g/x', id, '', 'analog' FROM plant.source"
+    )
+    await connection.close()
+    await register(plant(tmp_path / "p", "a,holding:0,,,,,,,,\n"), database.owner_dsn, state_in(tmp_path))
+    assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == []
+    assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
+
+
+async def test_a_spool_of_another_database_is_not_mixed_in(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    described = plant(tmp_path / "p", "a,holding:0,,,,,,,,\n")
+    registry = await register(described, database.owner_dsn, state)
+    spool = Spool(state.spool / "modbus.sqlite", 1024**2)
+    await spool.append(EventBatch(registry.sources["plc"], 1, (Event("restart", 1),)))
+    await spool.close()
+    assert spooled_rows(state.spool) == 1
+    await register(described, database.owner_dsn, state)  # the same ids: nothing in the way
+    elsewhere = Registry(registry.sources, {"a": registry.channels["a"] + 1000})
+    elsewhere.save(state.registry)
+    with pytest.raises(OperationError, match=r"holds 1 rows of another database \(there a has id"):
+        await register(described, database.owner_dsn, state)
+    assert Registry.load(state.registry) == elsewhere
+    (state.spool / "modbus.sqlite").unlink()
+    assert await register(described, database.owner_dsn, state) == registry
+
+
+async def test_twenty_thousand_channels(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    tags = "".join(f"load/c{n},holding:{n},,,,,,,,\n" for n in range(20_000))
+    registry = await register(plant(tmp_path / "p", tags), database.owner_dsn, state)
+    assert len(set(registry.channels.values())) == 20_000

@@ -1,0 +1,82 @@
+"""The launcher script, without building an environment: what it says where Python is too old or away."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_LAUNCHER = Path(__file__).parents[2] / "plantlog"
+_TOOLS = ("bash", "readlink", "dirname", "cmp", "flock", "touch", "cp", "rm")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout without a virtual environment, and a PATH with the tools and no Python."""
+    checkout = tmp_path / "a checkout"
+    checkout.mkdir()
+    shutil.copy(_LAUNCHER, checkout)
+    (checkout / "requirements.lock").touch()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in _TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (tools / tool).symlink_to(found)
+    return checkout
+
+
+def run(checkout: Path) -> subprocess.CompletedProcess[str]:
+    path = str(checkout.parent / "bin")
+    command = [f"{path}/bash", str(checkout / "plantlog"), "check"]
+    return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
+
+
+def python(checkout: Path, name: str, code: str) -> None:
+    path = checkout.parent / "bin" / name
+    path.write_text(f"#!/bin/bash\n{code}\n")
+    path.chmod(0o755)
+
+
+def test_no_python(checkout: Path) -> None:
+    said = run(checkout)
+    assert said.returncode == 1
+    assert "Python 3.11 or newer with its venv module is needed" in said.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_python_that_is_too_old(checkout: Path) -> None:
+    python(checkout, "python3", "exit 1")  # what `sys.exit(sys.version_info < (3, 11))` gives
+    said = run(checkout)
+    assert said.returncode == 1
+    assert "is needed" in said.stderr
+
+
+def test_a_newer_python_behind_an_old_one_is_found(checkout: Path) -> None:
+    python(checkout, "python3", "exit 1")
+    python(
+        checkout, "python3.12", 'case $1 in -c) exit 0;; --version) echo Python 3.12.0;; *) echo "$@"; exit 3;; esac'
+    )
+    said = run(checkout)
+    assert "with Python 3.12.0" in said.stderr
+    assert said.stdout == f"-m venv --clear {checkout}/.venv\n"
+
+
+def test_a_kill_while_installing_is_mended_by_making_it_anew(checkout: Path) -> None:
+    venv = checkout / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy(checkout / "requirements.lock", venv)
+    (venv / "installing").touch()
+    python(checkout, "python3", 'case $1 in -c) exit 0;; --version) echo Python 3.11.9;; *) echo "$@"; exit 3;; esac')
+    assert run(checkout).stdout == f"-m venv --clear {venv}\n"
+
+
+def test_an_environment_of_the_same_lock_is_used_as_it_is(checkout: Path) -> None:
+    venv = checkout / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy(checkout / "requirements.lock", venv)
+    (venv / "bin" / "python").write_text('#!/bin/bash\necho "$PYTHONPATH" "$@"\n')
+    (venv / "bin" / "python").chmod(0o755)
+    assert run(checkout).stdout == f"{checkout} -P -m ops check\n"

@@ -1,0 +1,148 @@
+"""The state folder, what is kept in it, and ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.config.model import HealthOptions
+from ingest.errors import OperationError
+from ops import ports
+from ops.database import provide, psql_command
+from ops.deployment import Deployment, Running
+from ops.logs import tail_command
+from ops.paths import State
+from ops.ports import Wanted
+from ops.up import Asked, choose
+
+
+def claimed(folder: Path) -> State:
+    state = State(folder)
+    state.claim()
+    return state
+
+
+def test_a_folder_of_others_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OperationError, match=r"holds 'thesis\.tex' and is not a plantlog state folder"):
+        State(tmp_path).claim()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_of_ours_stays_ours(tmp_path: Path) -> None:
+    state = claimed(tmp_path / "state")
+    (state.root / "notes.txt").touch()
+    state.claim()
+    assert state.claimed
+
+
+def test_a_root_file_system_made_beforehand_may_be_there(tmp_path: Path) -> None:
+    (tmp_path / "postgres" / "rootfs").mkdir(parents=True)
+    assert claimed(tmp_path).claimed
+
+
+def test_the_deployment_is_remembered(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    assert Deployment.load(state) is None
+    wanted = Deployment(tmp_path / "plant.toml", True, 5000, 2.0, 21000)
+    wanted.save(state)
+    assert Deployment.load(state) == wanted
+    running = Running("demo", HealthOptions(port=9000), ("writer",))
+    running.save(state)
+    assert Running.load(state) == running
+
+
+def test_up_without_a_plant_takes_that_of_the_last_time(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    first = choose(state, Asked())
+    assert (first.config.parts[-2:], first.simulator, first.generated) == (("example", "plant.toml"), True, False)
+    mine = choose(state, Asked(config=tmp_path / "mine.toml"))
+    assert (mine.config, mine.simulator) == (tmp_path / "mine.toml", False)
+    mine.save(state)
+    assert choose(state, Asked()) == mine
+    assert choose(state, Asked(simulator=True)).simulator
+    load = choose(state, Asked(channels=20_000, hz=0.5, port=21000))
+    assert (load.config, load.simulator, load.generated) == (state.plant / "plant.toml", True, True)
+
+
+@pytest.mark.parametrize(
+    "asked", [Asked(config=Path("x.toml"), channels=1), Asked(config=Path("x.toml"), port=2000), Asked(hz=2.0)]
+)
+def test_options_that_contradict_each_other(tmp_path: Path, asked: Asked) -> None:
+    with pytest.raises(OperationError):
+        choose(State(tmp_path), asked)
+
+
+def test_every_taken_port_is_named_with_who_has_it_and_what_to_change() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        a, b = one.getsockname()[1], other.getsockname()[1]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free = probe.getsockname()[1]
+        wanted = [Wanted("127.0.0.1", port, "writer", f"change {port}") for port in (a, free, b)]
+        with pytest.raises(OperationError) as error:
+            ports.check(wanted)
+    assert str(error.value).splitlines() == [
+        f"port {port} on 127.0.0.1, which writer needs, is in use by {psutil.Process().name()} "
+        f"(process {os.getpid()}): change {port}"
+        for port in (a, b)
+    ]
+
+
+def test_logs_of_a_process_that_is_not_there(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    with pytest.raises(OperationError, match="run `plantlog up`"):
+        tail_command(state, None, False, 10)
+    (state.log / "writer.log").touch()
+    assert tail_command(state, "writer", True, 7)[:4] == ["tail", "-n", "7", "-F"]
+    with pytest.raises(OperationError, match="no process wirter; there are writer"):
+        tail_command(state, "wirter", False, 10)
+
+
+def test_a_given_database_is_remembered_with_logins_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = claimed(tmp_path)
+    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://boss:s%2Fx@db.example:5433/plant?sslmode=require")
+    used = provide(state, lambda line: None)
+    assert used.where == "db.example:5433/plant"
+    reader = used.dsn("reader")
+    assert reader.startswith("postgresql://plantlog_reader:")
+    assert reader.endswith("@db.example:5433/plant?sslmode=require")
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in (state.root / "secrets").iterdir())
+    monkeypatch.delenv("PLANTLOG_DSN")
+    again = provide(state, lambda line: None)
+    assert (again.dsn("reader"), again.dsn("owner")) == (reader, used.dsn("owner"))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("PLANTLOG_ROOTFS", str(tmp_path / "none"))
+    try:
+        command, environment = psql_command(state)
+    except OperationError as error:  # a machine without any psql
+        assert "postgresql-client" in str(error)
+    else:
+        assert command[-1] == "postgresql://plantlog_reader@db.example:5433/plant?sslmode=require"
+        assert environment["PGPASSWORD"] in reader
+
+
+@pytest.mark.parametrize("dsn", ["plant", "mysql://u:p@h/d", "postgresql://u:p@h", "postgresql:u:p@h/d"])
+def test_a_dsn_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", dsn)
+    with pytest.raises(OperationError, match="PLANTLOG_DSN is not like"):
+        provide(claimed(tmp_path), lambda line: None)
+
+
+def test_a_given_database_beside_one_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = claimed(tmp_path)
+    (state.root / "postgres" / "cluster").mkdir(parents=True)
+    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@h/d")
+    with pytest.raises(OperationError, match="has a database of its own"):
+        provide(state, lambda line: None)
+
+
+def test_half_written_files_are_never_read(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    (state.run / "deployment.partial").write_text(json.dumps({})[:1])
+    assert Deployment.load(state) is None
