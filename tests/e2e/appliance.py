@@ -1,0 +1,98 @@
+"""The whole appliance as a user runs it: ``./plantlog up`` in a state folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ops.paths import CHECKOUT, State
+from ops.supervisor import Supervisor
+from simulator.compare import Comparison, compare
+
+_LOOK_SECONDS = 0.2
+
+_NEWEST = """
+SELECT (extract(epoch FROM min(newest)) * 1000000)::int8
+FROM (SELECT max(b.last_time) AS newest FROM plant.ingest_batch AS b WHERE b.kind = 'samples' GROUP BY b.source_id)
+"""
+
+
+class Appliance:
+    """One that runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.supervisor = Supervisor(State(root))
+
+    def plantlog(self, *arguments: str) -> str:
+        """``./plantlog`` with arguments; its output. Fails the test with what it said."""
+        environment = {**os.environ, "PLANTLOG_STATE": str(self.root)}
+        command = [str(CHECKOUT / "plantlog"), *arguments]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    def status(self) -> dict[str, Any]:
+        """``status --json``."""
+        said: dict[str, Any] = json.loads(self.plantlog("status", "--json"))
+        return said
+
+    def writer_ready(self) -> bool:
+        """Whether the writer can write."""
+        return any(p["name"] == "writer" and p["ready"] for p in self.status()["processes"])
+
+    def kill(self, process: str) -> int:
+        """SIGKILL one process; its pid."""
+        (pid,) = [p["pid"] for p in self.status()["processes"] if p["name"] == process]
+        os.kill(pid, signal.SIGKILL)
+        return int(pid)
+
+    async def fetchval(self, query: str) -> Any:
+        """One value, as the reader."""
+        connection = await asyncpg.connect((self.root / "secrets" / "reader.dsn").read_text().strip())
+        try:
+            return await connection.fetchval(query)
+        finally:
+            await connection.close()
+
+    async def until_stored(self, us: int) -> None:
+        """Wait until every source has samples later than ``us`` in the table."""
+        deadline = time.monotonic() + 180
+        while ((await self.fetchval(_NEWEST)) or 0) <= us:
+            assert time.monotonic() < deadline, self.plantlog("status", "--once")
+            time.sleep(_LOOK_SECONDS)  # noqa: ASYNC251
+
+    async def compared(self, from_us: int, to_us: int) -> dict[str, Comparison]:
+        """Ground truth and table, once both reach ``to_us``."""
+        await self.until_stored(to_us + 1_000_000)
+        dsn = (self.root / "secrets" / "reader.dsn").read_text().strip()
+        return await compare(self.root / "simulator" / "truth", dsn, from_us, to_us)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for something in another process."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def running(root: Path, *arguments: str) -> Iterator[Appliance]:
+    """Up inside the block; everything ended behind it."""
+    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
+    appliance = Appliance(root)
+    try:
+        appliance.plantlog("up", *arguments)
+        yield appliance
+    finally:
+        appliance.plantlog("down", "--wipe", "--yes")

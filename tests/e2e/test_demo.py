@@ -1,0 +1,68 @@
+"""What a newcomer sees: the demo plant, all channels, texts too, a device that fails and comes back."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from ingest.batch import now_us
+from tests.e2e.appliance import Appliance, running, until
+
+SECOND = 1_000_000  # µs
+PORT = 19200
+
+
+@pytest.fixture(scope="module")
+def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    with running(tmp_path_factory.mktemp("demo") / "state", "--port", str(PORT)) as up:
+        yield up
+
+
+def fault(**asked: object) -> None:
+    body = json.dumps(asked).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/fault", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
+async def test_every_channel_is_there_and_equals_the_truth(appliance: Appliance) -> None:
+    start = now_us() + SECOND
+    result = await appliance.compared(start, start + 15 * SECOND)
+    total = result["all"]
+    assert (total.invented, total.altered, total.missing) == (0, 0, 0), result
+    silent = await appliance.fetchval(
+        "SELECT count(*) FROM plant.channel c WHERE NOT EXISTS (SELECT FROM plant.samples s WHERE s.channel_id = c.id)"
+        " AND NOT EXISTS (SELECT FROM plant.event e WHERE e.channel_id = c.id AND e.type = 'text')"
+    )
+    assert silent == 0
+
+
+async def test_a_device_that_fails_is_on_record_and_comes_back(appliance: Appliance) -> None:
+    fault(target="conveyor-plc", fault="close_connections", seconds=3)
+
+    def state() -> str:
+        return str(next(s["state"] for s in appliance.status()["sources"] if s["name"] == "conveyor-plc"))
+
+    until(lambda: state() in ("disconnected", "connecting"))
+    until(lambda: state() == "connected")
+    back = now_us()
+    await appliance.until_stored(back + SECOND)
+    states = await appliance.fetchval(
+        "SELECT array_agg(e.text ORDER BY e.time) FROM plant.event e JOIN plant.source s ON s.id = e.source_id"
+        " WHERE s.name = 'conveyor-plc' AND e.type = 'source_state'"
+    )
+    assert states == ["connected", "disconnected", "connected"]
+    assert await appliance.fetchval("SELECT count(*) FROM plant.event WHERE type = 'missed'") >= 1
+
+
+def test_psql_answers_as_the_reader(appliance: Appliance) -> None:
+    assert appliance.plantlog("psql", "-Atc", "SELECT current_user").strip() == "plantlog_reader"
+
+
+def test_up_again_is_harmless(appliance: Appliance) -> None:
+    before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
+    appliance.plantlog("up")
+    assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
