@@ -115,6 +115,7 @@ def test_what_a_killed_supervisor_leaves_is_found_and_ended(state: State) -> Non
         assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
         supervisor.start([sleeper("a")])  # over the socket and the pid file of the dead one
         assert supervisor.start_program("a") is True
+        until_running(supervisor, "a")
 
 
 def test_a_shell_that_only_names_the_state_folder_is_not_ours(tmp_path: Path) -> None:
