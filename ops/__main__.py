@@ -119,6 +119,13 @@ def check(
 
 
 @app.command(context_settings=_PASS_ON)
+def simulator(context: typer.Context) -> None:
+    """Speak to the simulator: fault, compare, export, run; arguments go to it."""
+    os.environ["PLANTLOG_STATE"] = str(State.current().root)
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "simulator", *context.args])
+
+
+@app.command(context_settings=_PASS_ON)
 def test(context: typer.Context) -> None:
     """Run the tests; arguments go to pytest. Default: unit, integration and end-to-end."""
     os.chdir(CHECKOUT)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 import urllib.error
@@ -26,6 +27,8 @@ from simulator.replay import ReplayPlant
 from simulator.run import Simulator
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import Plant
+
+_STATE = Path(os.environ.get("PLANTLOG_STATE", ".state"))
 
 
 def main() -> int:
@@ -58,7 +61,7 @@ def _arguments() -> argparse.ArgumentParser:
     scenarios = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
     shape.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
     run = commands.add_parser("run", parents=[shape], help="serve the plant")
-    run.add_argument("--state", type=Path, default=Path(".state/simulator"), help="ground truth and certificates")
+    run.add_argument("--state", type=Path, default=_STATE / "simulator", help="ground truth and certificates")
     run.add_argument("--control-port", type=int, default=9100)
     run.add_argument("--speed", type=float, default=1.0, help="plant seconds a second")
     run.add_argument("--no-truth", action="store_true")
@@ -67,9 +70,9 @@ def _arguments() -> argparse.ArgumentParser:
     to.add_argument("folder", type=Path)
     to.set_defaults(do=_export)
     against = commands.add_parser("compare", help="hold the table against the ground truth")
-    against.add_argument("--truth", type=Path, default=Path(".state/simulator/truth"))
+    against.add_argument("--truth", type=Path, default=_STATE / "simulator" / "truth")
     against.add_argument("--dsn", help="default: the reader's, in --secrets")
-    against.add_argument("--secrets", type=Path, default=Path(".state/secrets"))
+    against.add_argument("--secrets", type=Path, default=_STATE / "secrets")
     against.add_argument("--seconds", type=float, default=60.0, help="how far back")
     against.add_argument("--json", action="store_true")
     against.set_defaults(do=lambda given: asyncio.run(_compare(given)))

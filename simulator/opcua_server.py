@@ -109,11 +109,9 @@ class OpcuaServer:
                 datatype=ua.NodeId(_TYPES[opcua].value),
             )
             if rich and tag.unit:
-                await node.add_property(
-                    0, "0:EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit))
-                )
+                await node.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit)))
             if rich and tag.lo is not None and tag.hi is not None:
-                await node.add_property(0, "0:EURange", ua.Range(Low=tag.lo, High=tag.hi))
+                await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
             if tag.signal.endswith("_sp"):
                 await node.set_writable()
             self._nodes[i] = node.nodeid

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import collect
+from ingest.opcua.discover import discover
 from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
@@ -158,3 +159,22 @@ async def test_no_acknowledgement_before_the_disk(tmp_path: Path) -> None:
         await kept.until(lambda: sum(v > 0 for _, v, _ in kept.samples(0)) >= 30)
         assert sorted(v for _, v, _ in kept.samples(0) if v) == [float(n) for n in range(1, 31)]
     await server.stop()
+
+
+async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:
+    tags = [
+        SimTag("unit/level", "a", unit="m", lo=0, hi=8, opcua="Double"),
+        SimTag("unit/sub/running", "b", "discrete", opcua="Boolean"),
+        SimTag("unit/mode", "c", "text", opcua="String"),
+    ]
+    server = OpcuaServer(tags, tmp_path, secure=False)
+    port = free_port()
+    await server.start("127.0.0.1", port)
+    source = OpcuaSource(name="ua", kind="opcua", address=f"opc.tcp://127.0.0.1:{port}/", insecure=True, tags=())
+    found = await discover(source, tmp_path / "pki")
+    await server.stop()
+    assert [(t.name, t.address, t.kind, t.unit, t.lo, t.hi) for t in found] == [
+        ("Plant/unit/level", "ns=2;s=unit.level", "analog", "m", 0, 8),
+        ("Plant/unit/sub/running", "ns=2;s=unit.sub.running", "discrete", "", None, None),
+        ("Plant/unit/mode", "ns=2;s=unit.mode", "text", "", None, None),
+    ]
