@@ -54,21 +54,26 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _number(one["samples"]),
             escape(one["reason"][:_REASON]),
         )
-    sources = _table("source", "kind", "state", ">channels", ">bad", ">samples/s", ">last sample", ">reconnects", "why")
+    sources = _table("source", "state", ">channels", ">bad", ">samples/s", ">newest", ">reconn.", "why")
     for one in status["sources"]:
         age = one["last_sample_age_seconds"]
         sources.add_row(
             one["name"],
-            one["kind"],
             _coloured(one["state"]),
             _number(one["channels"]),
             f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
-            "never" if age is None else f"{age:,.1f} s ago",
+            "never" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
-            escape(one["reason"][:_REASON]),
+            escape(_why(one)[:_REASON]),
         )
     return [processes, sources, _flow(status)]
+
+
+def _why(source: dict[str, Any]) -> str:
+    """Why a source is not connected, or the first of its channels that can't be read."""
+    bad = next((f"{name}: {reason}" for name, reason in source["bad_channels"].items()), "")
+    return str(source["reason"] or bad)
 
 
 def _flow(status: dict[str, Any]) -> Table:
