@@ -43,6 +43,8 @@ class OpcuaServer:
         self._pki = pki
         self._secure = secure
         self._nodes: dict[int, Any] = {}
+        # writable tags → the value that they have from us
+        self._set_points = {i: 0.0 for i, t in self._tags.items() if t.signal.endswith("_sp")}
         self._server: Server | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -86,10 +88,26 @@ class OpcuaServer:
         opcua = self._tags[tag].opcua
         assert opcua is not None
         assert self._server is not None
+        if tag in self._set_points:
+            self._set_points[tag] = float(value)
         time = _EPOCH + timedelta(microseconds=time_us)
         variant = ua.Variant(_CASTS[opcua](value), _TYPES[opcua])
         data = ua.DataValue(variant, ua.StatusCode(status), SourceTimestamp=time, ServerTimestamp=time)
         await self._server.write_attribute_value(self._nodes[tag], data)
+
+    async def written(self) -> list[tuple[int, float, int, int]]:
+        """(tag, value, time µs, status) of set points that a client has written since we did."""
+        found = []
+        for i, ours in self._set_points.items():
+            assert self._server is not None
+            data = await self._server.get_node(self._nodes[i]).read_data_value(raise_on_bad_status=False)
+            value = float(data.Value.Value)
+            if value != ours:
+                self._set_points[i] = value
+                stamp = data.SourceTimestamp or data.ServerTimestamp or datetime.now(UTC)
+                time = (stamp - _EPOCH) // timedelta(microseconds=1)
+                found.append((i, value, time, 0 if data.StatusCode is None else data.StatusCode.value))
+        return found
 
     async def _build(self, server: Server, namespace: int) -> None:
         folders: dict[str, Any] = {
@@ -112,7 +130,7 @@ class OpcuaServer:
                 await node.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit)))
             if rich and tag.lo is not None and tag.hi is not None:
                 await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
-            if tag.signal.endswith("_sp"):
+            if i in self._set_points:
                 await node.set_writable()
             self._nodes[i] = node.nodeid
             if count % 500 == 0:

@@ -84,6 +84,7 @@ class Simulator:
     async def _publish(self, stop: asyncio.Event) -> None:
         due, tick = time.monotonic(), 0
         while not stop.is_set():
+            await self._take_written()
             self.plant.step(_TICK * self._speed)
             values = self.plant.numbers()
             self._update(values)
@@ -122,6 +123,16 @@ class Simulator:
         self.published += len(due)
         if self._truth is not None and len(due):
             self._truth.numbers("opcua", due, at, shown, status)
+
+    async def _take_written(self) -> None:
+        """Set points that an OPC UA client wrote: the process takes them, and the write itself was published."""
+        if self._server is None or self.faults.get("opcua", "close_connections"):
+            return
+        for tag, value, at, status in await self._server.written():
+            self.plant.write(self.plant.tags[tag].signal, value)
+            self._shown[tag], self._shown_status[tag] = value, status
+            if self._truth is not None:
+                self._truth.numbers("opcua", np.array([tag]), at, np.array([value]), status)
 
     async def _publish_text(self, tag: int, at: int, status: int) -> None:
         text = self.plant.text(tag)

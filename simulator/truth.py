@@ -16,14 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8")])
+MAX_BYTES = 1024**3  # half an hour of 20,000 values/s, or weeks of the demo plant
 Via: TypeAlias = Literal["opcua", "modbus"]
 
 
 class TruthWriter:
-    """Appends to the files of one start; each block is handed to the kernel at once, so a kill loses none."""
+    """Appends to the files of one start; each block is handed to the kernel at once, so a kill loses none.
 
-    def __init__(self, folder: Path, names: list[str], started: int) -> None:
+    A file that reaches ``max_bytes`` begins anew, and what it held is kept once as ``.old``: a simulator that is
+    forgotten fills no disk.
+    """
+
+    def __init__(self, folder: Path, names: list[str], started: int, max_bytes: int = MAX_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._max_bytes = max_bytes
         (folder / f"{started}.names.json").write_text(json.dumps(names))
         self._files = {via: (folder / f"{started}.{via}.truth").open("ab", buffering=0) for via in ("opcua", "modbus")}
         self._texts = (folder / f"{started}.texts.jsonl").open("a", buffering=1)
@@ -34,7 +40,13 @@ class TruthWriter:
         """Values of ``tags`` (indices) at one ``time`` (µs)."""
         block = np.empty(len(tags), ROW)
         block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
-        self._files[via].write(block.tobytes())
+        file = self._files[via]
+        file.write(block.tobytes())
+        if file.tell() >= self._max_bytes:
+            path = Path(file.name)
+            path.replace(path.with_suffix(".old"))
+            file.close()
+            self._files[via] = path.open("ab", buffering=0)
 
     def text(self, via: Via, tag: int, time: int, text: str, status: int = 0) -> None:
         """One text value."""
@@ -65,10 +77,11 @@ def read_truth(folder: Path) -> Truth:
         index = np.array([names.setdefault(name, len(names)) for name in own], np.int32)
         started = file.name.split(".", maxsplit=1)[0]
         for via, blocks in rows.items():
-            content = (folder / f"{started}.{via}.truth").read_bytes()
-            block = np.frombuffer(content, ROW, len(content) // ROW.itemsize).copy()
-            block["tag"] = index[block["tag"]]
-            blocks.append(block)
+            for path in (folder / f"{started}.{via}.old", folder / f"{started}.{via}.truth"):
+                content = path.read_bytes() if path.exists() else b""
+                block = np.frombuffer(content, ROW, len(content) // ROW.itemsize).copy()
+                block["tag"] = index[block["tag"]]
+                blocks.append(block)
         for line in (folder / f"{started}.texts.jsonl").read_text().splitlines():
             via, tag, time, text, status = json.loads(line)
             texts.append((via, own[tag], time, text, status))

@@ -1,0 +1,115 @@
+"""The running simulator, through clients: set points, faults, addresses that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from asyncua import Client, ua
+from pymodbus.client import AsyncModbusTcpClient
+
+from simulator.demo import DemoPlant
+from simulator.run import Simulator
+from simulator.truth import read_truth
+from tests.peers import free_port
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def ports(count: int) -> int:
+    """The first of ``count`` ports in a row that nobody has now."""
+    while True:
+        first = free_port()
+        probes = [socket.socket() for _ in range(count)]
+        try:
+            for i, probe in enumerate(probes):
+                probe.bind(("127.0.0.1", first + i))
+        except (OSError, OverflowError):
+            continue
+        else:
+            return first
+        finally:
+            for probe in probes:
+                probe.close()
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
+    simulator = Simulator(DemoPlant(1), tmp_path, secure=False, speed=1.0, keep_truth=True)
+    first, stop = ports(4), asyncio.Event()
+    task = asyncio.create_task(simulator.run("127.0.0.1", first, first + 1, stop))
+    await until(lambda: simulator.published > 0 or task.done())
+    yield simulator, first, first + 1
+    stop.set()
+    await task
+
+
+async def test_set_points_are_written_by_both_protocols(running: tuple[Simulator, int, int], tmp_path: Path) -> None:
+    simulator, opcua, modbus = running
+    plant = simulator.plant
+    assert isinstance(plant, DemoPlant)
+    async with Client(f"opc.tcp://127.0.0.1:{opcua}/") as client:
+        node = client.get_node("ns=2;s=boilerhouse.boiler1.pressure_sp")
+        await node.write_value(ua.DataValue(ua.Variant(44.5, ua.VariantType.Double)))
+        await until(lambda: plant.v["boiler1/pressure_sp"] == 44.5)
+        with pytest.raises(ua.uaerrors.BadUserAccessDenied):
+            pressure = client.get_node("ns=2;s=boilerhouse.boiler1.pressure")
+            await pressure.write_value(ua.DataValue(ua.Variant(1.0, ua.VariantType.Double)))
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1)
+    await master.connect()
+    assert not (await master.write_register(0, 900)).isError()
+    await until(lambda: plant.v["line/speed_sp"] == 0.9)
+    master.close()
+    await until(lambda: _has(tmp_path, "boilerhouse/boiler1/pressure_sp", 44.5))
+
+
+def _has(folder: Path, name: str, value: float) -> bool:
+    truth = read_truth(folder / "truth")
+    rows = truth.rows["opcua"]
+    return bool(((rows["tag"] == truth.names.index(name)) & (rows["value"] == value)).any())
+
+
+async def test_faults_do_what_they_say(running: tuple[Simulator, int, int]) -> None:
+    simulator, _, modbus = running
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=0.3, retries=0)
+    await master.connect()
+    assert (await master.read_holding_registers(0, count=2)).registers[0] == 1200
+    simulator.faults.add("conveyor-plc", "exception", 60, 4)
+    assert (await master.read_holding_registers(0, count=2)).exception_code == 4
+    simulator.faults.clear()
+    assert (await master.read_holding_registers(60_000, count=2)).exception_code == 2
+    simulator.faults.add("conveyor-plc", "close_connections", 60, 0)
+    await until(lambda: not master.connected)
+    master.close()
+    simulator.faults.clear()
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=0.3, retries=0)
+    await master.connect()
+    assert (await master.read_holding_registers(0, count=2)).registers[0] == 1200
+    master.close()
+
+
+async def test_a_frozen_tag_keeps_its_value(running: tuple[Simulator, int, int]) -> None:
+    simulator, opcua, _ = running
+    name = "boilerhouse/boiler1/furnace_draft"
+    async with Client(f"opc.tcp://127.0.0.1:{opcua}/") as client:
+        node = client.get_node("ns=2;s=" + name.replace("/", "."))
+        simulator.faults.add(name, "freeze", 60, 0)
+        before = simulator.published
+        await until(lambda: simulator.published > before + 200)
+        first = await node.read_value()
+        before = simulator.published
+        await until(lambda: simulator.published > before + 200)
+        assert await node.read_value() == first
+        simulator.faults.clear()
+        simulator.faults.add(name, "bad_status", 60, 0x80050000)
+        before = simulator.published
+        await until(lambda: simulator.published > before + 200)
+        data = await node.read_data_value(raise_on_bad_status=False)
+        assert data.StatusCode.value == 0x80050000
