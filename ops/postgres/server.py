@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,8 @@ _STOP_SECONDS = 30.0
 class Server:
     """A context manager: a server of its own in ``state``, answering inside the block."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, options: Sequence[str] = ()) -> None:
+        self._options = tuple(options)  # of postgres' command line
         self._cluster = provision(state, lambda line: None)
         self._log = state / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,7 +47,9 @@ class Server:
     def start(self) -> None:
         """Start, and wait until it answers."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._cluster.command(), stdout=log, stderr=log, cwd="/")
+            self._process = subprocess.Popen(
+                [*self._cluster.command(), *self._options], stdout=log, stderr=log, cwd="/"
+            )
         asyncio.run(until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS))
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:

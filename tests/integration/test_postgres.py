@@ -1,0 +1,70 @@
+"""The native server: private, closed, tuned, and honest about what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from ingest.errors import DatabaseError
+from ops.postgres.bootstrap import bootstrap, maintenance_dsn
+from ops.postgres.server import Server
+
+
+def test_a_server_without_timescaledb_loaded_says_what_to_do(server: str, tmp_path: Path) -> None:
+    """``server`` is asked for because it sees to the programs being there."""
+    assert server
+    with (
+        Server(tmp_path, ("-c", "shared_preload_libraries=")) as bare,
+        pytest.raises(DatabaseError, match="installed but not loaded: add timescaledb to shared_preload_libraries"),
+    ):
+        asyncio.run(bootstrap(bare.owner_dsn, {}))
+
+
+def test_a_private_server_is_closed_and_survives_a_kill(server: str, tmp_path: Path) -> None:
+    assert server
+
+    async def prepare(dsn: str) -> tuple[str, str, str]:
+        await bootstrap(dsn, {"reader": "secret-of-the-test"})
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('kept', 'push', '')")
+            listening = await connection.fetchval("SHOW listen_addresses")
+            wal = await connection.fetchval("SHOW wal_compression")
+            return listening, wal, await connection.fetchval("SHOW data_checksums")
+        finally:
+            await connection.close()
+
+    async def kept(dsn: str) -> int:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return int(await connection.fetchval("SELECT count(*) FROM plant.source WHERE name = 'kept'"))
+        finally:
+            await connection.close()
+
+    with Server(tmp_path) as private:
+        assert asyncio.run(prepare(private.owner_dsn)) == ("127.0.0.1", "lz4", "on")
+        wrong = private.owner_dsn.replace("://plantlog_owner:", "://plantlog_owner:x")
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            asyncio.run(kept(wrong))
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+            asyncio.run(_without_password(private.owner_dsn))
+        private.stop(signal.SIGKILL)
+        private.start()
+        assert asyncio.run(kept(private.owner_dsn)) == 1
+        mounts = Path("/proc/mounts").read_text()
+        assert str(tmp_path) not in mounts, "the server's mounts are its own"
+    for secret in (tmp_path / "secrets").iterdir():
+        assert secret.stat().st_mode & 0o777 == 0o600
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int((tmp_path / "postgres" / "port").read_text()))) != 0
+
+
+async def _without_password(dsn: str) -> None:
+    user, _, rest = maintenance_dsn(dsn).removeprefix("postgresql://").partition("@")
+    connection = await asyncpg.connect(f"postgresql://{user.split(':')[0]}@{rest}", passfile="/nonexistent")
+    await connection.close()
