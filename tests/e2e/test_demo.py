@@ -62,6 +62,20 @@ def test_psql_answers_as_the_reader(appliance: Appliance) -> None:
     assert appliance.plantlog("psql", "-Atc", "SELECT current_user").strip() == "plantlog_reader"
 
 
+def test_every_process_tells_its_health_and_metrics(appliance: Appliance) -> None:
+    said = {}
+    for port in (PORT + 1, PORT + 2, PORT + 3):
+        for path in ("health/live", "health"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+                assert json.loads(answer.read())["alive"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            said[port] = answer.read().decode()
+    assert 'plantlog_samples_total{source="demo-opcua"}' in said[PORT + 1]
+    assert 'plantlog_source_up{source="meters"} 1.0' in said[PORT + 2]
+    assert 'plantlog_written_rows_total{lane="copy"}' in said[PORT + 3]
+    assert "plantlog_lag_seconds_bucket" in said[PORT + 3]
+
+
 def test_up_again_is_harmless(appliance: Appliance) -> None:
     before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
     appliance.plantlog("up")
