@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import urllib.error
@@ -21,13 +22,14 @@ from ingest.errors import OperationError, PlantlogError
 from simulator.compare import compare
 from simulator.control import application
 from simulator.export import export
-from simulator.faults import KINDS
+from simulator.faults import KINDS, RULES, SECONDS
 from simulator.load import LoadPlant
 from simulator.replay import ReplayPlant
 from simulator.run import Simulator
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import Plant
 
+_MOST_HZ = 100
 _STATE = Path(os.environ.get("PLANTLOG_STATE", ".state"))
 
 
@@ -56,14 +58,21 @@ def _arguments() -> argparse.ArgumentParser:
     shape.add_argument("--hz", type=float, default=1.0, help="load: values of each channel a second")
     shape.add_argument("--replay", type=Path, help="a CSV, or a .dat with --columns: its columns are the tags")
     shape.add_argument("--columns", type=Path, help="CSV that names the columns of --replay")
-    shape.add_argument("--replay-period", type=float, default=1.0, help="seconds between rows")
-    shape.add_argument("--insecure", action="store_true", help="OPC UA without certificates")
+    shape.add_argument("--replay-period", type=_duration, default=1.0, help='between rows, such as "500ms"; default 1s')
+    security = shape.add_mutually_exclusive_group()
+    security.add_argument(
+        "--secure", action="store_true", default=None, help="OPC UA with certificates; the default but for a load"
+    )
+    security.add_argument("--insecure", dest="secure", action="store_false", help="OPC UA without certificates")
     scenarios = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
     shape.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
     run = commands.add_parser("run", parents=[shape], help="serve the plant")
     run.add_argument("--state", type=Path, default=_STATE / "simulator", help="ground truth and certificates")
     run.add_argument("--control-port", type=int, default=9100)
     run.add_argument("--speed", type=float, default=1.0, help="plant seconds a second")
+    run.add_argument(
+        "--jitter", type=_duration, default=0.0, help="source times of one cycle differ by up to this; default: equal"
+    )
     run.add_argument("--no-truth", action="store_true")
     run.set_defaults(do=lambda given: asyncio.run(_run(given)))
     to = commands.add_parser("export", parents=[shape], help="write the matching plant.toml and tag lists")
@@ -73,14 +82,17 @@ def _arguments() -> argparse.ArgumentParser:
     against.add_argument("--truth", type=Path, default=_STATE / "simulator" / "truth")
     against.add_argument("--dsn", help="default: the reader's, in --secrets")
     against.add_argument("--secrets", type=Path, default=_STATE / "secrets")
-    against.add_argument("--seconds", type=float, default=60.0, help="how far back")
+    against.add_argument("--seconds", type=float, default=60.0, help="how far back, where no --from is given")
+    against.add_argument("--from", dest="from_us", type=int, help="source time, µs since 1970 UTC")
+    against.add_argument("--to", dest="to_us", type=int, help="source time, µs since 1970 UTC; default: 5 s ago")
     against.add_argument("--json", action="store_true")
     against.set_defaults(do=lambda given: asyncio.run(_compare(given)))
     fault = commands.add_parser("fault", help="make the plant fail")
     fault.add_argument("target", help="opcua, a device's name, or a channel's name")
-    fault.add_argument("fault", choices=KINDS)
-    fault.add_argument("--seconds", type=float, default=10.0)
-    fault.add_argument("--value", type=float, default=float(0x80050000), help="status, exception code, or seconds")
+    fault.add_argument("fault", choices=KINDS, help="; ".join(f"{kind}: {rule.what}" for kind, rule in RULES.items()))
+    fault.add_argument("--seconds", type=float, default=SECONDS)
+    fault.add_argument("--value", type=lambda text: float(int(text, 0)) if text[:2] == "0x" else float(text),
+                       help="a status code, an exception code, or seconds")  # fmt: skip
     fault.add_argument("--control-port", type=int, default=9100)
     fault.set_defaults(do=_fault)
     return parser
@@ -90,18 +102,26 @@ def _plant(given: argparse.Namespace) -> Plant:
     if given.replay is not None:
         return ReplayPlant(given.replay, given.columns, given.replay_period)
     if given.channels is not None:
-        if not 1 <= given.channels <= 100_000 or given.hz <= 0:
-            raise OperationError("--channels: 1 to 100000, and --hz above 0")
+        if not 1 <= given.channels <= 100_000 or not 0 < given.hz <= _MOST_HZ:
+            raise OperationError(f"--channels: legal 1 to 100000; --hz: legal above 0, to {_MOST_HZ}")
         return LoadPlant(given.channels, given.hz, given.seed)
     return ScenarioPlant(given.seed, [parse(text) for text in given.scenario])
 
 
 def _secure(given: argparse.Namespace) -> bool:
-    return not given.insecure and given.channels is None
+    return given.channels is None if given.secure is None else bool(given.secure)
+
+
+def _duration(text: str) -> float:
+    """Seconds, from ``500ms`` as in plant.toml, or a number of seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}; legal: a duration such as 500ms, 1s, 2m")
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
 async def _run(given: argparse.Namespace) -> None:
-    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, not given.no_truth)
+    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, not given.no_truth, given.jitter)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -121,14 +141,18 @@ def _export(given: argparse.Namespace) -> None:
 
 async def _compare(given: argparse.Namespace) -> None:
     dsn = given.dsn or (given.secrets / "reader.dsn").read_text().strip()
-    to = now_us() - 5_000_000  # what is on its way is not missing
-    result = await compare(given.truth, dsn, to - int(given.seconds * 1e6), to)
+    to = now_us() - 5_000_000 if given.to_us is None else given.to_us  # what is on its way is not missing
+    start = to - int(given.seconds * 1e6) if given.from_us is None else given.from_us
+    result = await compare(given.truth, dsn, start, to)
     if given.json:
-        print(json.dumps({name: asdict(part) for name, part in result.items()}))
+        parts = {name: asdict(part) for name, part in result.items()}
+        print(json.dumps({**parts.pop("all"), "kinds": parts}, ensure_ascii=False))
         return
     print(f"{'':8}{'published':>12}{'stored':>12}{'invented':>12}{'altered':>12}{'missing':>12}")
     for name, part in result.items():
-        print(f"{name:8}" + "".join(f"{count:>12,}" for count in asdict(part).values()))
+        print(f"{name:8}" + "".join(f"{count:>12,}" for count in asdict(part).values() if isinstance(count, int)))
+    for example in result["all"].examples:
+        print(example)
 
 
 def _fault(given: argparse.Namespace) -> None:

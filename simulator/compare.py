@@ -1,14 +1,17 @@
 """Hold the table against the ground truth: every published value in it once, unaltered, and nothing else.
 
 OPC UA by (channel, source timestamp). Modbus has no source time: a stored sample belongs to the last answer that was
-sent before it arrived, and each answer to one sample.
+sent before it arrived, and each answer to one sample; a stored text to the last text that was sent before.
+
+What a channel published before its first sample in the table was published while nobody listened, and does not count.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import numpy as np
@@ -17,51 +20,85 @@ from numpy.typing import NDArray
 from schema.queries import load
 from simulator.truth import ROW, Via, read_truth
 
-_ANSWER_SECONDS = 5.0  # an answer is stored with an arrival this much later at most
+_ANSWER_US = 5_000_000  # an answer is stored with an arrival this much later at most
+_EXAMPLES = 10  # of what differs, a kind
+_BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value has no meaning
+# One row of PostgreSQL's binary COPY of query ``samples``: number of columns, then each one's length and content.
+_COPIED = np.dtype(
+    [
+        ("columns", ">i2"),
+        *(("channel_length", ">i4"), ("channel_id", ">i4")),
+        *(("value_length", ">i4"), ("value", ">f8")),
+        *(("status_length", ">i4"), ("status", ">i4")),
+        *(("time_length", ">i4"), ("time", ">i8")),
+    ]
+)
+_HEADER, _TRAILER = 19, 2  # bytes
+
+Text: TypeAlias = tuple[str, int, str | None, int]  # channel, time µs, text, status
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Counts of samples in the interval."""
+    """Counts of samples in the interval, and the first few that differ, in words."""
 
     published: int = 0
     stored: int = 0
     invented: int = 0  # in the table, never published
     altered: int = 0  # in the table with another value or status
     missing: int = 0  # published, not in the table
+    examples: list[str] = field(default_factory=list)
 
     def add(self, other: Comparison) -> None:
         """Sum."""
         for name in Comparison.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def tell(self, what: str, names: list[str], rows: NDArray[Any]) -> None:
+        """Remember some of ``rows`` (of :data:`ROW`) as examples of ``what``."""
+        for row in rows[: max(0, _EXAMPLES - len(self.examples))]:
+            name = names[row["tag"]] if row["tag"] >= 0 else "a channel that the simulator has not"
+            self.examples.append(f"{what}: {name} at {row['time']} µs = {row['value']!r}, status 0x{row['status']:08X}")
+
 
 async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, Comparison]:
-    """Compare source times (Modbus: arrivals) in [from_us, to_us); keys ``opcua``, ``modbus``, ``text``, ``all``."""
+    """Compare what has a source time (Modbus: an arrival) in [from_us, to_us) µs.
+
+    ``truth`` is the folder that ``run --state DIR`` fills, DIR/truth; ``dsn`` that of anybody who may read. Keys of the
+    result: ``opcua`` and ``modbus`` (numbers), ``text`` (of both), ``all`` (their sum). Samples with a Bad status of
+    Modbus channels tell of outages; no device published them, and they are not counted. Modbus answers of the last 5 s
+    count only if they are stored: they may still be on their way. Nothing is waited for: call when the table has
+    reached ``to_us``. Raises OSError or asyncpg's errors where files or database can't be read.
+    """
     recorded = read_truth(truth)
+    queries = load("compare")
+    copied = bytearray()
     connection = await asyncpg.connect(dsn)
     try:
-        channels = await connection.fetch(load("compare")["channels"], recorded.names)
-        rows = await connection.fetch(load("compare")["samples"], from_us, to_us)
-        texts = await connection.fetch(load("compare")["texts"], from_us, to_us)
+        channels = await connection.fetch(queries["channels"], recorded.names)
+        await connection.copy_from_query(
+            queries["samples"].rstrip().rstrip(";"), from_us, to_us, output=_into(copied), format="binary"
+        )
+        texts = await connection.fetch(queries["texts"], from_us, to_us)
+        first_texts = {row["name"]: row["us"] for row in await connection.fetch(queries["first_texts"])}
     finally:
         await connection.close()
-    tag_of = (
-        {row["id"]: recorded.names.index(row["name"]) for row in channels}
-        if len(channels) < 1000
-        else _map(channels, recorded.names)
-    )
-    kind_of = {row["id"]: row["kind"] for row in channels}
-    stored: dict[str, list[tuple[int, int, int, float]]] = {"opcua": [], "modbus": []}
-    for row in rows:
-        tag = tag_of.get(row["channel_id"], -1)
-        stored[kind_of.get(row["channel_id"], "opcua")].append(
-            (tag, row["status"] & 0xFFFFFFFF, row["us"], row["value"])
-        )
+    index = {name: i for i, name in enumerate(recorded.names)}
+    tags = np.array([index[c["name"]] for c in channels], np.int32)
+    is_modbus = np.zeros(len(index) + 1, bool)  # the last one is tag -1: of no channel that the simulator has
+    is_modbus[tags] = [c["kind"] == "modbus" for c in channels]
+    first = np.zeros(len(index), np.int64)
+    first[tags] = [c["first_us"] or 0 for c in channels]
+    stored = _rows(copied, np.array([c["id"] for c in channels], np.int64), tags)
+    opcua = recorded.rows["opcua"]
+    opcua = opcua[(opcua["time"] >= np.maximum(first[opcua["tag"]], from_us)) & (opcua["time"] < to_us)]
+    told: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     result = {
-        "opcua": _by_time(_within(recorded.rows["opcua"], from_us, to_us), np.array(stored["opcua"], ROW)),
-        "modbus": _by_order(recorded.rows["modbus"], np.array(stored["modbus"], ROW), from_us, to_us),
-        "text": _texts(recorded.texts, [(r["name"], r["us"], r["text"]) for r in texts], from_us, to_us),
+        "opcua": _by_time(opcua, stored[~is_modbus[stored["tag"]]], recorded.names),
+        "modbus": _by_order(
+            recorded.rows["modbus"], stored[is_modbus[stored["tag"]]], first, (from_us, to_us), recorded.names
+        ),
+        "text": _texts(recorded.texts, told, first_texts, (from_us, to_us)),
     }
     total = Comparison()
     for part in result.values():
@@ -69,63 +106,137 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
     return {**result, "all": total}
 
 
-def _map(channels: list[asyncpg.Record], names: list[str]) -> dict[int, int]:
-    index = {name: i for i, name in enumerate(names)}
-    return {row["id"]: index[row["name"]] for row in channels}
+def _into(copied: bytearray) -> Callable[[bytes], Coroutine[Any, Any, None]]:
+    async def take(data: bytes) -> None:
+        copied.extend(data)
+
+    return take
 
 
-def _within(rows: NDArray[Any], from_us: int, to_us: int) -> NDArray[Any]:
-    inside: NDArray[Any] = rows[(rows["time"] >= from_us) & (rows["time"] < to_us)]
-    return inside
+def _rows(copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32]) -> NDArray[Any]:
+    """Rows of :data:`ROW` from a binary COPY; a channel that is none of ``channels`` becomes tag -1."""
+    count = max(0, len(copied) - _HEADER - _TRAILER) // _COPIED.itemsize
+    source = np.frombuffer(copied, _COPIED, count, _HEADER)
+    order = np.argsort(channels)
+    at = np.minimum(np.searchsorted(channels[order], source["channel_id"]), max(0, len(channels) - 1))
+    rows = np.empty(count, ROW)
+    rows["tag"] = -1
+    if len(channels):
+        rows["tag"] = np.where(channels[order][at] == source["channel_id"], tags[order][at], -1)
+    rows["time"], rows["value"] = source["time"], source["value"]
+    rows["status"] = source["status"].astype(np.int32).view(np.uint32)
+    return rows
 
 
-def _by_time(truth: NDArray[Any], stored: NDArray[Any]) -> Comparison:
-    keys_truth = np.stack((truth["tag"].astype(np.int64), truth["time"]), axis=1)
-    keys_stored = np.stack((stored["tag"].astype(np.int64), stored["time"]), axis=1)
-    dtype = np.dtype([("tag", "<i8"), ("time", "<i8")])
-    a, b = np.ascontiguousarray(keys_truth).view(dtype)[:, 0], np.ascontiguousarray(keys_stored).view(dtype)[:, 0]
-    _, in_truth, in_stored = np.intersect1d(a, b, return_indices=True)
-    t, s = truth[in_truth], stored[in_stored]
-    differs = (_bits(t["value"]) != _bits(s["value"])) | (t["status"] != s["status"])
-    return Comparison(
-        len(truth), len(stored), len(stored) - len(in_stored), int(differs.sum()), len(truth) - len(in_truth)
+def _by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str]) -> Comparison:
+    key = np.dtype([("tag", "<i8"), ("time", "<i8")])
+    a, b = (
+        np.ascontiguousarray(np.stack((rows["tag"].astype(np.int64), rows["time"]), axis=1)).view(key)[:, 0]
+        for rows in (truth, stored)
     )
+    _, in_truth, in_stored = np.intersect1d(a, b, return_indices=True)
+    result = Comparison(len(truth), len(stored), len(stored) - len(in_stored), 0, len(truth) - len(in_truth))
+    altered = _differs(truth[in_truth], stored[in_stored])
+    result.altered = int(altered.sum())
+    result.tell("missing", names, np.delete(truth, in_truth))
+    result.tell("invented", names, np.delete(stored, in_stored))
+    result.tell("altered", names, stored[in_stored][altered])
+    return result
 
 
-def _by_order(truth: NDArray[Any], stored: NDArray[Any], from_us: int, to_us: int) -> Comparison:
-    """Samples with a Bad status tell of outages; no device published them, and they are not counted."""
-    stored = stored[stored["status"] == 0]
+def _by_order(
+    truth: NDArray[Any], stored: NDArray[Any], first: NDArray[np.int64], window: tuple[int, int], names: list[str]
+) -> Comparison:
+    stored = np.sort(stored[stored["status"] & _BAD == 0], order=("tag", "time"))
+    # Answers from a little before the first sample on: which one that sample belongs to is found below.
+    near = np.maximum(first[truth["tag"]], window[0]) - _ANSWER_US
+    truth = np.sort(truth[(truth["time"] >= near) & (truth["time"] < window[1])], order=("tag", "time"))
     result = Comparison(stored=len(stored))
-    truth = np.sort(truth, order=("tag", "time"))
-    stored = np.sort(stored, order=("tag", "time"))
-    for tag in np.unique(np.concatenate((truth["tag"], stored["tag"]))).tolist():
-        t = truth[slice(*np.searchsorted(truth["tag"], (tag, tag + 1)))]
-        s = stored[slice(*np.searchsorted(stored["tag"], (tag, tag + 1)))]
+    tags = np.unique(np.concatenate((truth["tag"], stored["tag"])))
+    truth_at, stored_at = (
+        np.stack((np.searchsorted(rows["tag"], tags), np.searchsorted(rows["tag"], tags, "right")), axis=1)
+        for rows in (truth, stored)
+    )
+    for tag, (t0, t1), (s0, s1) in zip(tags.tolist(), truth_at.tolist(), stored_at.tolist(), strict=True):
+        t, s = truth[t0:t1], stored[s0:s1]
         answer = np.searchsorted(t["time"], s["time"], "right") - 1
         fits = (answer >= 0) & np.append(True, np.diff(answer) > 0)[: len(answer)]
-        fits[fits] = s["time"][fits] - t["time"][answer[fits]] < _ANSWER_SECONDS * 1e6
-        result.invented += int((~fits).sum())
-        result.altered += int((_bits(s["value"][fits]) != _bits(t["value"][answer[fits]])).sum())
-        # An answer just before the end may have arrived after it.
+        fits[fits] = s["time"][fits] - t["time"][answer[fits]] < _ANSWER_US
+        altered = _differs(t[answer[fits]], s[fits])
         answered = np.zeros(len(t), bool)
         answered[answer[fits]] = True
-        inside = (t["time"] >= from_us) & (t["time"] < to_us - _ANSWER_SECONDS * 1e6)
-        result.published += int((inside | answered).sum())
-        result.missing += int((inside & ~answered).sum())
+        # The channel's first sample, if it is one of these, belongs to the first answer that counts.
+        begun = int(np.searchsorted(t["time"], first[tag], "right")) - 1
+        counts = (t["time"] >= window[0]) & (t["time"] < window[1] - _ANSWER_US) & (np.arange(len(t)) >= begun)
+        result.invented += int((~fits).sum())
+        result.altered += int(altered.sum())
+        result.published += int((counts | answered).sum())
+        result.missing += int((counts & ~answered).sum())
+        result.tell("missing", names, t[counts & ~answered])
+        result.tell("invented", names, s[~fits])
+        result.tell("altered", names, s[fits][altered])
     return result
 
 
 def _texts(
-    truth: list[tuple[Via, str, int, str, int]], stored: list[tuple[str, int, str]], from_us: int, to_us: int
+    truth: list[tuple[Via, str, int, str, int]],
+    stored: list[Text],
+    first: dict[str, int],
+    window: tuple[int, int],
 ) -> Comparison:
-    """OPC UA texts by (channel, time); a Modbus text has no source time and is compared in number and order only."""
-    published = {(name, at): text for via, name, at, text, _ in truth if via == "opcua" and from_us <= at < to_us}
-    modbus = {name for via, name, *_ in truth if via == "modbus"}
-    found = {(name, at): text for name, at, text in stored if name not in modbus}
-    altered = sum(published[key] != text for key, text in found.items() if key in published)
-    return Comparison(
-        len(published), len(found), len(found.keys() - published.keys()), altered, len(published.keys() - found.keys())
+    """OPC UA texts by (channel, time). A device's by order: its text is published when an answer has another one."""
+    modbus: dict[str, list[tuple[int, str]]] = {}
+    published: dict[tuple[str, int], tuple[str, int]] = {}
+    for via, name, at, text, status in truth:
+        if via == "modbus":
+            modbus.setdefault(name, []).append((at, text))
+        elif max(window[0], first.get(name, 0)) <= at < window[1]:
+            published[name, at] = (text, status)
+    found = {(name, at): (text, status) for name, at, text, status in stored if name not in modbus}
+    result = Comparison(
+        len(published), len(stored), len(found.keys() - published.keys()), 0, len(published.keys() - found.keys())
     )
+    for key in found.keys() & published.keys():
+        bad = published[key][1] & int(_BAD)
+        result.altered += found[key][1] != published[key][1] if bad else found[key] != published[key]
+    result.examples += [f"missing: {key}" for key in sorted(published.keys() - found.keys())[:_EXAMPLES]]
+    result.examples += [f"invented: {key}" for key in sorted(found.keys() - published.keys())[:_EXAMPLES]]
+    for name, sent in modbus.items():
+        _device_texts(result, name, sent, [t for t in stored if t[0] == name], first.get(name, 0), window)
+    return result
+
+
+def _device_texts(
+    result: Comparison, name: str, sent: list[tuple[int, str]], stored: list[Text], first: int, window: tuple[int, int]
+) -> None:
+    times = np.array([at for at, _ in sent], np.int64)
+    told: set[int] = set()
+    for _, at, text, status in stored:
+        answer = int(np.searchsorted(times, at, "right")) - 1
+        if status & int(_BAD):
+            continue
+        if answer < 0:
+            result.invented += 1
+            result.examples.append(f"invented: {name} at {at} µs = {text!r}")
+            continue
+        told.add(answer)
+        if text != sent[answer][1]:
+            result.altered += 1
+            result.examples.append(f"altered: {name} at {at} µs = {text!r}, not {sent[answer][1]!r}")
+    begun = int(np.searchsorted(times, first, "right")) - 1
+    counts = {
+        i for i, at in enumerate(times.tolist()) if i >= max(0, begun) and window[0] <= at < window[1] - _ANSWER_US
+    }
+    result.published += len(counts | told)
+    result.missing += len(counts - told)
+
+
+def _differs(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where pairs of rows have another value, bit by bit, or another status; a Bad sample's value means nothing."""
+    values = _bits(truth["value"]) != _bits(stored["value"])
+    bad = truth["status"] & _BAD != 0
+    differs: NDArray[np.bool_] = (values & ~bad) | (truth["status"] != stored["status"])
+    return differs
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import json
+
 from aiohttp import web
 
-from simulator.faults import KINDS
+from ingest.errors import OperationError
+from simulator.faults import SECONDS, Fault
 from simulator.run import Simulator
 
 
 def application(simulator: Simulator) -> web.Application:
     """``POST /fault``, ``POST /clear``, ``GET /state``."""
-    targets = {"opcua", *(d.name for d in simulator.devices), *(t.name for t in simulator.plant.tags)}
 
     async def fault(request: web.Request) -> web.Response:
-        asked = await request.json()
-        if asked.get("fault") not in KINDS:
-            return web.json_response(
-                {"error": f"fault: found {asked.get('fault')!r}; legal: {', '.join(KINDS)}"}, status=400
+        try:
+            asked = await request.json()
+            if not isinstance(asked, dict) or not {"target", "fault"} <= asked.keys():
+                raise OperationError('legal: a JSON object with "target", "fault", and maybe "seconds", "value"')
+            begun = simulator.faults.add(
+                str(asked["target"]), asked["fault"], asked.get("seconds", SECONDS), asked.get("value")
             )
-        if asked.get("target") not in targets:
-            legal = f"opcua, {', '.join(d.name for d in simulator.devices)}, or a channel's name"
-            return web.json_response({"error": f"target: found {asked.get('target')!r}; legal: {legal}"}, status=400)
-        seconds, value = float(asked.get("seconds", 10)), float(asked.get("value", 0x80050000))
-        simulator.faults.add(asked["target"], asked["fault"], seconds, value)
-        return web.json_response({"target": asked["target"], "fault": asked["fault"], "seconds": seconds})
+        except json.JSONDecodeError as error:
+            return web.json_response({"error": f"not JSON: {error}"}, status=400)
+        except OperationError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        return web.json_response(_said(begun))
 
     async def clear(_: web.Request) -> web.Response:
         simulator.faults.clear()
@@ -35,10 +38,19 @@ def application(simulator: Simulator) -> web.Application:
                 "plant": simulator.plant.name,
                 "tags": len(simulator.plant.tags),
                 "published": simulator.published,
-                "faults": [f"{f.target}: {f.fault}" for f in simulator.faults.active],
+                "faults": [_said(f) for f in simulator.faults.active()],
             }
         )
 
     app = web.Application()
     app.add_routes([web.post("/fault", fault), web.post("/clear", clear), web.get("/state", state)])
     return app
+
+
+def _said(fault: Fault) -> dict[str, object]:
+    return {
+        "target": fault.target,
+        "fault": fault.fault,
+        "value": fault.value,
+        "seconds": round(fault.seconds_left, 1),
+    }

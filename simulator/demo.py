@@ -1,53 +1,131 @@
-"""A small plant: two boilers, a tank farm with pumps, a conveyor line. Signals by name, stepped together."""
+"""A small plant: two boilers on one steam header, a tank farm with pumps, a conveyor line.
+
+All signals stand in one array and are stepped together, always by :data:`STEP`, so that a seed gives the same plant at
+every speed. What a sensor says is a signal beside what is true: ``steam_flow`` beside ``steam``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.demo_tags import BOILERS, SECTIONS, TANKS, demo_tags
+from simulator.demo_tags import BOILERS, SECTIONS, TANKS, TUBES, demo_tags
 from simulator.tags import SimTag
 
+STEP = 0.1  # s of plant time
+
+Floats: TypeAlias = NDArray[np.float64]
+
 _STEAM_PER_FUEL = 12.0  # t/h of steam a t/h of fuel
-_TANK_AREA = 50.0  # m²
+_STEAM_PER_BAR = 8.0  # t/h from a drum to the header a bar between them
+_MOST_FUEL, _LEAST_FUEL = 12.0, 0.5  # t/h
+DRUM = 0.02  # % of level a second a t/h of feedwater more than steam
+TANK_AREA = 2.5  # m²
+_TANK_HEIGHT = 8.0  # m
 _PUMP_FLOW = 120.0  # m³/h at full speed
+_SECTION_LENGTH = 5.0  # m
 _AMBIENT = 15.0  # °C
+
+_BOILER = (
+    *("demand", "pressure_sp", "level_sp", "pressure", "water", "integral", "fuel", "steam", "feedwater"),
+    *("level", "steam_flow", "air", "oxygen", "flue_temperature", "steam_temperature", "furnace_draft", "steam_total"),
+    *("flame", "alarm_pressure_hi", "alarm_level_lo", "alarms", *(f"tube{n}" for n in TUBES)),
+)
+_TANK = (
+    *("level", "level_sp", "running", "trip", "speed", "inlet", "outlet", "leak", "starts", "hours", "inlet_flow"),
+    *("outlet_flow", "temperature", "pressure", "motor_current", "vibration", "volume_total", "valve"),
+    *("alarm_hi", "alarm_lo"),
+)
+_SECTION = ("speed", "motor_current", "motor_temperature", "items", "on_belt", "jam", "photo_eye", "running")
+_LINE = ("speed_sp", "items", "rejects", "energy", "taken")
+_START = {
+    **{"demand": 65.0, "pressure_sp": 40.0, "level_sp": 50.0, "pressure": 40.0, "water": 50.0, "fuel": 5.4},
+    **{"integral": 5.4, "steam": 65.0, "header/pressure": 31.9},
+}
+_TANK_START = {"level_sp": 4.0, "speed": 50.0, "outlet": 60.0}
+
+
+class Signals:
+    """The process values by name, as views of one array."""
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {"header/pressure": 0}
+        for quantity in _BOILER:
+            self._place(f"boiler{b}/{quantity}" for b in BOILERS)
+        for quantity in _TANK:
+            self._place(f"tank{t}/{quantity}" for t in TANKS)
+        for quantity in _SECTION:
+            self._place(f"line/s{s}/{quantity}" for s in SECTIONS)
+        self._place(f"line/{quantity}" for quantity in _LINE)
+        self.values: Floats = np.zeros(len(self._index))
+
+    def _place(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._index[name] = len(self._index)
+
+    def __getitem__(self, name: str) -> float:
+        return float(self.values[self._index[name]])
+
+    def __setitem__(self, name: str, value: float) -> None:
+        self.values[self._index[name]] = value
+
+    def index(self, name: str) -> int:
+        """Where a signal stands in ``values``. Raises KeyError."""
+        return self._index[name]
+
+    def columns(self, prefix: str, units: Sequence[int], quantities: Sequence[str]) -> dict[str, Floats]:
+        """Views by quantity, each with one value a unit."""
+        starts = {q: self._index[f"{prefix}{units[0]}/{q}"] for q in quantities}
+        return {q: self.values[start : start + len(units)] for q, start in starts.items()}
 
 
 class DemoPlant:
-    """The process model. All signals are in ``v``; set points are signals that nobody but a writer changes."""
+    """The process model. Set points are signals that nobody but an operator changes."""
 
     name = "demo"
+    tick = STEP
+    spread = False
 
     def __init__(self, seed: int = 1) -> None:
         self.tags: list[SimTag] = demo_tags()
         self._random = np.random.default_rng(seed)
         self.time = 0.0  # s of plant time
-        self.leak: dict[int, float] = {}  # tank → m³/h that leave unseen
+        self._steps = 0
+        self._owed = 0.0  # s of plant time not yet stepped
+        self.v = Signals()
+        self.texts: dict[str, str] = {}
         self.tripped: set[int] = set()  # tanks whose pump can't run
-        self.v: dict[str, float] = {}
-        self.texts: dict[str, str] = {"line/mode": "AUTO", "line/product": "P-100"}
-        for b in BOILERS:
-            self.v |= {f"boiler{b}/pressure_sp": 40.0, f"boiler{b}/level_sp": 50.0, f"boiler{b}/pressure": 38.0}
-            self.v |= {f"boiler{b}/level": 48.0, f"boiler{b}/fuel": 5.0, f"boiler{b}/integral": 5.0}
-            self.v |= {f"boiler{b}/steam_total": 0.0, f"boiler{b}/demand": 60.0 + 5 * b}
-            self.texts[f"boiler{b}/mode"] = "AUTO"
-        for t in TANKS:
-            self.v |= {f"tank{t}/level": 2.0 + t, f"tank{t}/level_sp": 4.0, f"tank{t}/speed": 50.0}
-            self.v |= {f"tank{t}/temperature": 40.0 + 3 * t, f"tank{t}/starts": 0.0, f"tank{t}/hours": 0.0}
-            self.v |= {f"tank{t}/running": 0.0, f"tank{t}/outlet": 60.0, f"tank{t}/volume_total": 0.0}
-            self.texts[f"tank{t}/product"] = f"OIL-{t}"
-        self.v |= {"line/speed_sp": 1.2, "line/items": 0.0, "line/rejects": 0.0}
-        for s in SECTIONS:
-            self.v |= {f"line/s{s}/items": 0.0, f"line/s{s}/jam": 0.0, f"line/s{s}/speed": 1.2}
-        self.step(0.1)
+        v = self.v
+        self._boilers = v.columns("boiler", BOILERS, _BOILER)
+        self._tanks = v.columns("tank", TANKS, _TANK)
+        self._sections = v.columns("line/s", SECTIONS, _SECTION)
+        first = v.index(f"boiler{BOILERS[0]}/tube{TUBES[0]}")
+        self._tubes = v.values[first : first + len(TUBES) * len(BOILERS)].reshape(len(TUBES), len(BOILERS))
+        self._tube_offset = 4.0 * np.array(TUBES, np.float64)[:, None]
+        v["header/pressure"] = _START["header/pressure"]
+        for quantity, column in self._boilers.items():
+            column[:] = _START.get(quantity, 0.0)
+        for quantity, column in self._tanks.items():
+            column[:] = _TANK_START.get(quantity, 0.0)
+        self._tanks["level"][:] = 2.0 + 0.8 * np.array(TANKS)
+        self._tanks["temperature"][:] = 40.0 + 3.0 * np.array(TANKS)
+        self._tubes[:] = (140.0 + 6.0 * self._boilers["fuel"]) * 2.2 + self._tube_offset
+        v["line/speed_sp"] = 1.2
+        self._sections["speed"][:] = 1.2
+        self._sections["on_belt"][:] = _SECTION_LENGTH  # one a metre
+        self._is_text = np.array([tag.kind == "text" for tag in self.tags])
+        self._signal = np.array([0 if tag.kind == "text" else v.index(tag.signal) for tag in self.tags])
+        self._advance()
 
-    def numbers(self) -> NDArray[np.float64]:
-        """The present value of every tag."""
-        return np.array([math.nan if tag.kind == "text" else self.v[tag.signal] for tag in self.tags])
+    def numbers(self) -> Floats:
+        """The present value of every tag (n,), NaN for texts."""
+        values: Floats = self.v.values[self._signal]
+        values[self._is_text] = math.nan
+        return values
 
     def text(self, tag: int) -> str:
         """The present value of a text tag."""
@@ -58,99 +136,103 @@ class DemoPlant:
         self.v[signal] = value
 
     def step(self, seconds: float) -> None:
-        """Move on; long steps are cut so that the controllers stay stable."""
-        while seconds > 1e-9:
-            dt = min(seconds, 1.0)
-            self.time += dt
-            noise = iter(
-                self._random.standard_normal(40 * len(BOILERS) + 20 * len(TANKS) + 10 * len(SECTIONS)).tolist()
-            )
-            for b in BOILERS:
-                self._boiler(b, dt, noise)
-            for t in TANKS:
-                self._tank(t, dt, noise)
-            self._line(dt, noise)
-            seconds -= dt
+        """Move on by ``seconds`` of plant time, in whole steps; what is over counts for the next call."""
+        self._owed += seconds
+        while self._owed > STEP - 1e-6:
+            self._owed -= STEP
+            self._advance()
 
-    def _boiler(self, b: int, dt: float, noise: Iterator[float]) -> None:
-        v, p = self.v, f"boiler{b}/"
-        v[p + "demand"] += (
-            0.02 * (60.0 + 15 * math.sin(self.time / 300 + b) - v[p + "demand"]) * dt + 0.3 * next(noise) * dt
-        )
-        error = v[p + "pressure_sp"] - v[p + "pressure"]
-        v[p + "integral"] = min(12.0, max(0.5, v[p + "integral"] + 0.02 * error * dt))
-        v[p + "fuel"] += (min(12.0, max(0.5, v[p + "integral"] + 0.4 * error)) - v[p + "fuel"]) * min(1.0, dt / 3)
-        steam = v[p + "fuel"] * _STEAM_PER_FUEL
-        v[p + "pressure"] = max(0.0, v[p + "pressure"] + 0.01 * (steam - v[p + "demand"]) * dt)
-        v[p + "steam_flow"] = v[p + "demand"] + 0.2 * next(noise)
-        v[p + "feedwater"] = max(0.0, v[p + "demand"] + 3.0 * (v[p + "level_sp"] - v[p + "level"]))
-        v[p + "level"] += 0.02 * (v[p + "feedwater"] - v[p + "demand"]) * dt + 0.05 * next(noise) * dt
-        v[p + "air"] = v[p + "fuel"] * 13.5 + 0.3 * next(noise)
-        v[p + "oxygen"] = 3.0 + 0.2 * (v[p + "air"] / v[p + "fuel"] - 13.5) + 0.05 * next(noise)
-        v[p + "flue_temperature"] = 140.0 + 6.0 * v[p + "fuel"] + 0.4 * next(noise)
-        v[p + "steam_temperature"] = 380.0 + 2.0 * (v[p + "pressure"] - 40.0) + 0.5 * next(noise)
-        v[p + "furnace_draft"] = -8.0 + 0.3 * next(noise)
-        v[p + "steam_total"] += v[p + "steam_flow"] * dt / 3600
-        v[p + "flame"] = float(v[p + "fuel"] > 0.4)
-        v[p + "alarm_pressure_hi"] = float(v[p + "pressure"] > 44.0)
-        v[p + "alarm_level_lo"] = float(v[p + "level"] < 35.0)
-        v[p + "alarms"] = v[p + "alarm_pressure_hi"] + v[p + "alarm_level_lo"]
-        for n in range(1, 13):  # tube metal temperatures: slow, coupled to the flue gas
-            key = f"{p}tube{n}"
-            target = v[p + "flue_temperature"] * 2.2 + 4 * n
-            v[key] = v.get(key, target) + (target - v.get(key, target)) * min(1.0, dt / 60) + 0.1 * next(noise) * dt
+    def _advance(self) -> None:
+        """One step. The noise is drawn at once, so that what one unit does never changes another one's."""
+        self._steps += 1
+        self.time = self._steps * STEP
+        noise = self._random.standard_normal((16, 8))
+        chance = self._random.random((3, len(SECTIONS)))
+        tube_noise = self._random.standard_normal(self._tubes.shape)
+        self._step_boilers(STEP, noise[:8, : len(BOILERS)], tube_noise)
+        self._step_tanks(STEP, noise[8:14, : len(TANKS)])
+        self._step_line(STEP, noise[14, : len(SECTIONS)], chance)
 
-    def _tank(self, t: int, dt: float, noise: Iterator[float]) -> None:
-        v, p = self.v, f"tank{t}/"
-        was = v[p + "running"]
+    def _step_boilers(self, dt: float, noise: Floats, tube_noise: Floats) -> None:
+        b, v = self._boilers, self.v
+        wanted = 65.0 + 15.0 * np.sin(self.time / 300 + np.array(BOILERS))
+        b["demand"] += 0.02 * (wanted - b["demand"]) * dt + 0.1 * noise[0] * math.sqrt(dt)
+        # Each drum gives steam to the header as its pressure drives it; the consumers take it from there.
+        b["steam"][:] = np.maximum(0.0, _STEAM_PER_BAR * (b["pressure"] - v["header/pressure"]))
+        v["header/pressure"] += 0.01 * (b["steam"].sum() - b["demand"].sum()) * dt
+        error = b["pressure_sp"] - b["pressure"]
+        b["integral"][:] = np.clip(b["integral"] + 0.02 * error * dt, _LEAST_FUEL, _MOST_FUEL)
+        fuel = np.clip(b["integral"] + 0.4 * error, _LEAST_FUEL, _MOST_FUEL)
+        b["fuel"] += (fuel - b["fuel"]) * dt / 3
+        b["pressure"] += 0.01 * (_STEAM_PER_FUEL * b["fuel"] - b["steam"]) * dt
+        b["feedwater"][:] = np.clip(b["steam"] + 3.0 * (b["level_sp"] - b["water"]), 0.0, 150.0)
+        b["water"][:] = np.clip(b["water"] + DRUM * (b["feedwater"] - b["steam"]) * dt, 0.0, 100.0)
+        # what the sensors say
+        b["level"][:] = np.clip(b["water"] + 0.05 * noise[1], 0.0, 100.0)
+        b["steam_flow"][:] = np.maximum(0.0, b["steam"] + 0.2 * noise[2])
+        b["air"][:] = b["fuel"] * 13.5 + 0.3 * noise[3]
+        b["oxygen"][:] = np.clip(3.0 + 0.2 * (b["air"] / b["fuel"] - 13.5) + 0.05 * noise[4], 0.0, 21.0)
+        b["flue_temperature"][:] = 140.0 + 6.0 * b["fuel"] + 0.4 * noise[5]
+        b["steam_temperature"][:] = 380.0 + 2.0 * (b["pressure"] - 40.0) + 0.5 * noise[6]
+        b["furnace_draft"][:] = -8.0 + 0.3 * noise[7]
+        b["steam_total"] += b["steam_flow"] * dt / 3600
+        b["flame"][:] = b["fuel"] > 0.4
+        b["alarm_pressure_hi"][:] = b["pressure"] > 44.0
+        b["alarm_level_lo"][:] = b["water"] < 35.0
+        b["alarms"][:] = b["alarm_pressure_hi"] + b["alarm_level_lo"]
+        # tube metal temperatures: slow, coupled to the flue gas
+        target = (140.0 + 6.0 * b["fuel"]) * 2.2 + self._tube_offset
+        self._tubes += (target - self._tubes) * dt / 60 + 0.1 * tube_noise * dt
+        for k, unit in enumerate(BOILERS):
+            self.texts[f"boiler{unit}/mode"] = "LIMIT" if b["alarms"][k] else "AUTO"
+
+    def _step_tanks(self, dt: float, noise: Floats) -> None:
+        t = self._tanks
+        t["trip"][:] = [unit in self.tripped for unit in TANKS]
         # on and off around the set point, as level control by a pump does
-        want = (
-            1.0
-            if v[p + "level"] < v[p + "level_sp"] - 0.2
-            else 0.0
-            if v[p + "level"] > v[p + "level_sp"] + 0.2
-            else was
-        )
-        v[p + "running"] = 0.0 if t in self.tripped else want
-        v[p + "trip"] = float(t in self.tripped)
-        v[p + "starts"] += float(v[p + "running"] > was)
-        v[p + "speed"] += (90.0 * v[p + "running"] - v[p + "speed"]) * min(1.0, dt / 4)
-        inlet = _PUMP_FLOW * v[p + "speed"] / 100
-        v[p + "outlet"] = max(0.0, v[p + "outlet"] + 0.01 * (60 - v[p + "outlet"]) * dt + 0.5 * next(noise) * dt)
-        out = v[p + "outlet"] * min(1.0, v[p + "level"] / 0.5) + self.leak.get(t, 0.0)
-        v[p + "level"] = min(8.0, max(0.0, v[p + "level"] + (inlet - out) / 3600 / _TANK_AREA * dt * 20))
-        v[p + "inlet_flow"] = max(0.0, inlet + 0.3 * next(noise) * v[p + "running"])
-        v[p + "outlet_flow"] = max(0.0, out - self.leak.get(t, 0.0) + 0.2 * next(noise))
-        v[p + "temperature"] += 0.001 * (_AMBIENT + 30 - v[p + "temperature"]) * dt + 0.01 * next(noise) * dt
-        v[p + "pressure"] = 1.013 + 0.0981 * v[p + "level"] * 0.87 + 0.001 * next(noise)
-        v[p + "motor_current"] = v[p + "speed"] * 0.8 + 0.4 * next(noise) * v[p + "running"]
-        v[p + "vibration"] = 0.5 + 0.02 * v[p + "speed"] + 0.05 * abs(next(noise))
-        v[p + "hours"] += v[p + "running"] * dt / 3600
-        v[p + "volume_total"] += v[p + "outlet_flow"] * dt / 3600
-        v[p + "valve"] = float(v[p + "outlet"] > 1.0)
-        v[p + "alarm_hi"] = float(v[p + "level"] > 6.5)
-        v[p + "alarm_lo"] = float(v[p + "level"] < 1.0)
+        off = t["level"] - t["level_sp"]
+        wanted = np.where(off < -0.2, 1.0, np.where(off > 0.2, 0.0, t["running"])) * (1.0 - t["trip"])
+        t["starts"] += wanted > t["running"]
+        t["running"][:] = wanted
+        t["speed"] += (90.0 * t["running"] - t["speed"]) * dt / 4
+        t["inlet"][:] = _PUMP_FLOW * t["speed"] / 100
+        opened = t["outlet"] + 0.01 * (60.0 - t["outlet"]) * dt + 0.5 * noise[0] * math.sqrt(dt)
+        t["outlet"][:] = np.maximum(0.0, opened) * np.minimum(1.0, t["level"] / 0.5)
+        change = (t["inlet"] - t["outlet"] - t["leak"]) / 3600 / TANK_AREA * dt
+        t["level"][:] = np.clip(t["level"] + change, 0.0, _TANK_HEIGHT)
+        # what the sensors say
+        t["inlet_flow"][:] = np.maximum(0.0, t["inlet"] + 0.3 * noise[1] * t["running"])
+        t["outlet_flow"][:] = np.maximum(0.0, t["outlet"] + 0.2 * noise[2])
+        t["temperature"] += 0.001 * (_AMBIENT + 30 - t["temperature"]) * dt + 0.01 * noise[3] * dt
+        t["pressure"][:] = 1.013 + 0.0981 * t["level"] * 0.87 + 0.001 * noise[4]
+        t["motor_current"][:] = np.maximum(0.0, t["speed"] * 0.8 + 0.4 * noise[5] * t["running"])
+        t["vibration"][:] = 0.5 + 0.02 * t["speed"] + 0.05 * np.abs(noise[5])
+        t["hours"] += t["running"] * dt / 3600
+        t["volume_total"] += t["outlet_flow"] * dt / 3600
+        t["valve"][:] = t["outlet"] > 1.0
+        t["alarm_hi"][:] = t["level"] > 6.5
+        t["alarm_lo"][:] = t["level"] < 1.0
+        for unit in TANKS:
+            self.texts[f"tank{unit}/product"] = f"OIL-{unit}"
 
-    def _line(self, dt: float, noise: Iterator[float]) -> None:
-        v = self.v
-        for s in SECTIONS:
-            p = f"line/s{s}/"
-            if v[p + "jam"]:
-                v[p + "jam"] = float(self._random.random() > 0.05 * dt)
-            else:
-                v[p + "jam"] = float(self._random.random() < 0.0005 * dt)
-            target = 0.0 if v[p + "jam"] else v["line/speed_sp"]
-            v[p + "speed"] += (target - v[p + "speed"]) * min(1.0, dt / 2)
-            v[p + "motor_current"] = 4.0 + 6.0 * v[p + "speed"] + (9.0 if v[p + "jam"] else 0.0) + 0.2 * next(noise)
-            v[p + "motor_temperature"] = 35.0 + 2.5 * v[p + "motor_current"] + 0.1 * next(noise)
-            passed = float(self._random.poisson(max(0.0, v[p + "speed"]) * dt))
-            v[p + "items"] += passed
-            v[p + "photo_eye"] = float(passed > 0)
-            v[p + "running"] = float(v[p + "speed"] > 0.05)
-        v["line/items"] = v[f"line/s{SECTIONS[-1]}/items"]
-        v["line/rejects"] += float(self._random.random() < 0.01 * dt)
-        v["line/energy"] = (
-            v.get("line/energy", 0.0) + sum(v[f"line/s{s}/motor_current"] for s in SECTIONS) * 0.4 * dt / 3600
-        )
-        self.texts["line/mode"] = "JAM" if any(v[f"line/s{s}/jam"] for s in SECTIONS) else "AUTO"
+    def _step_line(self, dt: float, noise: Floats, chance: Floats) -> None:
+        s, v = self._sections, self.v
+        s["jam"][:] = np.where(s["jam"] > 0, chance[0] > 0.05 * dt, chance[0] < 0.0005 * dt)
+        # A jammed section stops itself and all before it.
+        stopped = np.maximum.accumulate(s["jam"][::-1])[::-1]
+        s["speed"] += (v["line/speed_sp"] * (1.0 - stopped) - s["speed"]) * dt / 2
+        s["motor_current"][:] = 4.0 + 6.0 * s["speed"] + 9.0 * s["jam"] + 0.2 * noise
+        s["motor_temperature"][:] = 35.0 + 2.5 * s["motor_current"] + 0.1 * noise
+        # An item leaves a section by chance, the faster it runs the sooner, and is on the next one then.
+        left = np.minimum(s["on_belt"], self._random.poisson(s["on_belt"] * s["speed"] / _SECTION_LENGTH * dt))
+        taken = float(chance[1, 0] < s["speed"][0] * dt)
+        v["line/taken"] += taken
+        s["on_belt"] += np.concatenate(([taken], left[:-1])) - left
+        s["items"] += left
+        s["photo_eye"][:] = left > 0
+        s["running"][:] = s["speed"] > 0.05
+        v["line/items"] = float(s["items"][-1])
+        v["line/rejects"] += float(chance[2, 0] < 0.01 * dt)
+        v["line/energy"] += float(s["motor_current"].sum()) * 0.4 * dt / 3600
+        self.texts["line/mode"] = "JAM" if s["jam"].any() else "AUTO"
         self.texts["line/product"] = f"P-{100 + int(self.time / 600) % 5}"

@@ -10,10 +10,11 @@ from simulator.tags import OpcuaType, Register, SimTag
 BOILERS = (1, 2)
 TANKS = (1, 2, 3, 4, 5, 6)
 SECTIONS = tuple(range(1, 9))
+TUBES = tuple(range(1, 13))  # of each boiler
 
 _ORDERS: tuple[WordOrder, ...] = ("ABCD", "CDAB", "BADC", "DCBA")
 
-# (quantity, kind, unit, lo, hi, OPC UA type, period)
+# (quantity, kind, unit, lo, hi, OPC UA type, period); states and texts are looked at in every step, published on change
 _BOILER: tuple[tuple[str, ChannelKind, str, float | None, float | None, OpcuaType, float], ...] = (
     ("pressure", "analog", "bar", 0, 60, "Double", 0.5),
     ("pressure_sp", "analog", "bar", 0, 60, "Double", 1),
@@ -29,11 +30,11 @@ _BOILER: tuple[tuple[str, ChannelKind, str, float | None, float | None, OpcuaTyp
     ("steam_temperature", "analog", "°C", 0, 600, "Float", 1),
     ("furnace_draft", "analog", "Pa", -50, 50, "Float", 0.1),
     ("steam_total", "counter", "t", 0, None, "Double", 1),
-    ("flame", "discrete", "", 0, 1, "Boolean", 1),
-    ("alarm_pressure_hi", "discrete", "", 0, 1, "Boolean", 1),
-    ("alarm_level_lo", "discrete", "", 0, 1, "Boolean", 1),
+    ("flame", "discrete", "", 0, 1, "Boolean", 0.1),
+    ("alarm_pressure_hi", "discrete", "", 0, 1, "Boolean", 0.1),
+    ("alarm_level_lo", "discrete", "", 0, 1, "Boolean", 0.1),
     ("alarms", "counter", "", 0, None, "Int32", 1),
-    ("mode", "text", "", None, None, "String", 1),
+    ("mode", "text", "", None, None, "String", 0.1),
 )
 
 _TANK: tuple[tuple[str, ChannelKind, str, float | None, float | None, OpcuaType | None], ...] = (
@@ -59,12 +60,14 @@ def _opcua() -> Iterator[SimTag]:
         for quantity, kind, unit, lo, hi, type_, period in _BOILER:
             name = f"boilerhouse/boiler{b}/{quantity}"
             yield SimTag(name, f"boiler{b}/{quantity}", kind, unit, lo, hi, type_, period=period)
-        for n in range(1, 13):
+        for n in TUBES:
             name = f"boilerhouse/boiler{b}/tube{n}_temperature"
             yield SimTag(name, f"boiler{b}/tube{n}", "analog", "°C", 0, 700, "Float", period=1)
     for t in TANKS:
         for quantity, kind, unit, lo, hi, tank_type in _TANK:
-            yield SimTag(f"tankfarm/tank{t}/{quantity}", f"tank{t}/{quantity}", kind, unit, lo, hi, tank_type, period=1)
+            period = 1 if kind == "analog" else 0.1
+            name = f"tankfarm/tank{t}/{quantity}"
+            yield SimTag(name, f"tank{t}/{quantity}", kind, unit, lo, hi, tank_type, period=period)
 
 
 def _tank_farm_plc() -> Iterator[SimTag]:

@@ -12,6 +12,8 @@ _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "de
 _MODBUS_COLUMNS = (
     "name", "address", "type", "word_order", "bit", "length", "divisor", "kind", "unit", "lo", "hi", "description",
 )  # fmt: skip
+_PUBLISHING = 0.5  # s
+_PUBLISHING = 0.5  # s
 NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
 
 
@@ -43,7 +45,7 @@ def export(
             'kind = "opcua"',
             f'address = "opc.tcp://{host}:{opcua_port}/plantlog/simulator"',
             "insecure = false" if secure else "insecure = true  # load only: nobody listens on a loopback",
-            f'publishing_interval = "{_duration(min(slowest, 0.5))}"',
+            f'publishing_interval = "{_duration(min(slowest, _PUBLISHING))}"',
             'tags = "tags/opcua.csv"',
             "",
         ]
@@ -76,7 +78,9 @@ def _common(tag: SimTag) -> dict[str, object]:
 
 def _opcua_row(tag: SimTag) -> dict[str, object]:
     address = f"ns={NAMESPACE_INDEX};s={node_identifier(tag)}"
-    return _common(tag) | {"address": address, "interval": _duration(tag.period) if tag.period < 0.5 else ""}
+    # States and texts come rarely: they have no need of a faster publishing.
+    fast = tag.kind == "analog" and tag.period < _PUBLISHING
+    return _common(tag) | {"address": address, "interval": _duration(tag.period) if fast else ""}
 
 
 def _modbus_row(tag: SimTag) -> dict[str, object]:

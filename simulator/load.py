@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.tags import Register, SimTag
+from simulator.tags import Register, SimTag, tick_for
 
 OPCUA_CHANNELS = 5000  # at most; the rest is Modbus
 _TOP = 10_000  # hundredths; then from 0 again
@@ -16,10 +16,12 @@ class LoadPlant:
     """``channels`` ramps of random steps of 0.01, each published ``hz`` times a second."""
 
     name = "load"
+    spread = True  # as evenly as sensors' values come
 
     def __init__(self, channels: int, hz: float, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
         self._values = self._random.integers(0, _TOP, channels)
+        self.tick = tick_for(1 / hz)
         self.tags = [_tag(i, hz) for i in range(channels)]
 
     def step(self, seconds: float) -> None:

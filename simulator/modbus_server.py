@@ -18,10 +18,11 @@ from simulator.registers import Registers
 
 _TABLES = {1: "coil", 2: "discrete", 3: "holding", 4: "input"}
 _LIMITS = {1: 2000, 2: 2000, 3: 125, 4: 125}
+_MOST_WRITTEN = 123  # registers
 ILLEGAL_FUNCTION, ILLEGAL_ADDRESS, ILLEGAL_VALUE = 1, 2, 3
 
 Answered = Callable[[str, str, int, int], None]  # device, table, start, count
-Written = Callable[[str, int, list[int]], None]  # device, address, registers
+Written = Callable[[int, float], None]  # a set point's tag, value
 
 
 class ModbusDevice:
@@ -30,6 +31,7 @@ class ModbusDevice:
     def __init__(self, name: str, registers: Registers, faults: Faults, answered: Answered, written: Written) -> None:
         self.name = name
         self._registers = registers
+        self._serving: set[asyncio.Task[None]] = set()
         self._faults = faults
         self._answered = answered
         self._written = written
@@ -45,6 +47,8 @@ class ModbusDevice:
         if self._server is not None:
             self._server.close()
             self.close_connections()
+            if self._serving:
+                await asyncio.wait(self._serving)
             await self._server.wait_closed()
 
     def close_connections(self) -> None:
@@ -54,6 +58,10 @@ class ModbusDevice:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         try:
             while not self._faults.get(self.name, "close_connections"):
                 header = await reader.readexactly(7)
@@ -84,8 +92,8 @@ class ModbusDevice:
         if function == 6 and len(request) == 5:
             return self._write(request, struct.unpack(">H", request[1:3])[0], [struct.unpack(">H", request[3:])[0]])
         if function == 16 and len(request) >= 6:
-            start, count = struct.unpack(">HH", request[1:5])
-            if len(request) != 6 + 2 * count:
+            start, count, size = struct.unpack(">HHB", request[1:6])
+            if not 1 <= count <= _MOST_WRITTEN or size != 2 * count or len(request) != 6 + size:
                 return bytes((function | 0x80, ILLEGAL_VALUE))
             return self._write(request, start, list(struct.unpack(f">{count}H", request[6:])))
         return bytes((function | 0x80, ILLEGAL_FUNCTION))
@@ -106,7 +114,12 @@ class ModbusDevice:
         return bytes((function, len(content))) + content
 
     def _write(self, request: bytes, start: int, words: list[int]) -> bytes:
-        if not self._registers.legal["holding"][start : start + len(words)].all():
+        """Only set points can be written, whole and within their range."""
+        values = self._registers.written(start, words)
+        if values is None:
             return bytes((request[0] | 0x80, ILLEGAL_ADDRESS))
-        self._written(self.name, start, words)
+        if not all(self._registers.accepts(tag, value) for tag, value in values):
+            return bytes((request[0] | 0x80, ILLEGAL_VALUE))
+        for tag, value in values:
+            self._written(tag, value)
         return request[:5]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from asyncua import Server, ua
+from asyncua.common.utils import ServiceError
 from asyncua.crypto.cert_gen import setup_self_signed_certificate
+from asyncua.crypto.permission_rules import UserRole
+from asyncua.server.address_space import AttributeService
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from simulator.relay import Relay
 from simulator.tags import OpcuaType, SimTag
 
 NAMESPACE = "urn:plantlog:simulator:plant"
@@ -29,30 +36,50 @@ _CASTS: dict[OpcuaType, Callable[[Any], Any]] = {
     "Double": float, "Float": float, "Int32": int, "Boolean": bool, "String": str,
 }  # fmt: skip
 
+log = logging.getLogger(__name__)
+
+SetPointWritten = Callable[[int, float], Awaitable[None]]  # tag, value; returns when the value is published
+
 
 def node_identifier(tag: SimTag) -> str:
     """The string identifier of a tag's node: its name with dots."""
     return tag.name.replace("/", ".")
 
 
-class OpcuaServer:
-    """Serves the tags that have an OPC UA type."""
+@dataclass(slots=True)
+class _Published(ua.DataValue):  # type: ignore[misc]
+    """A value that nobody changes any more.
 
-    def __init__(self, tags: list[SimTag], pki: Path, secure: bool) -> None:
+    asyncua copies each value deeply for each monitored item, to compare it with the next one; that copy is two thirds
+    of the cost of a value.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Published:
+        return self
+
+
+class OpcuaServer:
+    """Serves the tags that have an OPC UA type. Tags are indices into the plant's list."""
+
+    def __init__(self, tags: list[SimTag], pki: Path, secure: bool, written: SetPointWritten | None = None) -> None:
         self._tags = {i: tag for i, tag in enumerate(tags) if tag.opcua is not None}
         self._pki = pki
         self._secure = secure
+        self._written = written
         self._nodes: dict[int, Any] = {}
-        # writable tags → the value that they have from us
-        self._set_points = {i: 0.0 for i, t in self._tags.items() if t.signal.endswith("_sp")}
+        self._statuses = {0: ua.StatusCode(0)}
+        self._relay = Relay()
         self._server: Server | None = None
 
-    async def start(self, host: str, port: int) -> None:
-        """Build the address space and listen."""
+    async def build(self, host: str, port: int) -> None:
+        """Build the address space; values can be written from now on, nobody can read them yet."""
         server = Server()
         await server.init()
         server.set_endpoint(f"opc.tcp://{host}:{port}/plantlog/simulator")
+        server.socket_address = ("127.0.0.1", 0)  # clients come through the relay
+        server.set_match_discovery_client_ip(False)
         server.set_server_name("plantlog simulator")
+        server.iserver.allow_remote_admin = False
         await server.set_application_uri(_APPLICATION_URI)
         policies = [ua.SecurityPolicyType.NoSecurity]
         if self._secure:
@@ -63,51 +90,65 @@ class OpcuaServer:
             await server.load_certificate(str(certificate))
             await server.load_private_key(str(key))
             policies.append(ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt)
+            server.set_certificate_validator(self._check_client)
         server.set_security_policy(policies)
         await self._build(server, await server.register_namespace(NAMESPACE))
-        await server.start()
+        if self._written is not None:
+            set_points = {self._nodes[i]: (i, t) for i, t in self._tags.items() if t.writable}
+            server.iserver.attribute_service = _Attributes(server.iserver.aspace, set_points, self._written)
         self._server = server
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; builds first where nobody did. Raises OSError where the port is taken."""
+        if self._server is None:
+            await self.build(host, port)
+        assert self._server is not None
+        await self._server.start()
+        inner = self._server.bserver
+        assert inner is not None
+        try:
+            await self._relay.start((host, port), (inner.hostname, inner.port))
+        except OSError:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Stop serving."""
         if self._server is not None:
+            await self._relay.stop()
             await self._server.stop()
             self._server = None
 
     def pause(self, silent: bool) -> None:
-        """Stop reading from all connections, which stay open, or go on."""
-        if self._server is None or self._server.bserver is None:
-            return
-        for client in list(self._server.bserver.clients):
-            transport = client.transport
-            if transport is not None and not transport.is_closing():
-                (transport.pause_reading if silent else transport.resume_reading)()
+        """Say nothing and hear nothing on all connections, which stay open, or go on."""
+        self._relay.silence(silent)
+
+    async def refuse(self, refused: bool) -> None:
+        """Cut all connections and refuse new ones, or accept them again; sessions and subscriptions live on."""
+        if refused:
+            self._relay.refuse()
+        else:
+            await self._relay.accept()
 
     async def write(self, tag: int, value: Any, time_us: int, status: int) -> None:
-        """Publish one value with its source timestamp."""
+        """Publish one value with its source timestamp; a Bad one is published without its value."""
         opcua = self._tags[tag].opcua
         assert opcua is not None
         assert self._server is not None
-        if tag in self._set_points:
-            self._set_points[tag] = float(value)
         time = _EPOCH + timedelta(microseconds=time_us)
-        variant = ua.Variant(_CASTS[opcua](value), _TYPES[opcua])
-        data = ua.DataValue(variant, ua.StatusCode(status), SourceTimestamp=time, ServerTimestamp=time)
-        await self._server.write_attribute_value(self._nodes[tag], data)
+        code = self._statuses.get(status) or self._statuses.setdefault(status, ua.StatusCode(status))
+        data = _Published(ua.Variant(_CASTS[opcua](value), _TYPES[opcua]), code, time, time)
+        await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
 
-    async def written(self) -> list[tuple[int, float, int, int]]:
-        """(tag, value, time µs, status) of set points that a client has written since we did."""
-        found = []
-        for i, ours in self._set_points.items():
-            assert self._server is not None
-            data = await self._server.get_node(self._nodes[i]).read_data_value(raise_on_bad_status=False)
-            value = float(data.Value.Value)
-            if value != ours:
-                self._set_points[i] = value
-                stamp = data.SourceTimestamp or data.ServerTimestamp or datetime.now(UTC)
-                time = (stamp - _EPOCH) // timedelta(microseconds=1)
-                found.append((i, value, time, 0 if data.StatusCode is None else data.StatusCode.value))
-        return found
+    async def _check_client(self, certificate: x509.Certificate, _: Any) -> None:
+        """Refuse a client that is not in the trust folder; an empty folder trusts everybody."""
+        trusted = _certificates(self._pki / "trusted")
+        presented = certificate.public_bytes(Encoding.DER)
+        if not trusted:
+            log.warning("any client is accepted: no certificate in %s", self._pki / "trusted")
+        elif presented not in trusted:
+            log.warning("client %s refused: not in %s", certificate.subject.rfc4514_string(), self._pki / "trusted")
+            raise ServiceError(ua.StatusCodes.BadCertificateUntrusted)
 
     async def _build(self, server: Server, namespace: int) -> None:
         folders: dict[str, Any] = {
@@ -130,11 +171,51 @@ class OpcuaServer:
                 await node.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit)))
             if rich and tag.lo is not None and tag.hi is not None:
                 await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
-            if i in self._set_points:
+            if tag.writable:
                 await node.set_writable()
             self._nodes[i] = node.nodeid
             if count % 500 == 0:
                 await asyncio.sleep(0)
+
+
+class _Attributes(AttributeService):  # type: ignore[misc]
+    """Clients' writes of set points: the process takes the value, and the plant publishes it with its own clock."""
+
+    def __init__(self, space: Any, set_points: dict[Any, tuple[int, SimTag]], written: SetPointWritten) -> None:
+        super().__init__(space)
+        self._set_points = set_points  # by node id
+        self._written = written
+
+    async def write(self, params: Any, user: Any) -> list[Any]:
+        """One status for each node (OPC 10000-4, 5.11.4)."""
+        results = []
+        for item in params.NodesToWrite:
+            if user.role == UserRole.Admin or item.AttributeId != ua.AttributeIds.Value:
+                results += await super().write(ua.WriteParameters(NodesToWrite=[item]), user)
+            elif item.NodeId not in self._set_points:
+                known = self._aspace.read_attribute_value(item.NodeId, ua.AttributeIds.Value).StatusCode
+                missing = known.value == ua.StatusCodes.BadNodeIdUnknown
+                results.append(known if missing else ua.StatusCode(ua.StatusCodes.BadUserAccessDenied))
+            else:
+                results.append(await self._write(*self._set_points[item.NodeId], item.Value.Value))
+        return results
+
+    async def _write(self, tag: int, set_point: SimTag, variant: Any) -> Any:
+        assert set_point.opcua is not None
+        if variant is None or variant.VariantType != _TYPES[set_point.opcua] or variant.is_array:
+            return ua.StatusCode(ua.StatusCodes.BadTypeMismatch)
+        if not set_point.accepts(float(variant.Value)):
+            return ua.StatusCode(ua.StatusCodes.BadOutOfRange)
+        await self._written(tag, float(variant.Value))
+        return ua.StatusCode(0)
+
+
+def _certificates(folder: Path) -> list[bytes]:
+    """The certificates in a folder, DER."""
+    found = [path.read_bytes() for path in sorted(folder.glob("*.der"))]
+    for path in sorted(folder.glob("*.pem")):
+        found += [c.public_bytes(Encoding.DER) for c in x509.load_pem_x509_certificates(path.read_bytes())]
+    return found
 
 
 async def _folder(folders: dict[str, Any], path: str, namespace: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.config.model import WordOrder
 from simulator.tags import SimTag
 
 _DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}
@@ -22,6 +23,7 @@ class Registers:
         self.legal = {table: np.zeros(_SIZE, bool) for table in self.image}
         self._tags = tags
         self._places: dict[str, list[tuple[int, int, int]]] = {table: [] for table in self.image}
+        self._set_points: dict[int, tuple[int, int]] = {}  # first holding register → (registers, tag)
         self.decoded = np.zeros(len(tags))  # what a master reads, by tag
         self.texts: dict[int, str] = {}
         # load mode has thousands of equal tags: they are encoded together
@@ -34,6 +36,8 @@ class Registers:
             length = len(_encode(tags[i], 0.0)[0]) if register.type != "string" else register.length
             self._places[register.table].append((register.address, register.address + length, i))
             self.legal[register.table][register.address : register.address + length] = True
+            if tags[i].writable and register.table == "holding":
+                self._set_points[register.address] = (length, i)
         self._index = {table: _Index(places) for table, places in self._places.items()}
         for table in ("input", "holding", "coil", "discrete"):
             _bridge(self.legal[table])
@@ -63,6 +67,24 @@ class Registers:
             else:
                 words, self.decoded[i] = _encode(self._tags[i], float(values[i]))
                 image[at : at + len(words)] = words
+
+    def written(self, start: int, words: list[int]) -> list[tuple[int, float]] | None:
+        """Set points (tag, value) that a write to holding registers from ``start`` changes.
+
+        None where it touches a register that is no set point's, or only a part of one.
+        """
+        found, at = [], 0
+        while at < len(words):
+            length, tag = self._set_points.get(start + at, (0, -1))
+            if not length or at + length > len(words):
+                return None
+            found.append((tag, _decode(self._tags[tag], np.array(words[at : at + length], np.uint16))))
+            at += length
+        return found
+
+    def accepts(self, tag: int, value: float) -> bool:
+        """Whether an operator may set a tag to ``value``."""
+        return self._tags[tag].accepts(value)
 
     def covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
         """Tags that lie wholly within a read."""
@@ -106,11 +128,22 @@ def _encode(tag: SimTag, value: float) -> tuple[NDArray[Any], float]:
         limits = np.iinfo(dtype)
         raw = np.array([min(max(round(value * register.divisor), limits.min), limits.max)], dtype)
         decoded = float(raw[0]) / register.divisor
-    words = raw.view(">u2")
-    if register.word_order in ("CDAB", "DCBA"):
+    return _ordered(raw.view(">u2").astype(np.uint16), register.word_order), decoded
+
+
+def _decode(tag: SimTag, words: NDArray[np.uint16]) -> float:
+    """The number in its registers: what :func:`_encode` put there."""
+    register = tag.register
+    assert register is not None
+    raw = _ordered(words, register.word_order).astype(">u2").view(_FLOATS.get(register.type) or _DTYPES[register.type])
+    return float(raw[0]) if register.type in _FLOATS else float(raw[0]) / register.divisor
+
+
+def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
+    """Most significant word first ↔ a device's order (the way there is the way back)."""
+    if order in ("CDAB", "DCBA"):
         words = words[::-1]
-    native = words.astype(np.uint16)
-    return (native.byteswap() if register.word_order in ("BADC", "DCBA") else native), decoded
+    return words.byteswap() if order in ("BADC", "DCBA") else words
 
 
 def _bridge(legal: NDArray[np.bool_]) -> None:

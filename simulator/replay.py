@@ -4,37 +4,52 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.errors import OperationError
-from simulator.tags import SimTag
+from simulator.tags import SimTag, tick_for
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    unit: str = ""
+    description: str = ""
 
 
 class ReplayPlant:
     """Rows of a CSV with a header, or of a space-separated ``.dat`` whose columns a second CSV names."""
 
     name = "replay"
+    spread = False  # a row is of one instant
 
     def __init__(self, file: Path, columns: Path | None, period: float) -> None:
-        names, self._rows = _read(file, columns)
+        if period <= 0:
+            raise OperationError(f"--replay-period: found {period:g} s; legal: above 0")
+        self._columns, self._rows = _read(file, columns)
         self._period = period
         self._elapsed = 0.0
-        slugs = [re.sub(r"[^A-Za-z0-9_.%-]+", "_", name).strip("_") or f"column{i}" for i, name in enumerate(names)]
-        self.tags = [
-            SimTag(f"replay/{slug}", str(i), "analog", opcua="Double", period=period, description=name)
-            for i, (slug, name) in enumerate(zip(slugs, names, strict=True))
-        ]
+        self._row = 0
+        self.tick = tick_for(period)
+        self.tags = [_tag(i, column, period) for i, column in enumerate(self._columns)]
+        names = [tag.name for tag in self.tags]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise OperationError(f"{columns or file}: two columns would both be {twice}")
 
     def step(self, seconds: float) -> None:
         """Move on; after the last row comes the first."""
+        # half a step more: sums of 0.1 must not fall short of a whole period
         self._elapsed += seconds
+        self._row = int((self._elapsed + seconds / 2) / self._period) % len(self._rows)
 
     def numbers(self) -> NDArray[np.float64]:
         """The present row."""
-        row: NDArray[np.float64] = self._rows[int(self._elapsed / self._period + 1e-9) % len(self._rows)]
+        row: NDArray[np.float64] = self._rows[self._row]
         return row
 
     def text(self, tag: int) -> str:
@@ -45,29 +60,40 @@ class ReplayPlant:
         """What was recorded stays."""
 
 
-def _read(file: Path, columns: Path | None) -> tuple[list[str], NDArray[np.float64]]:
+def _tag(i: int, column: _Column, period: float) -> SimTag:
+    slug = re.sub(r"[^A-Za-z0-9_.%-]+", "_", column.name).strip("_") or f"column{i}"
+    description = column.description or column.name
+    return SimTag(
+        f"replay/{slug}", str(i), "analog", column.unit, opcua="Double", period=period, description=description
+    )
+
+
+def _read(file: Path, columns: Path | None) -> tuple[list[_Column], NDArray[np.float64]]:
+    """Columns, and the rows (rows, columns). Of a CSV, columns without any number are left out."""
     try:
         if columns is not None:
             rows = np.loadtxt(file, ndmin=2)
-            with columns.open(newline="") as text:
-                names = [row[_name_column(row)] for row in csv.DictReader(text)]
+            with columns.open(newline="", encoding="utf-8") as text:
+                named = [_column(row) for row in csv.DictReader(text)]
         else:
-            with file.open(newline="") as text:
-                reader = csv.reader(text)
-                header = next(reader)
-                body = [[_number(cell) for cell in row] for row in reader if row]
-            rows = np.array(body, np.float64)
-            numeric: NDArray[np.bool_] = ~np.all(np.isnan(rows), axis=0)
-            names, rows = [n for n, keep in zip(header, numeric, strict=True) if keep], rows[:, numeric]
+            with file.open(newline="", encoding="utf-8") as text:
+                header, *body = [row for row in csv.reader(text) if row] or [[]]
+            rows = np.array([[_number(cell) for cell in row] for row in body], np.float64).reshape(-1, len(header))
+            numeric = ~np.all(np.isnan(rows), axis=0)
+            named = [_Column(name) for name, keep in zip(header, numeric, strict=True) if keep]
+            rows = rows[:, numeric]
     except (OSError, ValueError) as error:
         raise OperationError(f"{file}: {error}") from error
-    if rows.shape[1] != len(names):
-        raise OperationError(f"{file} has {rows.shape[1]} columns, {columns} names {len(names)}")
-    return names, rows
+    if not rows.size:
+        raise OperationError(f"{file}: no rows with numbers")
+    if rows.shape[1] != len(named):
+        raise OperationError(f"{file} has {rows.shape[1]} columns, {columns} names {len(named)}")
+    return named, rows
 
 
-def _name_column(row: dict[str, str]) -> str:
-    return next((key for key in ("name", "tag", "column") if key in row), next(iter(row)))
+def _column(row: dict[str, str]) -> _Column:
+    name = next((row[key] for key in ("name", "tag", "column") if row.get(key)), next(iter(row.values())))
+    return _Column(name, row.get("unit") or "", row.get("description") or "")
 
 
 def _number(cell: str) -> float:

@@ -15,36 +15,32 @@ from simulator.export import devices
 from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.opcua_server import OpcuaServer
+from simulator.publish import Publisher
 from simulator.registers import Registers
 from simulator.tags import Plant
 from simulator.truth import TruthWriter
 
 log = logging.getLogger(__name__)
 
-_TICK = 0.1  # s between steps of the process
-_WRITES_AT_ONCE = 250  # values between two looks at the sockets
 _FAULT_LOOK = 0.05  # s
 
 
 class Simulator:
-    """Runs a plant until stopped."""
+    """Runs a plant until stopped. ``jitter`` (s): how much older than its cycle a value's source time may be."""
 
-    def __init__(self, plant: Plant, state: Path, secure: bool, speed: float, keep_truth: bool) -> None:
+    def __init__(
+        self, plant: Plant, state: Path, secure: bool, speed: float, keep_truth: bool, jitter: float = 0.0
+    ) -> None:
         self.plant = plant
-        self.faults = Faults()
+        tags = plant.tags
+        self.faults = Faults(tags)
         self.published = 0
         self._speed = speed
-        tags = plant.tags
-        self._opcua = np.array([i for i, tag in enumerate(tags) if tag.opcua is not None], np.int64)
-        periods = np.array([tags[i].period for i in self._opcua])
-        # Spread over the period, so that values come as evenly as sensors' do; equal ticks share one timestamp.
-        self._ticks = np.maximum(1, np.round(periods / _TICK)).astype(np.int64)
-        self._phase = np.arange(len(self._opcua)) % self._ticks
-        self._is_text = np.array([tag.kind == "text" for tag in tags], bool)
-        self._is_float = np.array([tag.opcua == "Float" for tag in tags], bool)
-        self._shown = np.full(len(tags), np.nan)  # the last value that the OPC UA server got
-        self._shown_status = np.zeros(len(tags), np.uint32)
-        self._server = OpcuaServer(tags, state / "pki", secure) if len(self._opcua) else None
+        self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us()) if keep_truth else None
+        self._server = self._publisher = None
+        if any(tag.opcua is not None for tag in tags):
+            self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written)
+            self._publisher = Publisher(plant, self._server, self.faults, self._truth, jitter)
         self._registers = {
             name: Registers(
                 tags, [i for i, t in enumerate(tags) if t.register is not None and t.register.device == name]
@@ -52,28 +48,32 @@ class Simulator:
             for name in devices(tags)
         }
         self.devices = [
-            ModbusDevice(n, r, self.faults, self._answered, self._written) for n, r in self._registers.items()
+            ModbusDevice(n, r, self.faults, self._answered, self._register_written) for n, r in self._registers.items()
         ]
-        names = [tag.name for tag in tags]
-        self._truth = TruthWriter(state / "truth", names, now_us()) if keep_truth else None
-        self._texts: dict[int, str] = {}
+        self._text_tags = [i for i, tag in enumerate(tags) if tag.kind == "text"]
         self._answered_texts: dict[int, str] = {}
-        self._frozen: dict[str, float] = {}
-        self._last_time = 0
+        self._publishing = asyncio.Lock()  # an operator's write and the cycle must not overtake each other
 
     async def run(self, host: str, opcua_port: int, modbus_port: int, stop: asyncio.Event) -> None:
         """Serve until ``stop``. Raises OSError where a port is taken."""
-        self._update(self.plant.numbers())
-        for number, device in enumerate(self.devices):
-            await device.start(host, modbus_port + number)
-        if self._server is not None:
-            await self._server.start(host, opcua_port)
-        watching = asyncio.create_task(self._watch_faults(host, opcua_port))
-        log.info("serving %d tags: OPC UA on %d, Modbus from %d", len(self.plant.tags), opcua_port, modbus_port)
+        watching: asyncio.Task[None] | None = None
         try:
-            await self._publish(stop)
+            values, texts = self._sensed()
+            self._show(values, texts)
+            for number, device in enumerate(self.devices):
+                await device.start(host, modbus_port + number)
+            if self._server is not None and self._publisher is not None:
+                await self._server.build(host, opcua_port)
+                first = await self._publisher.publish(self._publisher.tags, values, texts)
+                await self._server.start(host, opcua_port)
+                self.published += first
+            watching = asyncio.create_task(self._watch_faults())
+            log.info("serving %d tags: OPC UA on %d, Modbus from %d", len(self.plant.tags), opcua_port, modbus_port)
+            await self._cycle(stop)
         finally:
-            watching.cancel()
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait([watching])
             for device in self.devices:
                 await device.stop()
             if self._server is not None:
@@ -81,78 +81,38 @@ class Simulator:
             if self._truth is not None:
                 self._truth.close()
 
-    async def _publish(self, stop: asyncio.Event) -> None:
+    async def _cycle(self, stop: asyncio.Event) -> None:
         due, tick = time.monotonic(), 0
         while not stop.is_set():
-            await self._take_written()
-            self.plant.step(_TICK * self._speed)
-            values = self.plant.numbers()
-            self._update(values)
-            await self._publish_due(tick, values)
+            async with self._publishing:
+                self.plant.step(self.plant.tick * self._speed)
+                values, texts = self._sensed()
+                self._show(values, texts)
+                if self._publisher is not None:
+                    self.published += await self._publisher.publish(self._publisher.due(tick), values, texts)
             tick += 1
-            due += _TICK
+            due += self.plant.tick
             wait = due - time.monotonic()
             if wait < -5:
                 log.warning("%.1f s behind: this machine can't publish as much as was asked for", -wait)
                 due = time.monotonic()
             await asyncio.sleep(max(0.0, wait))
 
-    async def _publish_due(self, tick: int, values: NDArray[np.float64]) -> None:
-        if self._server is None or self.faults.get("opcua", "close_connections"):
-            return
-        due = self._opcua[(tick + self._phase) % self._ticks == 0]
-        jump = self.faults.get("opcua", "clock_jump")
-        # A later time for each tick, also when a clock is set back: a tag never has two values for one time.
-        self._last_time = max(now_us(), self._last_time + 1) if jump is None else self._last_time
-        at = self._last_time if jump is None else now_us() + int(jump.value * 1e6)
-        bad = self.faults.get("opcua", "bad_status")
-        status = np.full(len(due), int(bad.value) if bad is not None else 0, np.uint32)
-        for fault in self.faults.of_kind("bad_status"):
-            status[[k for k, i in enumerate(due) if self.plant.tags[i].name == fault.target]] = int(fault.value)
-        for i in due[self._is_text[due]].tolist():
-            await self._publish_text(i, at, int(status[due == i][0]))
-        shown = np.where(self._is_float[due], values[due].astype(np.float32), values[due])
-        # A server reports a change of value or status (OPC 10000-4, 7.22.2); the same again is no sample.
-        changed = ~self._is_text[due] & ((shown != self._shown[due]) | (status != self._shown_status[due]))
-        due, shown, status = due[changed], shown[changed], status[changed]
-        self._shown[due], self._shown_status[due] = shown, status
-        for k, (i, value) in enumerate(zip(due.tolist(), shown.tolist(), strict=True)):
-            await self._server.write(i, value, at, int(status[k]))
-            if k % _WRITES_AT_ONCE == _WRITES_AT_ONCE - 1:
-                await asyncio.sleep(0)
-        self.published += len(due)
-        if self._truth is not None and len(due):
-            self._truth.numbers("opcua", due, at, shown, status)
-
-    async def _take_written(self) -> None:
-        """Set points that an OPC UA client wrote: the process takes them, and the write itself was published."""
-        if self._server is None or self.faults.get("opcua", "close_connections"):
-            return
-        for tag, value, at, status in await self._server.written():
-            self.plant.write(self.plant.tags[tag].signal, value)
-            self._shown[tag], self._shown_status[tag] = value, status
-            if self._truth is not None:
-                self._truth.numbers("opcua", np.array([tag]), at, np.array([value]), status)
-
-    async def _publish_text(self, tag: int, at: int, status: int) -> None:
-        text = self.plant.text(tag)
-        if self._texts.get(tag) == text or self._server is None:
-            return
-        self._texts[tag] = text
-        await self._server.write(tag, text, at, status)
-        if self._truth is not None:
-            self._truth.text("opcua", tag, at, text, status)
-
-    def _update(self, values: NDArray[np.float64]) -> None:
+    def _sensed(self) -> tuple[NDArray[np.float64], dict[int, str]]:
+        """What the sensors say: values (n,) and texts of all tags, those that are frozen as they were."""
+        values = self.plant.numbers().copy()
+        texts = {i: self.plant.text(i) for i in self._text_tags}
         for fault in self.faults.of_kind("freeze"):
-            for i, tag in enumerate(self.plant.tags):
-                if tag.name == fault.target:
-                    values[i] = self._frozen.setdefault(tag.name, float(values[i]))
-        texts = {
-            i: self.plant.text(i)
-            for i, tag in enumerate(self.plant.tags)
-            if tag.kind == "text" and tag.register is not None
-        }
+            if not fault.held:
+                fault.held.update({i: texts.get(i, float(values[i])) for i in fault.tags.tolist()})
+            for i, held in fault.held.items():
+                if isinstance(held, str):
+                    texts[i] = held
+                else:
+                    values[i] = held
+        return values, texts
+
+    def _show(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
         for registers in self._registers.values():
             registers.update(values, texts)
 
@@ -164,7 +124,7 @@ class Simulator:
         if self._truth is None:
             return
         at = now_us()
-        texts = [int(i) for i in tags if int(i) in registers.texts]
+        texts = [int(i) for i in tags if int(i) in registers.texts] if registers.texts else []
         for i in texts:
             if self._answered_texts.get(i) != registers.texts[i]:
                 self._answered_texts[i] = registers.texts[i]
@@ -172,36 +132,28 @@ class Simulator:
         numbers = tags[~np.isin(tags, texts)] if texts else tags
         self._truth.numbers("modbus", numbers, at, registers.decoded[numbers])
 
-    def _written(self, device: str, address: int, words: list[int]) -> None:
-        """A master wrote holding registers: set points take it."""
-        for tag in self.plant.tags:
-            register = tag.register
-            if register is None or register.device != device or not tag.signal.endswith("_sp"):
-                continue
-            if register.table == "holding" and register.address == address and register.type == "int16":
-                self.plant.write(tag.signal, (words[0] - 65536 * (words[0] > 32767)) / register.divisor)
-            elif register.table == "holding" and register.address == address and len(words) == 2:
-                ordered = words[::-1] if register.word_order in ("CDAB", "DCBA") else words
-                raw = np.array(ordered, np.uint16)
-                raw = raw.byteswap() if register.word_order in ("BADC", "DCBA") else raw
-                self.plant.write(tag.signal, float(raw.astype(">u2").view(">f4")[0]))
+    def _register_written(self, tag: int, value: float) -> None:
+        """A master wrote a set point; the next answer shows it."""
+        self.plant.write(self.plant.tags[tag].signal, value)
+        self._show(*self._sensed())
 
-    async def _watch_faults(self, host: str, opcua_port: int) -> None:
-        closed = silent = False
+    async def _set_point_written(self, tag: int, value: float) -> None:
+        """An OPC UA client wrote a set point: it is published at once, so that the client reads what it wrote."""
+        async with self._publishing:
+            self.plant.write(self.plant.tags[tag].signal, value)
+            if self._publisher is not None:
+                self.published += await self._publisher.publish(np.array([tag]), *self._sensed())
+
+    async def _watch_faults(self) -> None:
+        refused = False
         while True:
-            await asyncio.sleep(_FAULT_LOOK)
             for device in self.devices:
                 if self.faults.get(device.name, "close_connections"):
                     device.close_connections()
-            if self._server is None:
-                continue
-            now_closed = self.faults.get("opcua", "close_connections") is not None
-            if now_closed != closed:
-                closed = now_closed
-                await (self._server.stop() if closed else self._server.start(host, opcua_port))
-            now_silent = self.faults.get("opcua", "stop_answering") is not None
-            if now_silent or silent:
-                self._server.pause(now_silent)
-            silent = now_silent
-            if not self.faults.of_kind("freeze"):
-                self._frozen.clear()
+            if self._server is not None:
+                now_refused = self.faults.get("opcua", "close_connections") is not None
+                if now_refused != refused:
+                    refused = now_refused
+                    await self._server.refuse(refused)
+                self._server.pause(self.faults.get("opcua", "stop_answering") is not None)
+            await asyncio.sleep(_FAULT_LOOK)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.errors import OperationError
-from simulator.demo import DemoPlant
+from simulator.demo import STEP, DemoPlant
 
 _DEFAULT_START = 60.0  # s after the start
-_REPLAYED = 120  # readings that are recorded, then played again
+_A_SECOND = round(1 / STEP)  # readings
+_REPLAYED = 120.0  # s of readings that are recorded, then played again
 
 # scenario → the tag it shows on, and what happens
 SCENARIOS = {
@@ -26,6 +27,14 @@ SCENARIOS = {
     "hidden-setpoint": "boiler 1's pressure set point is raised to 46 bar while its pressure replays old readings",
 }
 
+_SENSORS = {  # scenario → the tag whose sensor is not to be believed
+    "stuck": "boilerhouse/boiler1/oxygen",
+    "drift": "boilerhouse/boiler1/flue_temperature",
+    "spike": "boilerhouse/boiler2/level",
+    "dropout": "boilerhouse/boiler2/steam_flow",
+    "hidden-setpoint": "boilerhouse/boiler1/pressure",
+}
+
 
 @dataclass(slots=True)
 class Scenario:
@@ -33,7 +42,8 @@ class Scenario:
 
     name: str
     start: float
-    seen: dict[str, list[float]] = field(default_factory=dict)
+    seen: deque[float] = field(default_factory=lambda: deque(maxlen=round(_REPLAYED / STEP)))  # a reading a step
+    begun: bool = False
 
 
 def parse(text: str) -> Scenario:
@@ -52,45 +62,55 @@ class ScenarioPlant(DemoPlant):
         super().__init__(seed)
         self._scenarios = scenarios
         self._index = {tag.name: i for i, tag in enumerate(self.tags)}
-
-    def step(self, seconds: float) -> None:
-        """Move on, with what the scenarios do to the process itself."""
-        for scenario in self._scenarios:
-            if self.time >= scenario.start:
-                if scenario.name == "leak":
-                    self.leak[2] = 40.0
-                elif scenario.name == "pump-trip":
-                    self.tripped.add(3)
-                elif scenario.name == "hidden-setpoint":
-                    self.v["boiler1/pressure_sp"] = 46.0
-        super().step(seconds)
+        self._false: dict[int, float] = {}  # tag → what its sensor says
 
     def numbers(self) -> NDArray[np.float64]:
-        """What the sensors say."""
+        """What the sensors say (n,)."""
         values = super().numbers()
-        sensors: dict[str, tuple[str, Callable[[Scenario, float], float]]] = {
-            "stuck": ("boilerhouse/boiler1/oxygen", self._stuck),
-            "drift": ("boilerhouse/boiler1/flue_temperature", lambda s, v: v + 0.05 * (self.time - s.start)),
-            "spike": ("boilerhouse/boiler2/level", lambda s, v: 100.0 if (self.time - s.start) % 30 < 1 else v),
-            "dropout": ("boilerhouse/boiler2/steam_flow", lambda s, v: 0.0 if (self.time - s.start) % 60 < 5 else v),
-            "hidden-setpoint": ("boilerhouse/boiler1/pressure", self._replayed),
-        }
-        for scenario in self._scenarios:
-            if scenario.name in sensors:
-                name, sensor = sensors[scenario.name]
-                i = self._index[name]
-                if self.time < scenario.start:
-                    scenario.seen.setdefault(name, []).append(float(values[i]))
-                else:
-                    values[i] = sensor(scenario, float(values[i]))
+        for i, value in self._false.items():
+            values[i] = value
         return values
 
-    def _stuck(self, scenario: Scenario, value: float) -> float:
-        kept = scenario.seen.setdefault("stuck", [value])
-        return kept[0]
+    def _advance(self) -> None:
+        """One step, with what the scenarios do to the process and to its sensors."""
+        begun = [s for s in self._scenarios if self.time >= s.start]
+        for scenario in begun:
+            if scenario.name == "leak":
+                self.v["tank2/leak"] = 40.0
+            elif scenario.name == "pump-trip":
+                self.tripped.add(3)
+            elif scenario.name == "hidden-setpoint":
+                self.v["boiler1/pressure_sp"] = 46.0
+        super()._advance()
+        if not self._scenarios:
+            return
+        true = super().numbers()
+        for scenario in self._scenarios:
+            if scenario.name in _SENSORS:
+                i = self._index[_SENSORS[scenario.name]]
+                if self.time < scenario.start:
+                    scenario.seen.append(float(true[i]))
+                else:
+                    self._false[i] = _reading(scenario, float(true[i]), self.time - scenario.start)
 
-    def _replayed(self, scenario: Scenario, value: float) -> float:
-        recorded = scenario.seen.get("boilerhouse/boiler1/pressure", [value])[-_REPLAYED:]
-        played = scenario.seen.setdefault("played", [])
-        played.append(0.0)
-        return recorded[(len(played) - 1) % len(recorded)]
+
+def _reading(scenario: Scenario, true: float, since: float) -> float:
+    """What the sensor says ``since`` seconds after the scenario's start."""
+    if not scenario.begun:
+        scenario.begun = True
+        for _ in range(len(scenario.seen) % _A_SECOND):  # whole seconds: who reads once a second sees equal readings
+            scenario.seen.popleft()
+        if not scenario.seen:
+            scenario.seen.append(true)
+    match scenario.name:
+        case "stuck":
+            return scenario.seen[-1]
+        case "drift":
+            return true + 0.05 * since
+        case "spike":
+            return 100.0 if since % 30 < 1 else true
+        case "dropout":
+            return 0.0 if since % 60 < 5 else true
+        case _:  # hidden-setpoint plays what was recorded, again and again
+            scenario.seen.rotate(-1)
+            return scenario.seen[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -42,12 +43,31 @@ class SimTag:
     period: float = 1.0  # s between published values (OPC UA)
     description: str = ""
 
+    @property
+    def writable(self) -> bool:
+        """Whether an operator may write it: a set point."""
+        return self.signal.endswith("_sp")
+
+    def accepts(self, value: float) -> bool:
+        """Whether an operator's ``value`` is within the range."""
+        return math.isfinite(value) and (self.lo is None or value >= self.lo) and (self.hi is None or value <= self.hi)
+
+
+TICK = 0.1  # s, the longest time between two steps of a plant
+
+
+def tick_for(period: float) -> float:
+    """The longest tick up to :data:`TICK` of which ``period`` is a whole number."""
+    return period / math.ceil(period / TICK - 1e-6)
+
 
 class Plant(Protocol):
     """A thing whose values are published."""
 
     name: str
     tags: list[SimTag]
+    tick: float  # s between steps, as the clock on the wall goes
+    spread: bool  # publish evenly over each period instead of all tags of a period at one instant
 
     def step(self, seconds: float) -> None:
         """Move on by ``seconds`` of plant time."""

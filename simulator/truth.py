@@ -35,9 +35,14 @@ class TruthWriter:
         self._texts = (folder / f"{started}.texts.jsonl").open("a", buffering=1)
 
     def numbers(
-        self, via: Via, tags: NDArray[Any], time: int, values: NDArray[np.float64], status: NDArray[np.uint32] | int = 0
+        self,
+        via: Via,
+        tags: NDArray[Any],
+        time: NDArray[np.int64] | int,
+        values: NDArray[np.float64],
+        status: NDArray[np.uint32] | int = 0,
     ) -> None:
-        """Values of ``tags`` (indices) at one ``time`` (µs)."""
+        """Values of ``tags`` (indices), all columns (n,); ``time`` in µs, one for all or one for each."""
         block = np.empty(len(tags), ROW)
         block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
         file = self._files[via]

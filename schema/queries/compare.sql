@@ -1,7 +1,12 @@
 -- What the comparison with the simulator's ground truth reads.
 
 -- name: channels
-SELECT c.id, c.name, s.kind
+-- first_us: time of the channel's first sample, microseconds since 1970
+SELECT c.id, c.name, s.kind, (
+    SELECT (extract(epoch FROM min(r.time)) * 1000000)::int8
+    FROM plant.samples AS r
+    WHERE r.channel_id = c.id
+) AS first_us
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE c.name = ANY ($1::text[]);
@@ -14,9 +19,16 @@ WHERE s.time >= to_timestamp(0) + $1 * INTERVAL '1 microsecond'
   AND s.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond';
 
 -- name: texts
-SELECT c.name, e.text, (extract(epoch FROM e.time) * 1000000)::int8 AS us
+SELECT c.name, e.text, e.status, (extract(epoch FROM e.time) * 1000000)::int8 AS us
 FROM plant.event AS e
 JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE e.type = 'text'
   AND e.time >= to_timestamp(0) + $1 * INTERVAL '1 microsecond'
   AND e.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond';
+
+-- name: first_texts
+SELECT c.name, (extract(epoch FROM min(e.time)) * 1000000)::int8 AS us
+FROM plant.event AS e
+JOIN plant.channel AS c ON c.id = e.channel_id
+WHERE e.type = 'text'
+GROUP BY c.name;

@@ -1,0 +1,100 @@
+"""What the OPC UA server is given: the values that are due and new, each with a time of its own, and recorded first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import now_us
+from simulator.faults import Faults
+from simulator.opcua_server import OpcuaServer
+from simulator.tags import Plant
+from simulator.truth import TruthWriter
+
+_WRITES_AT_ONCE = 250  # values between two looks at the sockets
+
+
+class Publisher:
+    """Publishes the plant's OPC UA tags. A server reports a change of value or status (OPC 10000-4, 7.22.2); the same
+    again is no sample.
+
+    A tag's source times only grow, but for a clock that is told to jump: then they are odd, and even otherwise, so
+    that no tag ever has two values for one time.
+    """
+
+    def __init__(
+        self,
+        plant: Plant,
+        server: OpcuaServer,
+        faults: Faults,
+        truth: TruthWriter | None,
+        jitter: float = 0.0,  # s, the longest that a value is older than its cycle
+        seed: int = 0,
+    ) -> None:
+        tags = plant.tags
+        self._plant = plant
+        self._server = server
+        self._faults = faults
+        self._truth = truth
+        self._jitter = round(jitter * 1e6 / 2)  # in steps of 2 µs
+        self._random = np.random.default_rng(seed)
+        self.tags = np.array([i for i, tag in enumerate(tags) if tag.opcua is not None], np.int64)
+        periods = np.array([tags[i].period for i in self.tags])
+        self._ticks = np.maximum(1, np.round(periods / plant.tick)).astype(np.int64)
+        self._phase = np.arange(len(self.tags)) % self._ticks if plant.spread else np.zeros_like(self._ticks)
+        self._is_text = np.array([tag.kind == "text" for tag in tags], bool)
+        self._is_float = np.array([tag.opcua == "Float" for tag in tags], bool)
+        self._shown = np.full(len(tags), np.nan)  # the last that the server got
+        self._shown_texts: dict[int, str] = {}
+        self._shown_status = np.zeros(len(tags), np.uint32)
+        self._time = np.zeros(len(tags), np.int64)  # µs of the last, by a clock that does not jump
+
+    async def publish(self, tags: NDArray[np.int64], values: NDArray[np.float64], texts: dict[int, str]) -> int:
+        """Publish what is new among ``tags``; how many that were. ``values`` (n,) and ``texts`` are of all tags."""
+        status = self._status(tags)
+        shown = np.where(self._is_float[tags], values[tags].astype(np.float32), values[tags])
+        differs = (shown != self._shown[tags]) & ~(np.isnan(shown) & np.isnan(self._shown[tags]))
+        for k in np.flatnonzero(self._is_text[tags]).tolist():
+            differs[k] = texts[int(tags[k])] != self._shown_texts.get(int(tags[k]))
+        new = differs | (status != self._shown_status[tags])
+        tags, shown, status = tags[new], shown[new], status[new]
+        if not len(tags):
+            return 0
+        self._shown[tags], self._shown_status[tags] = shown, status
+        times = self._times(tags)
+        is_text = self._is_text[tags]
+        for k in np.flatnonzero(is_text).tolist():
+            self._shown_texts[int(tags[k])] = texts[int(tags[k])]
+        if self._truth is not None:
+            numbers = ~is_text
+            self._truth.numbers("opcua", tags[numbers], times[numbers], shown[numbers], status[numbers])
+            for k in np.flatnonzero(is_text).tolist():
+                tag = int(tags[k])
+                self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
+        columns = zip(tags.tolist(), shown.tolist(), times.tolist(), status.tolist(), strict=True)
+        for count, (tag, value, time, code) in enumerate(columns):
+            await self._server.write(tag, texts[tag] if self._is_text[tag] else value, time, code)
+            if count % _WRITES_AT_ONCE == _WRITES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return len(tags)
+
+    def due(self, tick: int) -> NDArray[np.int64]:
+        """The tags whose period ends with this tick."""
+        due: NDArray[np.int64] = self.tags[(tick + self._phase) % self._ticks == 0]
+        return due
+
+    def _times(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
+        cycle = now_us() & ~1
+        older = 2 * self._random.integers(0, self._jitter, len(tags)) if self._jitter else 0
+        times: NDArray[np.int64] = np.maximum(cycle - older, self._time[tags] + 2)
+        self._time[tags] = times
+        jump = self._faults.get("opcua", "clock_jump")
+        return times if jump is None else times + int(jump.value * 1e6) | 1
+
+    def _status(self, tags: NDArray[np.int64]) -> NDArray[np.uint32]:
+        status = np.zeros(len(tags), np.uint32)
+        for fault in self._faults.of_kind("bad_status"):
+            status[np.isin(tags, fault.tags)] = int(fault.value)
+        return status

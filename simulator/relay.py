@@ -1,0 +1,120 @@
+"""The wire in front of the OPC UA server: bytes pass unchanged, until a fault keeps them back or cuts the connection.
+
+The server behind it keeps its sessions and subscriptions meanwhile, as one does whose network failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+
+class Relay:
+    """Listens for clients and connects each to a server on another port of this machine."""
+
+    def __init__(self) -> None:
+        self._ends: set[_End] = set()
+        self._server: asyncio.Server | None = None
+        self._listen: tuple[str, int] = ("", 0)
+        self._to: tuple[str, int] = ("", 0)
+        self.silent = False
+
+    async def start(self, listen: tuple[str, int], to: tuple[str, int]) -> None:
+        """Listen. Raises OSError where the port is taken."""
+        self._listen, self._to = listen, to
+        await self.accept()
+
+    async def accept(self) -> None:
+        """Take connections, again after :meth:`refuse`."""
+        if self._server is None:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(lambda: _End(self, None), *self._listen)
+
+    def refuse(self) -> None:
+        """Cut every connection and refuse new ones."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for end in list(self._ends):
+            end.transport.abort()
+
+    def silence(self, silent: bool) -> None:
+        """Keep back what comes from either side, or let it go on; connections stay open and new ones are accepted."""
+        self.silent = silent
+        for end in list(self._ends):
+            end.flow()
+
+    async def stop(self) -> None:
+        """Refuse, and wait until every connection is gone."""
+        self.refuse()
+        gone = [end.gone.wait() for end in self._ends]
+        await asyncio.gather(*gone)
+
+    def joined(self, end: _End) -> None:
+        """A connection was made."""
+        self._ends.add(end)
+        if end.other is None:  # a client's: its other end is still to be made
+            end.connecting = asyncio.create_task(self._connect(end))
+
+    def left(self, end: _End) -> None:
+        """A connection is gone."""
+        self._ends.discard(end)
+
+    async def _connect(self, client: _End) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: _End(self, client), *self._to)
+        except OSError:
+            client.transport.abort()
+
+
+class _End(asyncio.Protocol):
+    """One end of a relayed connection; what it receives, ``other`` sends."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, relay: Relay, other: _End | None) -> None:
+        self._relay = relay
+        self.other = other
+        self.connecting: asyncio.Task[None] | None = None
+        self.full = False  # this end's peer does not read as fast as we write
+        self.gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self.other is not None:
+            self.other.other = self
+        self._relay.joined(self)
+        self.flow()
+        if self.other is not None:
+            if self.other.gone.is_set():
+                self.transport.abort()
+            self.other.flow()
+
+    def flow(self) -> None:
+        """Read from this end only if there is somebody to send it to."""
+        if self.transport.is_closing():
+            return
+        if self._relay.silent or self.other is None or self.other.full:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.full = True
+        if self.other is not None:
+            self.other.flow()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        if self.other is not None:
+            self.other.flow()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._relay.left(self)
+        self.gone.set()
+        if self.other is not None:
+            self.other.transport.close()
