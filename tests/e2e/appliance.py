@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -65,11 +67,24 @@ class Appliance:
             await connection.close()
 
     async def until_stored(self, us: int) -> None:
-        """Wait until every source has samples later than ``us`` in the table."""
+        """Wait until every source has samples later than ``us`` in the table, and none earlier waits in a spool.
+
+        Both: after a failure one connection may still hold an older group while the other writes newer ones.
+        """
         deadline = time.monotonic() + 180
-        while await self._newest() <= us:
+        while await self._newest() <= us or self._oldest_waiting() <= us:
             assert time.monotonic() < deadline, self.plantlog("status", "--once")
             time.sleep(_LOOK_SECONDS)  # noqa: ASYNC251
+
+    def _oldest_waiting(self) -> float:
+        """The oldest source time (µs) in the spools; infinite where they are empty."""
+        oldest = math.inf
+        for path in (self.root / "spool").glob("*.sqlite"):
+            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            (first,) = connection.execute("SELECT min(first_time) FROM batch").fetchone()
+            connection.close()
+            oldest = min(oldest, math.inf if first is None else first)
+        return oldest
 
     async def _newest(self) -> int:
         try:
