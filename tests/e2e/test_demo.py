@@ -10,9 +10,10 @@ import pytest
 
 from ingest.batch import now_us
 from tests.e2e.appliance import Appliance, running, until
+from tests.peers import free_ports
 
 SECOND = 1_000_000  # µs
-PORT = 19200
+PORT = free_ports(8)
 
 
 @pytest.fixture(scope="module")

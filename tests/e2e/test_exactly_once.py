@@ -12,6 +12,7 @@ import pytest
 from ingest.batch import now_us
 from simulator.compare import Comparison
 from tests.e2e.appliance import Appliance, running, until
+from tests.peers import free_ports
 
 SECOND = 1_000_000  # µs
 RATE = 5_000  # samples/s: 5,000 channels by OPC UA, 500 by Modbus, at 1 Hz, less what a lossless count may lack
@@ -19,7 +20,7 @@ RATE = 5_000  # samples/s: 5,000 channels by OPC UA, 500 by Modbus, at 1 Hz, les
 
 @pytest.fixture(scope="module")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
-    with running(tmp_path_factory.mktemp("e2e") / "state", "--channels", "5500", "--port", "19100") as up:
+    with running(tmp_path_factory.mktemp("e2e") / "state", "--channels", "5500", "--port", str(free_ports(8))) as up:
         yield up
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from pymodbus.client import AsyncModbusTcpClient
 from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.truth import read_truth
-from tests.peers import free_port
+from tests.peers import free_ports
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -23,27 +22,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def ports(count: int) -> int:
-    """The first of ``count`` ports in a row that nobody has now."""
-    while True:
-        first = free_port()
-        probes = [socket.socket() for _ in range(count)]
-        try:
-            for i, probe in enumerate(probes):
-                probe.bind(("127.0.0.1", first + i))
-        except (OSError, OverflowError):
-            continue
-        else:
-            return first
-        finally:
-            for probe in probes:
-                probe.close()
-
-
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
     simulator = Simulator(DemoPlant(1), tmp_path, secure=False, speed=1.0, keep_truth=True)
-    first, stop = ports(4), asyncio.Event()
+    first, stop = free_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", first, first + 1, stop))
     await until(lambda: simulator.published > 0 or task.done())
     yield simulator, first, first + 1
