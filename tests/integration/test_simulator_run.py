@@ -285,8 +285,8 @@ async def test_a_master_that_is_not_ours_decodes_what_the_truth_says(tmp_path: P
             answer = await ask(register.address, count=kind.value[1] or register.length)
             master.close()
             order = "big" if register.word_order == "ABCD" else "little"
-            value = master.convert_from_registers(answer.registers, kind, word_order=order)  # type: ignore[arg-type]
-            read[tag.name] = value.rstrip("\0") if isinstance(value, str) else value / register.divisor  # type: ignore[operator]
+            value = master.convert_from_registers(answer.registers, kind, word_order=order)
+            read[tag.name] = value.rstrip("\0") if isinstance(value, str) else value / register.divisor
         truth = plant.truth()
     rows = truth.rows["modbus"]
     assert len(read) > 60
