@@ -13,6 +13,7 @@ from simulator.opcua_server import OpcuaServer
 from simulator.tags import Plant
 from simulator.truth import TruthWriter
 
+_BAD = np.uint32(0x8000_0000)  # set in every Bad status
 _WRITES_AT_ONCE = 250  # values between two looks at the sockets
 
 
@@ -58,7 +59,8 @@ class Publisher:
         differs = (shown != self._shown[tags]) & ~(np.isnan(shown) & np.isnan(self._shown[tags]))
         for k in np.flatnonzero(self._is_text[tags]).tolist():
             differs[k] = texts[int(tags[k])] != self._shown_texts.get(int(tags[k]))
-        new = differs | (status != self._shown_status[tags])
+        # a Bad value is published without the value, so that only another status is a change
+        new = (differs & (status & _BAD == 0)) | (status != self._shown_status[tags])
         tags, shown, status = tags[new], shown[new], status[new]
         if not len(tags):
             return 0

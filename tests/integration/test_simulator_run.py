@@ -118,7 +118,8 @@ async def test_a_subscriber_gets_what_the_truth_says_and_all_of_it(tmp_path: Pat
             line = client.get_node("ns=2;s=tankfarm.tank1.level_sp")
             await line.write_value(ua.DataValue(ua.Variant(7.5, ua.VariantType.Double)))
             await until(lambda: len(seen.values) > 2 * len(tags))
-            plant.simulator.faults.add("boilerhouse/boiler1/mode", "bad_status", 60, 0x80320000)
+            for bad in ("mode", "furnace_draft"):
+                plant.simulator.faults.add(f"boilerhouse/boiler1/{bad}", "bad_status", 60, 0x80320000)
             await until(
                 lambda: ("boilerhouse.boiler1.mode", 0x80320000) in {(n, s) for (n, _), (_, s) in seen.values.items()}
             )
