@@ -1,4 +1,4 @@
-"""The only things that move through plantlog: a batch of samples, and a batch of events.
+"""The only things that move through plantlog: a batch of samples, of events, or of gaps.
 
 A sample is (channel, time, value, status). Samples move as columns of one length, never as rows,
 because a Python object a row costs thirty times what a numpy column does.
@@ -88,9 +88,7 @@ EVENT_TYPES = (
     "source_state",  # a source connected, disconnected, ...; text is the new state, detail.reason says why
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
-    "quarantine",  # a sample whose time no table can hold was kept out; detail has all of it
-    "clock_skew",  # a source's clock and ours differ by more than the limit
-    "missed",  # polls that were due and could not be made or stored; detail.from/to in µs
+    "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
     "restart",  # a process of plantlog started
 )
 
@@ -107,4 +105,49 @@ class EventBatch:
         return len(self.events)
 
 
-Batch: TypeAlias = SampleBatch | EventBatch
+GAP_REASONS = (
+    "stopped",  # plantlog was told to stop, and the source kept nothing for it
+    "killed",  # plantlog or its machine ended without being told to
+    "disconnected",  # the source could not be reached, or was silent
+    "subscription_lost",  # the OPC UA server no longer had what it should have kept for us
+    "not_available",  # a notification did not come, and the server could not send it again
+    "overflow",  # the source's own queue was full, and it threw samples away
+    "undecodable",  # something came, and could not be read
+    "refused",  # the source does not let this channel be read: unknown, no access, illegal address
+    "poll_failed",  # the device answered with an exception, short, or not in time
+    "poll_missed",  # a poll was not made when it was due: the one before took too long
+    "spool_full",  # no room on our disk, or the disk refused
+    "spool_corrupt",  # our disk gave back something else than was written
+    "stale",  # the channel is silent for longer than its configuration says it can be
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval in which samples are known to be missing, or may be: after ``from_time``, before ``to_time``.
+
+    A gap is known by its channel and ``from_time``; what is said of it later (it ended, it was backfilled) replaces
+    what was said before. Times are this machine's clock where the source told none.
+    """
+
+    from_time: int  # µs
+    to_time: int | None  # µs; None: still open
+    reason: str  # one of GAP_REASONS
+    channel_ids: tuple[int, ...] | None = None  # None: every channel of the source
+    detail: str = ""  # for people: what exactly happened
+    backfilled: bool = False  # all of it was read from the source's history since
+
+
+@dataclass(frozen=True, slots=True)
+class GapBatch:
+    """What became known of gaps of one source, in order; made by ``ingest.gaps`` only."""
+
+    source_id: int
+    received_at: int  # µs; of two batches that speak of one gap the later one is right
+    gaps: Sequence[Gap]
+
+    def __len__(self) -> int:
+        return len(self.gaps)
+
+
+Batch: TypeAlias = SampleBatch | EventBatch | GapBatch

@@ -182,7 +182,7 @@ class _Collector:
             self._status.samples += len(batch)
             self._status.last_sample_at = int(batch.time.max())
             metrics.samples.labels(source=self._source.name).inc(len(batch))
-        else:
+        elif isinstance(batch, EventBatch):
             for event in batch.events:
                 metrics.events.labels(source=self._source.name, type=event.type).inc()
 

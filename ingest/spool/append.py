@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ingest import metrics
-from ingest.batch import Batch
+from ingest.appender import Notes
+from ingest.batch import Batch, SampleBatch
 from ingest.errors import SpoolError, SpoolFull
 from ingest.spool.format import Record, encode
 from ingest.spool.wake import Waker
@@ -25,6 +26,7 @@ _BUSY_SECONDS = 10.0  # the writer's deletes hold the file for milliseconds
 _WAITING_BYTES = 64 * 1024**2  # gathered in memory behind one commit, at most
 _LOOK_SECONDS = 0.25  # how often a full spool is looked at for room
 _RESUME = 0.95  # of the limit: room again
+_RESERVE = 1 / 64  # of the limit, for events and gaps: what is not taken must still be put on record
 
 
 def connect(path: Path, synchronous: str) -> sqlite3.Connection:
@@ -49,7 +51,8 @@ _PAGE_PRAGMAS = ("page_count", "freelist_count", "page_size")
 
 @dataclass(slots=True)
 class _Waiting:
-    record: Record
+    record: Record | None  # None: notes only
+    notes: Notes
     since: float  # time.monotonic()
     durable: asyncio.Future[None]
 
@@ -62,7 +65,8 @@ class Spool:
         self.path = path
         self.max_bytes = max_bytes
         self._connection = connect(path, "FULL")
-        self._append = load("spool")["append"]
+        self._queries = load("spool")
+        self._notes: dict[str, str] = dict(self._connection.execute(self._queries["notes"]).fetchall())
         self._used = used_bytes(self._connection)
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
@@ -74,37 +78,50 @@ class Spool:
         self._bus = asyncio.create_task(self._run(), name=f"spool {path.name}")
 
     @property
+    def notes(self) -> Mapping[str, str]:
+        """Notes that are on disk."""
+        return self._notes
+
+    @property
     def full(self) -> bool:
-        """Whether the limit is reached."""
-        return self._used + self._waiting_bytes >= self.max_bytes
+        """Whether samples are refused: all but the reserve is in use."""
+        return self.bytes >= self.max_bytes * (1 - _RESERVE)
 
     @property
     def bytes(self) -> int:
         """Bytes in use, those in the file and those that wait for the disk."""
         return self._used + self._waiting_bytes
 
-    async def append(self, batch: Batch) -> None:
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return once ``batch`` is on disk. Raises SpoolFull at the limit, SpoolError where the disk refuses."""
-        if self._closing:
-            raise SpoolError(f"{self.path.name} is closed")
-        if self.full:
+        if (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes:
             await self._look()
-            if self.full:
+            if (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes:
                 metrics.spool_full.inc()
                 raise SpoolFull(f"{self.path.name} holds {self.bytes} bytes, the limit is {self.max_bytes}")
-        record = encode(batch)
-        async with self._committed:
-            await self._committed.wait_for(lambda: self._waiting_bytes < _WAITING_BYTES or self._closing)
-        waiting = _Waiting(record, time.monotonic(), asyncio.get_running_loop().create_future())
+        await self._durable(encode(batch), notes or {})
+
+    async def note(self, notes: Notes) -> None:
+        """Return once ``notes`` are on disk. Raises SpoolError where the disk refuses."""
+        await self._durable(None, notes)
+
+    async def _durable(self, record: Record | None, notes: Notes) -> None:
+        if self._closing:
+            raise SpoolError(f"{self.path.name} is closed")
+        if self._waiting_bytes >= _WAITING_BYTES:
+            async with self._committed:
+                await self._committed.wait_for(lambda: self._waiting_bytes < _WAITING_BYTES or self._closing)
+        waiting = _Waiting(record, notes, time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        self._waiting_bytes += len(record.body)
-        metrics.spool_waiting_rows.inc(record.rows)
+        if record is not None:
+            self._waiting_bytes += len(record.body)
+            metrics.spool_waiting_rows.inc(record.rows)
         self._something.set()
         await asyncio.shield(waiting.durable)
 
     async def wait_for_room(self) -> None:
         """Return when the spool can take batches again."""
-        while self._used >= self.max_bytes * _RESUME and not self._closing:
+        while self._used >= self.max_bytes * (1 - _RESERVE) * _RESUME and not self._closing:
             await self._look()
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -135,7 +152,7 @@ class Spool:
             while self._waiting:
                 taken, self._waiting = self._waiting, []
                 try:
-                    self._used = await loop.run_in_executor(self._thread, self._commit, [w.record for w in taken])
+                    self._used = await loop.run_in_executor(self._thread, self._commit, taken)
                 except sqlite3.Error as error:
                     self._finish(taken, _refused(self.path, error))
                 else:
@@ -144,13 +161,20 @@ class Spool:
                 async with self._committed:
                     self._committed.notify_all()
 
-    def _commit(self, records: Sequence[Record]) -> int:
+    def _commit(self, taken: Sequence[_Waiting]) -> int:
         rows: list[tuple[Any, ...]] = [
-            (r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, r.crc32, r.body) for r in records
+            (r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, r.crc32, r.body)
+            for w in taken
+            if (r := w.record) is not None
         ]
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.executemany(self._append, rows)
+            self._connection.executemany(self._queries["append"], rows)
+            for name, value in _together(taken).items():
+                if value is None:
+                    self._connection.execute(self._queries["unnote"], (name,))
+                else:
+                    self._connection.execute(self._queries["note"], (name, value))
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             if self._connection.in_transaction:
@@ -160,10 +184,17 @@ class Spool:
 
     def _finish(self, taken: Sequence[_Waiting], error: SpoolError | None) -> None:
         now = time.monotonic()
-        rows = sum(w.record.rows for w in taken)
-        self._waiting_bytes -= sum(len(w.record.body) for w in taken)
+        records = [w.record for w in taken if w.record is not None]
+        rows = sum(r.rows for r in records)
+        self._waiting_bytes -= sum(len(r.body) for r in records)
         metrics.spool_waiting_rows.dec(rows)
         metrics.spool_append_rows.observe(rows)
+        if error is None:
+            for name, value in _together(taken).items():
+                if value is None:
+                    self._notes.pop(name, None)
+                else:
+                    self._notes[name] = value
         for waiting in taken:
             metrics.spool_append_seconds.observe(now - waiting.since)
             if waiting.durable.cancelled():
@@ -173,6 +204,11 @@ class Spool:
             else:
                 waiting.durable.set_exception(error)
                 waiting.durable.exception()  # mark as seen: a cancelled collector no longer asks
+
+
+def _together(taken: Sequence[_Waiting]) -> dict[str, str | None]:
+    """The notes of several appends, the later one's where two have one name."""
+    return {name: value for waiting in taken for name, value in waiting.notes.items()}
 
 
 def _refused(path: Path, error: sqlite3.Error) -> SpoolError:

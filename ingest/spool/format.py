@@ -1,4 +1,4 @@
-"""How a batch stands in the spool: samples as their columns' bytes one after another, events as JSON."""
+"""How a batch stands in the spool: samples as their columns' bytes one after another, the rest as JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ingest.batch import ROW_BYTES, Batch, Event, EventBatch, SampleBatch
+from ingest.batch import ROW_BYTES, Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolCorrupt
 
-BatchKind: TypeAlias = Literal["samples", "events"]
+BatchKind: TypeAlias = Literal["samples", "events", "gaps"]
 
 if sys.byteorder != "little":
     raise RuntimeError("the spool's columns are little-endian; this machine is not")
@@ -53,10 +53,14 @@ def encode(batch: Batch) -> Record:
             (batch.channel_id.tobytes(), batch.time.tobytes(), batch.value.tobytes(), batch.status.tobytes())
         )
         first, last = int(batch.time.min()), int(batch.time.max())
-    else:
+    elif isinstance(batch, EventBatch):
         kind = "events"
         body = json.dumps([asdict(event) for event in batch.events]).encode()
         first, last = min(event.time for event in batch.events), max(event.time for event in batch.events)
+    else:
+        kind = "gaps"
+        body = json.dumps([asdict(gap) for gap in batch.gaps]).encode()
+        first, last = min(gap.from_time for gap in batch.gaps), max(gap.to_time or gap.from_time for gap in batch.gaps)
     return Record(batch.source_id, kind, len(batch), batch.received_at, first, last, zlib.crc32(body), body)
 
 
@@ -67,6 +71,12 @@ def decode(record: Record) -> Batch:
     if record.kind == "events":
         events = tuple(Event(**event) for event in json.loads(record.body))
         return EventBatch(record.source_id, record.received_at, events)
+    if record.kind == "gaps":
+        gaps = tuple(
+            Gap(**{**gap, "channel_ids": None if gap["channel_ids"] is None else tuple(gap["channel_ids"])})
+            for gap in json.loads(record.body)
+        )
+        return GapBatch(record.source_id, record.received_at, gaps)
     n = record.rows
     if len(record.body) != n * ROW_BYTES:
         raise SpoolCorrupt(f"{len(record.body)} bytes for {n} samples of source {record.source_id}")

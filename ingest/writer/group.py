@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.batch import Event, EventBatch, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from ingest.batch import Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
 from ingest.spool.format import SpooledBatch
 from ingest.writer.clock import EARLIEST_US, LATEST_US
 
@@ -35,6 +35,10 @@ class Group:
     events: tuple[tuple[int, Event], ...]  # (source id, event)
     repeated: int = 0  # samples that came twice in the group, equal to the bit
     refused: tuple[tuple[int, Event], ...] = ()  # samples kept out, each as a conflict or quarantine event
+
+    def gaps(self) -> list[GapBatch]:
+        """What became known of gaps."""
+        return [spooled.batch for spooled in self.batches() if isinstance(spooled.batch, GapBatch)]
 
     def batches(self) -> list[SpooledBatch]:
         """All batches, of all files."""

@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import asyncpg
 
-from ingest.batch import Event, SampleBatch
+from ingest.batch import Event, EventBatch, GapBatch, SampleBatch
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ingest.writer.event_rows import event_columns, state_columns
 from ingest.writer.group import Columns, Group, conflict
 from schema.queries import load
+
+_KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,13 @@ async def _finish(
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["source_state"], *states)
+    if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
+        await connection.executemany(queries["gap"], rows)
     await connection.execute(
         queries["batch_facts"],
         [b.batch.source_id for b in batches],
         [b.sequence for b in batches],
-        ["samples" if isinstance(b.batch, SampleBatch) else "events" for b in batches],
+        [_KINDS[type(b.batch)] for b in batches],
         [len(b.batch) for b in batches],
         [timestamp(b.first_time) for b in batches],
         [timestamp(b.last_time) for b in batches],
@@ -115,6 +119,23 @@ async def _finish(
         sum(event.type == "conflict" for _, event in (*group.refused, *differing)),
         len(events),
     )
+
+
+def _gap_rows(batch: GapBatch) -> list[tuple[Any, ...]]:
+    """The parameters of section ``gap``, a tuple for each gap; order within the batch breaks ties of revision."""
+    return [
+        (
+            batch.source_id,
+            None if gap.channel_ids is None else list(gap.channel_ids),
+            timestamp(gap.from_time),
+            None if gap.to_time is None else timestamp(gap.to_time),
+            gap.reason,
+            gap.detail,
+            gap.backfilled,
+            batch.received_at + place,
+        )
+        for place, gap in enumerate(batch.gaps)
+    ]
 
 
 def _source_of(group: Group) -> dict[int, int]:

@@ -7,7 +7,7 @@
 CREATE TABLE IF NOT EXISTS batch (
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
     source_id   INTEGER NOT NULL,
-    kind        TEXT    NOT NULL CHECK (kind IN ('samples', 'events')),
+    kind        TEXT    NOT NULL CHECK (kind IN ('samples', 'events', 'gaps')),
     rows        INTEGER NOT NULL,
     received_at INTEGER NOT NULL,   -- µs
     first_time  INTEGER NOT NULL,   -- µs, source time of the oldest row
@@ -15,6 +15,10 @@ CREATE TABLE IF NOT EXISTS batch (
     crc32       INTEGER NOT NULL,   -- of body
     body        BLOB    NOT NULL
 );
+CREATE TABLE IF NOT EXISTS note (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
 INSERT INTO sqlite_sequence (name, seq)
 SELECT 'batch', CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
@@ -22,6 +26,15 @@ WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
 -- name: append
 INSERT INTO batch (source_id, kind, rows, received_at, first_time, last_time, crc32, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: notes
+SELECT name, value FROM note;
+
+-- name: note
+INSERT INTO note (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: unnote
+DELETE FROM note WHERE name = ?;
 
 -- name: take
 -- The oldest batches behind a sequence; the reader stops fetching when it has rows enough.

@@ -64,3 +64,16 @@ SET state = newest.state, state_since = newest.since, reason = newest.reason
 FROM newest
 WHERE s.id = newest.source_id
   AND (s.state_since IS NULL OR s.state_since <= newest.since);
+
+-- name: gap
+-- What a collector says of one gap: $1 source_id, $2 channel ids int[] (NULL: the whole source), $3 from_time,
+-- $4 to_time (NULL: still open), $5 reason, $6 detail, $7 backfilled, $8 revision. What was said later stays,
+-- whatever order they come in.
+INSERT INTO plant.gap AS g
+    (source_id, channel_id, from_time, to_time, reason, detail, backfilled_at, revision)
+SELECT $1, c.channel_id, $3, $4, $5, $6, CASE WHEN $7 THEN clock_timestamp() END, $8
+FROM unnest(coalesce($2::int[], ARRAY[NULL]::int[])) AS c (channel_id)
+ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
+SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
+    backfilled_at = excluded.backfilled_at, revision = excluded.revision
+WHERE g.revision < excluded.revision;

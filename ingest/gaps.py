@@ -1,0 +1,134 @@
+"""Gaps of one source: opened, closed and merged here and nowhere else, and never forgotten by a restart.
+
+What is open is kept as a note in the spool, so that a process that was killed goes on with it. What can't be written
+now (the disk refuses) is kept in memory and written with the next thing that is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ingest import metrics
+from ingest.appender import Appender
+from ingest.batch import Gap, GapBatch, now_us
+from ingest.errors import SpoolError
+from ingest.status import SourceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An open gap of one channel, or of the whole source."""
+
+    from_time: int  # µs
+    reason: str
+    detail: str
+
+
+class Gaps:
+    """The gaps of one source. ``None`` among channels means the source as a whole."""
+
+    def __init__(self, status: SourceStatus, spool: Appender) -> None:
+        self._status = status
+        self._spool = spool
+        self._note = f"gaps:{status.source_id}"
+        self._open: dict[int | None, _Open] = {
+            channel: _Open(from_time, reason, detail)
+            for channel, from_time, reason, detail in json.loads(spool.notes.get(self._note, "[]"))
+        }
+        self._closed: dict[int | None, tuple[_Open, int]] = {}  # the last one of each channel, and its end
+        self._unsaid: list[Gap] = []
+        self._show()
+
+    def opened(self, channel: int | None = None) -> int | None:
+        """Since when (µs) the channel, or the source, has an open gap; None: it has none."""
+        gap = self._open.get(channel)
+        return None if gap is None else gap.from_time
+
+    async def open(self, from_time: int, reason: str, detail: str = "", channels: Iterable[int] | None = None) -> None:
+        """Samples are missing from ``from_time`` on. What is open already stays as it is."""
+        fresh: dict[_Open, list[int | None]] = {}
+        for channel in _each(channels):
+            if channel in self._open:
+                continue
+            gap = _Open(from_time, reason, detail)
+            before = self._closed.get(channel)
+            if before is not None and before[0].reason == reason and before[1] >= from_time:
+                gap = replace(gap, from_time=before[0].from_time)  # adjacent: the same gap goes on
+            self._open[channel] = gap
+            fresh.setdefault(gap, []).append(channel)
+        if fresh:
+            metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(fresh))
+            self._unsaid += [Gap(g.from_time, None, g.reason, _ids(c), g.detail) for g, c in fresh.items()]
+            await self.say()
+
+    async def close(self, to_time: int, channels: Iterable[int] | None = None) -> None:
+        """The first sample behind the gap has ``to_time``."""
+        ended: dict[tuple[_Open, int], list[int | None]] = {}
+        for channel in _each(channels):
+            gap = self._open.pop(channel, None)
+            if gap is None:
+                continue
+            end = max(to_time, gap.from_time)
+            self._closed[channel] = (gap, end)
+            ended.setdefault((gap, end), []).append(channel)
+        if ended:
+            self._unsaid += [Gap(g.from_time, end, g.reason, _ids(c), g.detail) for (g, end), c in ended.items()]
+            await self.say()
+
+    async def record(
+        self, from_time: int, to_time: int, reason: str, detail: str = "", channels: Iterable[int] | None = None
+    ) -> None:
+        """A gap that is over already."""
+        said: dict[tuple[_Open, int], list[int | None]] = {}
+        for channel in _each(channels):
+            gap, end = _Open(from_time, reason, detail), max(to_time, from_time)
+            before = self._closed.get(channel)
+            if before is not None and before[0].reason == reason and before[0].from_time <= from_time <= before[1]:
+                gap, end = before[0], max(end, before[1])
+            self._closed[channel] = (gap, end)
+            said.setdefault((gap, end), []).append(channel)
+        metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(said))
+        self._unsaid += [Gap(g.from_time, end, g.reason, _ids(c), g.detail) for (g, end), c in said.items()]
+        await self.say()
+
+    async def forget(self, channels: Iterable[int] | None = None) -> None:
+        """It turned out that nothing is missing: the gap ends where it began."""
+        for channel in _each(channels):
+            gap = self._open.pop(channel, None)
+            if gap is not None:
+                said = _ids([channel])
+                self._unsaid.append(Gap(gap.from_time, gap.from_time, gap.reason, said, "nothing was missing"))
+        await self.say()
+
+    async def backfilled(self, gap: Gap) -> None:
+        """All that the source's history has of ``gap`` was read."""
+        self._unsaid.append(replace(gap, backfilled=True))
+        await self.say()
+
+    async def say(self) -> None:
+        """Make durable what was not yet. Where the disk refuses it is kept, for the next time."""
+        self._show()
+        if not self._unsaid:
+            return
+        said, self._unsaid = self._unsaid, []
+        still = [(channel, g.from_time, g.reason, g.detail) for channel, g in self._open.items()]
+        try:
+            batch = GapBatch(self._status.source_id, now_us(), tuple(said))
+            await self._spool.append(batch, {self._note: json.dumps(still) if still else None})
+        except SpoolError:
+            self._unsaid = said + self._unsaid
+
+    def _show(self) -> None:
+        self._status.open_gaps = len(self._open)
+        metrics.open_gaps.labels(source=self._status.name).set(len(self._open))
+
+
+def _each(channels: Iterable[int] | None) -> Iterable[int | None]:
+    return (None,) if channels is None else channels
+
+
+def _ids(channels: list[int | None]) -> tuple[int, ...] | None:
+    """The channels of one gap; the whole source where None is among them."""
+    return None if None in channels else tuple(c for c in channels if c is not None)
