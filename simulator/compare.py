@@ -1,5 +1,8 @@
 """Hold the table against the ground truth: every published value in it once, unaltered, and nothing else.
 
+What is missing is looked for among the gaps: one that is on record holds the moment at which the value was published,
+or its source time, and was not closed as backfilled. Any other miss is silent, which must never be.
+
 OPC UA by (channel, source timestamp). Modbus has no source time: a stored sample belongs to the last answer that was
 sent before it arrived, and each answer to one sample; a stored text to the last text that was sent before.
 
@@ -8,7 +11,7 @@ What a channel published before its first sample in the table was published whil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.queries import load
-from simulator.truth import ROW, Via, read_truth
+from simulator.truth import ROW, PublishedText, read_truth
 
-_ANSWER_US = 5_000_000  # an answer is stored with an arrival this much later at most
+_ANSWER_US = 5_000_000  # an answer that was sent this long ago is no longer on its way
+_STOPPED_US = 120_000_000  # and to a collector that was suspended it arrives this much later at most
 _EXAMPLES = 10  # of what differs, a kind
+_OVERFLOW = 0x0480
+_NEVER = 2**62
 _BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value has no meaning
 # One row of PostgreSQL's binary COPY of query ``samples``: number of columns, then each one's length and content.
 _COPIED = np.dtype(
@@ -44,10 +50,17 @@ class Comparison:
 
     published: int = 0
     stored: int = 0
+    duplicated: int = 0  # in the table more than once
     invented: int = 0  # in the table, never published
     altered: int = 0  # in the table with another value or status
-    missing: int = 0  # published, not in the table
+    missing_recorded: int = 0  # published, not in the table, and a gap says so
+    missing_silent: int = 0  # published, not in the table, and nothing says so
     examples: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        """Published, not in the table."""
+        return self.missing_recorded + self.missing_silent
 
     def add(self, other: Comparison) -> None:
         """Sum."""
@@ -58,7 +71,51 @@ class Comparison:
         """Remember some of ``rows`` (of :data:`ROW`) as examples of ``what``."""
         for row in rows[: max(0, _EXAMPLES - len(self.examples))]:
             name = names[row["tag"]] if row["tag"] >= 0 else "a channel that the simulator has not"
-            self.examples.append(f"{what}: {name} at {row['time']} µs = {row['value']!r}, status 0x{row['status']:08X}")
+            self.examples.append(
+                f"{what}: {name} at {row['time']} µs = {row['value']!r}, status 0x{row['status']:08X},"
+                f" published at {row['at']} µs"
+            )
+
+    def miss(self, names: list[str], rows: NDArray[Any], gaps: Gaps) -> None:
+        """Count ``rows`` (of :data:`ROW`), which are not in the table."""
+        recorded = gaps.hold(rows)
+        self.missing_recorded += int(recorded.sum())
+        self.missing_silent += int((~recorded).sum())
+        self.tell("missing, no gap", names, rows[~recorded])
+
+
+class Gaps:
+    """What is on record as missing: by tag the moments (µs) between which, joined where they overlap."""
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """``rows``: (tag, from, to)."""
+        self._of: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        by_tag: dict[int, list[tuple[int, int]]] = {}
+        for tag, start, end in rows:
+            by_tag.setdefault(tag, []).append((start, end))
+        for tag, spans in by_tag.items():
+            joined: list[list[int]] = []
+            for start, end in sorted(spans):
+                if joined and start <= joined[-1][1]:
+                    joined[-1][1] = max(joined[-1][1], end)
+                else:
+                    joined.append([start, end])
+            starts, ends = np.array(joined, np.int64).T
+            self._of[tag] = (starts, ends)
+
+    def hold(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of ``rows`` (of :data:`ROW`) lie in a gap of their tag."""
+        held = np.zeros(len(rows), bool)
+        for tag in np.unique(rows["tag"]).tolist():
+            if tag not in self._of:
+                continue
+            of_tag = np.flatnonzero(rows["tag"] == tag)
+            starts, ends = self._of[tag]
+            for column in ("at", "time"):
+                moments = rows[column][of_tag]
+                k = np.searchsorted(starts, moments, "right") - 1
+                held[of_tag] |= (k >= 0) & (moments <= ends[np.maximum(k, 0)])
+        return held
 
 
 async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, Comparison]:
@@ -81,6 +138,7 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
         )
         texts = await connection.fetch(queries["texts"], from_us, to_us)
         first_texts = {row["name"]: row["us"] for row in await connection.fetch(queries["first_texts"])}
+        gap_rows = await connection.fetch(queries["gaps"], recorded.names)
     finally:
         await connection.close()
     index = {name: i for i, name in enumerate(recorded.names)}
@@ -92,13 +150,14 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
     stored = _rows(copied, np.array([c["id"] for c in channels], np.int64), tags)
     opcua = recorded.rows["opcua"]
     opcua = opcua[(opcua["time"] >= np.maximum(first[opcua["tag"]], from_us)) & (opcua["time"] < to_us)]
+    gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     told: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     result = {
-        "opcua": _by_time(opcua, stored[~is_modbus[stored["tag"]]], recorded.names),
+        "opcua": _by_time(opcua, stored[~is_modbus[stored["tag"]]], recorded.names, gaps),
         "modbus": _by_order(
-            recorded.rows["modbus"], stored[is_modbus[stored["tag"]]], first, (from_us, to_us), recorded.names
+            recorded.rows["modbus"], stored[is_modbus[stored["tag"]]], first, (from_us, to_us), recorded.names, gaps
         ),
-        "text": _texts(recorded.texts, told, first_texts, (from_us, to_us)),
+        "text": _texts(recorded.texts, told, first_texts, (from_us, to_us), index, gaps),
     }
     total = Comparison()
     for part in result.values():
@@ -124,24 +183,33 @@ def _rows(copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32
     if len(channels):
         rows["tag"] = np.where(channels[order][at] == source["channel_id"], tags[order][at], -1)
     rows["time"], rows["value"] = source["time"], source["value"]
+    rows["at"] = rows["time"]
     rows["status"] = source["status"].astype(np.int32).view(np.uint32)
     return rows
 
 
-def _by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str]) -> Comparison:
+def _by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:
     a, b = _keys(truth, stored)
+    b, once = np.unique(b, return_index=True)
+    result = Comparison(len(truth), len(stored), duplicated=len(stored) - len(once))
+    stored = stored[once]
     _, in_truth, in_stored = np.intersect1d(a, b, return_indices=True)
-    result = Comparison(len(truth), len(stored), len(stored) - len(in_stored), 0, len(truth) - len(in_truth))
+    result.invented = len(stored) - len(in_stored)
     altered = _differs(truth[in_truth], stored[in_stored])
     result.altered = int(altered.sum())
-    result.tell("missing", names, np.delete(truth, in_truth))
+    result.miss(names, np.delete(truth, in_truth), gaps)
     result.tell("invented", names, np.delete(stored, in_stored))
     result.tell("altered", names, stored[in_stored][altered])
     return result
 
 
 def _by_order(
-    truth: NDArray[Any], stored: NDArray[Any], first: NDArray[np.int64], window: tuple[int, int], names: list[str]
+    truth: NDArray[Any],
+    stored: NDArray[Any],
+    first: NDArray[np.int64],
+    window: tuple[int, int],
+    names: list[str],
+    gaps: Gaps,
 ) -> Comparison:
     stored = stored[stored["status"] & _BAD == 0]
     # Answers from a little before the first sample on: which one that sample belongs to is found below.
@@ -158,56 +226,78 @@ def _by_order(
     for tag, (t0, t1), (s0, s1) in zip(tags.tolist(), truth_at.tolist(), stored_at.tolist(), strict=True):
         t, s = truth[t0:t1], stored[s0:s1]
         answer = np.searchsorted(t["time"], s["time"], "right") - 1
-        fits = (answer >= 0) & np.append(True, np.diff(answer) > 0)[: len(answer)]
-        fits[fits] = s["time"][fits] - t["time"][answer[fits]] < _ANSWER_US
+        again = ~np.append(True, np.diff(answer) > 0)[: len(answer)]
+        known = answer >= 0
+        known[known] = s["time"][known] - t["time"][answer[known]] < _STOPPED_US
+        fits = known & ~again
         altered = _differs(t[answer[fits]], s[fits])
         answered = np.zeros(len(t), bool)
         answered[answer[fits]] = True
         # The channel's first sample, if it is one of these, belongs to the first answer that counts.
         begun = int(np.searchsorted(t["time"], first[tag], "right")) - 1
         counts = (t["time"] >= window[0]) & (t["time"] < window[1] - _ANSWER_US) & (np.arange(len(t)) >= begun)
-        result.invented += int((~fits).sum())
+        result.invented += int((~known).sum())
+        result.duplicated += int((known & again).sum())
         result.altered += int(altered.sum())
         result.published += int((counts | answered).sum())
-        result.missing += int((counts & ~answered).sum())
-        result.tell("missing", names, t[counts & ~answered])
-        result.tell("invented", names, s[~fits])
+        result.miss(names, t[counts & ~answered], gaps)
+        result.tell("invented", names, s[~known])
+        result.tell("duplicated", names, s[known & again])
         result.tell("altered", names, s[fits][altered])
     return result
 
 
 def _texts(
-    truth: list[tuple[Via, str, int, str, int]],
+    truth: list[PublishedText],
     stored: list[Text],
     first: dict[str, int],
     window: tuple[int, int],
+    index: dict[str, int],
+    gaps: Gaps,
 ) -> Comparison:
     """OPC UA texts by (channel, time). A device's by order: its text is published when an answer has another one."""
-    modbus: dict[str, list[tuple[int, str]]] = {}
-    published: dict[tuple[str, int], tuple[str, int]] = {}
-    for via, name, at, text, status in truth:
-        if via == "modbus":
-            modbus.setdefault(name, []).append((at, text))
-        elif max(window[0], first.get(name, 0)) <= at < window[1]:
-            published[name, at] = (text, status)
-    found = {(name, at): (text, status) for name, at, text, status in stored if name not in modbus}
+    modbus: dict[str, list[PublishedText]] = {}
+    published: dict[tuple[str, int], PublishedText] = {}
+    for sent in truth:
+        if sent.via == "modbus":
+            modbus.setdefault(sent.name, []).append(sent)
+        elif max(window[0], first.get(sent.name, 0)) <= sent.time < window[1]:
+            published[sent.name, sent.time] = sent
+    ours = [(name, at, text, status) for name, at, text, status in stored if name not in modbus]
+    found = {(name, at): (text, status) for name, at, text, status in ours}
     result = Comparison(
-        len(published), len(stored), len(found.keys() - published.keys()), 0, len(published.keys() - found.keys())
+        len(published), len(stored), len(ours) - len(found), invented=len(found.keys() - published.keys())
     )
     for key in found.keys() & published.keys():
-        bad = published[key][1] & int(_BAD)
-        result.altered += found[key][1] != published[key][1] if bad else found[key] != published[key]
-    result.examples += [f"missing: {key}" for key in sorted(published.keys() - found.keys())[:_EXAMPLES]]
+        told, (text, status) = published[key], found[key]
+        told_status, status = (code & ~_OVERFLOW for code in (told.status, status))
+        result.altered += status != told_status or (not told_status & int(_BAD) and text != told.text)
+    _miss_texts(result, [published[key] for key in sorted(published.keys() - found.keys())], index, gaps)
     result.examples += [f"invented: {key}" for key in sorted(found.keys() - published.keys())[:_EXAMPLES]]
-    for name, sent in modbus.items():
-        _device_texts(result, name, sent, [t for t in stored if t[0] == name], first.get(name, 0), window)
+    for name, answers in modbus.items():
+        of_name = [t for t in stored if t[0] == name]
+        _device_texts(result, name, answers, of_name, first.get(name, 0), window, index, gaps)
     return result
 
 
+def _miss_texts(result: Comparison, texts: list[PublishedText], index: dict[str, int], gaps: Gaps) -> None:
+    rows = np.zeros(len(texts), ROW)
+    for row, text in zip(rows, texts, strict=True):
+        row["tag"], row["time"], row["at"] = index[text.name], text.time, text.at
+    result.miss(list(index), rows, gaps)
+
+
 def _device_texts(
-    result: Comparison, name: str, sent: list[tuple[int, str]], stored: list[Text], first: int, window: tuple[int, int]
+    result: Comparison,
+    name: str,
+    sent: list[PublishedText],
+    stored: list[Text],
+    first: int,
+    window: tuple[int, int],
+    index: dict[str, int],
+    gaps: Gaps,
 ) -> None:
-    times = np.array([at for at, _ in sent], np.int64)
+    times = np.array([text.time for text in sent], np.int64)
     told: set[int] = set()
     for _, at, text, status in stored:
         answer = int(np.searchsorted(times, at, "right")) - 1
@@ -218,15 +308,15 @@ def _device_texts(
             result.examples.append(f"invented: {name} at {at} µs = {text!r}")
             continue
         told.add(answer)
-        if text != sent[answer][1]:
+        if text != sent[answer].text:
             result.altered += 1
-            result.examples.append(f"altered: {name} at {at} µs = {text!r}, not {sent[answer][1]!r}")
+            result.examples.append(f"altered: {name} at {at} µs = {text!r}, not {sent[answer].text!r}")
     begun = int(np.searchsorted(times, first, "right")) - 1
     counts = {
         i for i, at in enumerate(times.tolist()) if i >= max(0, begun) and window[0] <= at < window[1] - _ANSWER_US
     }
     result.published += len(counts | told)
-    result.missing += len(counts - told)
+    _miss_texts(result, [sent[i] for i in sorted(counts - told)], index, gaps)
 
 
 def _keys(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
@@ -241,7 +331,11 @@ def _differs(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
     """Where pairs of rows have another value, bit by bit, or another status; a Bad sample's value means nothing."""
     values = _bits(truth["value"]) != _bits(stored["value"])
     bad = truth["status"] & _BAD != 0
-    differs: NDArray[np.bool_] = (values & ~bad) | (truth["status"] != stored["status"])
+    # the Overflow bit is the server's word on what was lost before, not on the value
+    status = np.where(
+        stored["status"] & _OVERFLOW == _OVERFLOW, stored["status"] & ~np.uint32(_OVERFLOW), stored["status"]
+    )
+    differs: NDArray[np.bool_] = (values & ~bad) | (truth["status"] != status)
     return differs
 
 

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from ingest.errors import OperationError
 from simulator.tags import SimTag
 
-Kind: TypeAlias = Literal["stop_answering", "close_connections", "exception", "bad_status", "freeze", "clock_jump"]
+Kind: TypeAlias = Literal[
+    "stop_answering",
+    "close_connections",
+    "forget_subscriptions",
+    "lose_messages",
+    "garbage",
+    "exception",
+    "bad_status",
+    "freeze",
+    "clock_jump",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SECONDS = 10.0  # how long a fault lasts, where nobody says
 
@@ -31,6 +41,11 @@ class _Rule:
 RULES: Mapping[Kind, _Rule] = {
     "stop_answering": _Rule("silence on open connections", ("opcua", "device")),
     "close_connections": _Rule("all connections cut, new ones refused", ("opcua", "device")),
+    "forget_subscriptions": _Rule("all connections cut once, all subscriptions lost", ("opcua",)),
+    "lose_messages": _Rule(
+        "nothing published arrives; with 1 it can't be sent again", ("opcua",), 0, (0, 1), whole=True
+    ),
+    "garbage": _Rule("bytes that are no message, every second", ("opcua", "device")),
     "exception": _Rule("each request gets this exception code", ("device",), 4, (1, 255), whole=True),
     "bad_status": _Rule("values have this status", ("opcua", "opcua channel"), 0x80050000, (0, 2**32 - 1), whole=True),
     "freeze": _Rule("values stay what they are", ("opcua", "device", "opcua channel", "modbus channel")),

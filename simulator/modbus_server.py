@@ -7,6 +7,7 @@ closed between request and answer; and because each answer's values go to the gr
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,6 +56,12 @@ class ModbusDevice:
         """Drop whoever is connected."""
         for writer in list(self._connections):
             writer.close()
+
+    def garble(self) -> None:
+        """Send whoever is connected bytes that nobody asked for."""
+        for writer in list(self._connections):
+            if not writer.is_closing():
+                writer.write(os.urandom(32))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)

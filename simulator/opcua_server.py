@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from asyncua import Server, ua
 from asyncua.common.utils import ServiceError
@@ -19,7 +19,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from simulator.history import History
 from simulator.relay import Relay
+from simulator.subscriptions import Subscriptions
 from simulator.tags import OpcuaType, SimTag
 
 NAMESPACE = "urn:plantlog:simulator:plant"
@@ -70,11 +72,20 @@ class OpcuaServer:
         self._statuses = {0: ua.StatusCode(0)}
         self._relay = Relay()
         self._server: Server | None = None
+        self._subscriptions: Subscriptions
+        self._history: History
+        self._loses: Literal["no", "sent again", "gone"] = "no"
 
     async def build(self, host: str, port: int) -> None:
         """Build the address space; values can be written from now on, nobody can read them yet."""
         server = Server()
+        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loses)
+        server.iserver.subscription_service = self._subscriptions
+        self._history = server.iserver.history_manager = History(server.iserver)
         await server.init()
+        server.iserver.isession.add_method_callback(
+            ua.NodeId(ua.ObjectIds.Server_ResendData), self._subscriptions.resend
+        )
         server.set_endpoint(f"opc.tcp://{host}:{port}/plantlog/simulator")
         server.socket_address = ("127.0.0.1", 0)  # clients come through the relay
         server.set_match_discovery_client_ip(False)
@@ -130,6 +141,20 @@ class OpcuaServer:
         else:
             await self._relay.accept()
 
+    def lose(self, loses: Literal["no", "sent again", "gone"]) -> None:
+        """Lose what is published on its way to the clients; ``sent again``: those who ask can have it."""
+        self._loses = loses
+
+    def garble(self) -> None:
+        """Send each client bytes that nobody asked for."""
+        self._relay.garble()
+
+    async def forget(self) -> None:
+        """Cut all connections and lose all subscriptions, as if started again."""
+        self._relay.refuse()
+        await self._subscriptions.forget()
+        await self._relay.accept()
+
     async def write(self, tag: int, value: Any, time_us: int, status: int) -> None:
         """Publish one value with its source timestamp; a Bad one is published without its value."""
         opcua = self._tags[tag].opcua
@@ -139,6 +164,7 @@ class OpcuaServer:
         code = self._statuses.get(status) or self._statuses.setdefault(status, ua.StatusCode(status))
         data = _Published(ua.Variant(_CASTS[opcua](value), _TYPES[opcua]), code, time, time)
         await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
+        self._history.published(self._nodes[tag], data)
 
     async def _check_client(self, certificate: x509.Certificate, _: Any) -> None:
         """Refuse a client that is not in the trust folder; an empty folder trusts everybody."""
@@ -154,7 +180,7 @@ class OpcuaServer:
         folders: dict[str, Any] = {
             "": await server.nodes.objects.add_folder(ua.NodeId("Plant", namespace), f"{namespace}:Plant")
         }
-        rich = len(self._tags) <= 1000  # thousands of load channels need no properties
+        rich = len(self._tags) <= 1000  # thousands of load channels need no properties and no history
         for count, (i, tag) in enumerate(self._tags.items()):
             path, _, leaf = tag.name.rpartition("/")
             folder = await _folder(folders, path, namespace)
@@ -173,6 +199,8 @@ class OpcuaServer:
                 await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
             if tag.writable:
                 await node.set_writable()
+            if rich:
+                self._history.historize(node.nodeid)
             self._nodes[i] = node.nodeid
             if count % 500 == 0:
                 await asyncio.sleep(0)

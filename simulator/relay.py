@@ -6,6 +6,7 @@ The server behind it keeps its sessions and subscriptions meanwhile, as one does
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import cast
 
 
@@ -44,6 +45,12 @@ class Relay:
         for end in list(self._ends):
             end.flow()
 
+    def garble(self) -> None:
+        """Send each client bytes that are no message of any protocol."""
+        for end in list(self._ends):
+            if end.accepted and not end.transport.is_closing():
+                end.transport.write(os.urandom(64))
+
     async def stop(self) -> None:
         """Refuse, and wait until every connection is gone."""
         self.refuse()
@@ -75,6 +82,7 @@ class _End(asyncio.Protocol):
     def __init__(self, relay: Relay, other: _End | None) -> None:
         self._relay = relay
         self.other = other
+        self.accepted = other is None  # a client's end
         self.connecting: asyncio.Task[None] | None = None
         self.full = False  # this end's peer does not read as fast as we write
         self.gone = asyncio.Event()

@@ -23,6 +23,7 @@ from simulator.truth import TruthWriter
 log = logging.getLogger(__name__)
 
 _FAULT_LOOK = 0.05  # s
+_GARBAGE_SECONDS = 1.0
 
 
 class Simulator:
@@ -145,15 +146,28 @@ class Simulator:
                 self.published += await self._publisher.publish(np.array([tag]), *self._sensed())
 
     async def _watch_faults(self) -> None:
-        refused = False
+        refused = forgotten = False
+        garbled = 0.0
         while True:
+            garbles = time.monotonic() - garbled >= _GARBAGE_SECONDS
             for device in self.devices:
                 if self.faults.get(device.name, "close_connections"):
                     device.close_connections()
+                if garbles and self.faults.get(device.name, "garbage"):
+                    device.garble()
             if self._server is not None:
                 now_refused = self.faults.get("opcua", "close_connections") is not None
                 if now_refused != refused:
                     refused = now_refused
                     await self._server.refuse(refused)
+                now_forgotten = self.faults.get("opcua", "forget_subscriptions") is not None
+                if now_forgotten and not forgotten:
+                    await self._server.forget()
+                forgotten = now_forgotten
+                lost = self.faults.get("opcua", "lose_messages")
+                self._server.lose("no" if lost is None else "gone" if lost.value else "sent again")
+                if garbles and self.faults.get("opcua", "garbage"):
+                    self._server.garble()
                 self._server.pause(self.faults.get("opcua", "stop_answering") is not None)
+            garbled = time.monotonic() if garbles else garbled
             await asyncio.sleep(_FAULT_LOOK)

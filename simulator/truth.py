@@ -1,8 +1,8 @@
 """The ground truth: every value that the simulator published, so that the table can be held against it.
 
 Numbers are appended as blocks of fixed records, texts as JSON lines; each start of the simulator has files of its own.
-An OPC UA row is a value written to the server (channel, source timestamp, value, status). A Modbus row is a value in
-an answer that was sent, with the time of sending.
+An OPC UA row is a value written to the server (channel, source timestamp, value, status, and when that was: a source's
+clock may jump). A Modbus row is a value in an answer that was sent, with the time of sending.
 """
 
 from __future__ import annotations
@@ -10,14 +10,27 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8")])
+from ingest.batch import now_us
+
+ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8"), ("at", "<i8")])
 MAX_BYTES = 1024**3  # half an hour of 20,000 values/s, or weeks of the demo plant
 Via: TypeAlias = Literal["opcua", "modbus"]
+
+
+class PublishedText(NamedTuple):
+    """One value of a text channel."""
+
+    via: Via
+    name: str
+    time: int  # µs, source time
+    text: str
+    status: int
+    at: int  # µs, when it was published
 
 
 class TruthWriter:
@@ -45,6 +58,7 @@ class TruthWriter:
         """Values of ``tags`` (indices), all columns (n,); ``time`` in µs, one for all or one for each."""
         block = np.empty(len(tags), ROW)
         block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
+        block["at"] = now_us() if via == "opcua" else time
         file = self._files[via]
         file.write(block.tobytes())
         if file.tell() >= self._max_bytes:
@@ -55,7 +69,7 @@ class TruthWriter:
 
     def text(self, via: Via, tag: int, time: int, text: str, status: int = 0) -> None:
         """One text value."""
-        self._texts.write(json.dumps([via, tag, time, text, status]) + "\n")
+        self._texts.write(json.dumps([via, tag, time, text, status, now_us() if via == "opcua" else time]) + "\n")
 
     def close(self) -> None:
         """Close the files."""
@@ -69,14 +83,14 @@ class Truth:
 
     names: list[str]
     rows: dict[Via, NDArray[Any]]
-    texts: list[tuple[Via, str, int, str, int]]  # (via, name, time µs, text, status)
+    texts: list[PublishedText]
 
 
 def read_truth(folder: Path) -> Truth:
     """Read what every start wrote; a block that was cut by a kill is left out."""
     names: dict[str, int] = {}
     rows: dict[Via, list[NDArray[Any]]] = {"opcua": [], "modbus": []}
-    texts: list[tuple[Via, str, int, str, int]] = []
+    texts: list[PublishedText] = []
     for file in sorted(folder.glob("*.names.json")):
         own = json.loads(file.read_text())
         index = np.array([names.setdefault(name, len(names)) for name in own], np.int32)
@@ -88,6 +102,8 @@ def read_truth(folder: Path) -> Truth:
                 block["tag"] = index[block["tag"]]
                 blocks.append(block)
         for line in (folder / f"{started}.texts.jsonl").read_text().splitlines():
-            via, tag, time, text, status = json.loads(line)
-            texts.append((via, own[tag], time, text, status))
+            if not line.endswith("]"):
+                continue
+            via, tag, time, text, status, at = json.loads(line)
+            texts.append(PublishedText(via, own[tag], time, text, status, at))
     return Truth(list(names), {via: np.concatenate([*r, np.empty(0, ROW)]) for via, r in rows.items()}, texts)

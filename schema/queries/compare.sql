@@ -32,3 +32,13 @@ FROM plant.event AS e
 JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE e.type = 'text'
 GROUP BY c.name;
+
+-- name: gaps
+-- Of each channel, those of its source among them; what was backfilled is no gap any more.
+SELECT c.name,
+    (extract(epoch FROM g.from_time) * 1000000)::int8 AS from_us,
+    (extract(epoch FROM g.to_time) * 1000000)::int8 AS to_us
+FROM plant.gap AS g
+JOIN plant.channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
+WHERE g.backfilled_at IS NULL
+  AND c.name = ANY ($1::text[]);

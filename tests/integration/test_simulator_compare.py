@@ -84,7 +84,7 @@ def changed(tag: int, at: float, **to: float) -> Callable[[Rows], Rows]:
 
 
 def counts(part: Comparison) -> tuple[int, int, int]:
-    return part.invented, part.altered, part.missing
+    return part.invented + part.duplicated, part.altered, part.missing
 
 
 CASES: dict[str, tuple[Callable[[Rows], Rows], str, tuple[int, int, int]]] = {

@@ -98,9 +98,9 @@ class Seen:
 def published(truth: Truth) -> dict[tuple[str, int], tuple[Any, int]]:
     rows = truth.rows["opcua"]
     found: dict[tuple[str, int], tuple[Any, int]] = {
-        (truth.names[tag].replace("/", "."), time): (value, status) for tag, status, time, value in rows.tolist()
+        (truth.names[tag].replace("/", "."), time): (value, status) for tag, status, time, value, _ in rows.tolist()
     }
-    for via, name, time, text, status in truth.texts:
+    for via, name, time, text, status, _ in truth.texts:
         if via == "opcua":
             found[name.replace("/", "."), time] = (text, status)
     return found
@@ -293,7 +293,7 @@ async def test_a_master_that_is_not_ours_decodes_what_the_truth_says(tmp_path: P
     assert len(read) > 60
     for name, value in read.items():
         if isinstance(value, str):
-            assert ("modbus", name, value) in {(via, n, text) for via, n, _, text, _ in truth.texts}
+            assert ("modbus", name, value) in {(via, n, text) for via, n, _, text, _, _ in truth.texts}
         else:
             assert value in rows["value"][rows["tag"] == truth.names.index(name)], name
 

@@ -21,7 +21,7 @@ from simulator.load import LoadPlant
 from simulator.registers import Registers
 from simulator.replay import ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
-from simulator.truth import TruthWriter, read_truth
+from simulator.truth import ROW, TruthWriter, read_truth
 
 
 def history(plant: DemoPlant, seconds: int) -> dict[str, np.ndarray]:
@@ -148,11 +148,11 @@ def test_truth_of_two_starts_reads_as_one_and_a_cut_block_is_left_out(tmp_path: 
     truth = read_truth(tmp_path)
     assert truth.names == ["a", "b", "c"]
     assert [truth.names[t] for t in truth.rows["opcua"]["tag"]] == ["a", "b", "b", "c"]
-    assert [(name, time) for _, name, time, _, _ in truth.texts] == [("b", 1), ("c", 2)]
+    assert [(text.name, text.time) for text in truth.texts] == [("b", 1), ("c", 2)]
 
 
 def test_truth_is_bounded(tmp_path: Path) -> None:
-    writer = TruthWriter(tmp_path, ["a"], 1, max_bytes=240)
+    writer = TruthWriter(tmp_path, ["a"], 1, max_bytes=10 * ROW.itemsize)
     for i in range(25):
         writer.numbers("opcua", np.array([0]), i, np.array([float(i)]), 0)
     writer.close()

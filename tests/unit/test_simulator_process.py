@@ -197,4 +197,4 @@ def test_faults_know_their_tags_and_end() -> None:
     assert faults.of_kind("freeze") == []
     faults.clear()
     assert faults.active() == []
-    assert len(KINDS) == 6
+    assert len(KINDS) == 9
