@@ -89,6 +89,7 @@ EVENT_TYPES = (
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
+    "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
     "restart",  # a process of plantlog started
 )
 

@@ -46,6 +46,15 @@ class Gaps:
         gap = self._open.get(channel)
         return None if gap is None else gap.from_time
 
+    def open_for(self, reason: str) -> list[int]:
+        """The channels whose open gap has this reason."""
+        return [channel for channel, gap in self._open.items() if channel is not None and gap.reason == reason]
+
+    def reason(self, channel: int | None = None) -> str:
+        """Of the open gap; empty where there is none."""
+        gap = self._open.get(channel)
+        return "" if gap is None else gap.reason
+
     async def open(self, from_time: int, reason: str, detail: str = "", channels: Iterable[int] | None = None) -> None:
         """Samples are missing from ``from_time`` on. What is open already stays as it is."""
         fresh: dict[_Open, list[int | None]] = {}
@@ -81,8 +90,12 @@ class Gaps:
         self, from_time: int, to_time: int, reason: str, detail: str = "", channels: Iterable[int] | None = None
     ) -> None:
         """A gap that is over already."""
+        await self.record_each([(channel, from_time, to_time) for channel in _each(channels)], reason, detail)
+
+    async def record_each(self, spans: Iterable[tuple[int | None, int, int]], reason: str, detail: str = "") -> None:
+        """Gaps that are over already: (channel, from, to) each."""
         said: dict[tuple[_Open, int], list[int | None]] = {}
-        for channel in _each(channels):
+        for channel, from_time, to_time in spans:
             gap, end = _Open(from_time, reason, detail), max(to_time, from_time)
             before = self._closed.get(channel)
             if before is not None and before[0].reason == reason and before[0].from_time <= from_time <= before[1]:

@@ -36,6 +36,8 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     since = now_us()
     statuses = [_status(source, registry) for source in sources]
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
+    # What is read from a source's history: the writer takes it when nothing else waits.
+    lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
 
     async def report() -> health.HealthReport:
         for status in statuses:
@@ -56,7 +58,7 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     async with health.serve(plant.health.host, plant.health.port + _PORTS[kind], report):
         tasks: list[asyncio.Task[None]] = []
         for source, status in zip(sources, statuses, strict=True):
-            collect = _collect(source, registry, status, spool, state)
+            collect = _collect(source, registry, status, spool, lane, state)
             tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
         await stop.wait()
         log.info("stopping: what is in hand goes to disk")
@@ -64,6 +66,8 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
             task.cancel()
         await asyncio.wait(tasks or [asyncio.create_task(asyncio.sleep(0))], timeout=_DRAIN_SECONDS)
         await spool.close()
+        if lane is not spool:
+            await lane.close()
 
 
 def _status(source: Source, registry: Registry) -> SourceStatus:
@@ -75,12 +79,12 @@ def _status(source: Source, registry: Registry) -> SourceStatus:
 
 
 def _collect(
-    source: Source, registry: Registry, status: SourceStatus, spool: Spool, state: Path
+    source: Source, registry: Registry, status: SourceStatus, spool: Spool, lane: Spool, state: Path
 ) -> Callable[[], Awaitable[None]]:
     channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
     match source:
         case OpcuaSource():
-            return partial(opcua.collect, source, channel_ids, status, spool, state / "pki")
+            return partial(opcua.collect, source, channel_ids, status, spool, state / "pki", lane)
         case ModbusSource():
             return partial(modbus.collect, source, channel_ids, status, spool)
 

@@ -47,6 +47,7 @@ class OpcuaTag(Tag):
 
     address: str
     interval: Duration | None = None  # sampling and publishing interval; None: the source's
+    stale_after: Duration | None = None  # silence of this length is a gap; None: the source's
 
 
 class ModbusTag(Tag):
@@ -96,10 +97,14 @@ class OpcuaSource(_Source):
     password_file: Path | None = None
     publishing_interval: Duration = 0.5
     sampling_interval: Duration | None = None  # None: the publishing interval
-    queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100
+    queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100  # values of an item that the server keeps for us
+    discard_oldest: bool = True  # what the server drops where that is not enough; false: the newest but one
     publish_requests: Annotated[int, Field(ge=1, le=50)] = 3  # in flight
     lifetime: Duration = 600.0  # the server keeps a subscription this long without us
     keep_alive: Duration = 10.0
+    stale_after: Duration | None = None  # silence of a channel that is a gap; None: it may be silent, nothing changes
+    skew_limit: Duration = 5.0  # clocks that differ by more are on record
+    backfill: bool = True  # read from the server's history what was lost, where it keeps one
     tags: tuple[OpcuaTag, ...]
 
 

@@ -1,11 +1,16 @@
-"""Subscribes to one OPC UA server, for ever: what it publishes goes to the spool, then it is acknowledged."""
+"""Subscribes to one OPC UA server, for ever: what it publishes goes to the spool, then it is acknowledged.
+
+A connection that is lost, a process that is killed, a server that stops answering: the next session takes over the
+subscriptions and asks for all that is missing. What can't be had becomes a gap, and is looked for in the history.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -14,44 +19,76 @@ from asyncua import Client, ua
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Batch, Event, EventBatch, SampleBatch, now_us
+from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import OpcuaSource
-from ingest.errors import DecodeError, SourceError, SpoolFull
-from ingest.opcua.data_change import DataChange, Text, data_change
-from ingest.opcua.items import Subscribed, add, subscribe
-from ingest.opcua.message import Notification
+from ingest.errors import SourceError, SpoolError
+from ingest.gaps import Gaps
+from ingest.opcua import kept
+from ingest.opcua.backfill import Backfill
+from ingest.opcua.items import Subscription, add, subscribe
 from ingest.opcua.publish import Publisher
+from ingest.opcua.receive import Receiver
 from ingest.opcua.session import close, connect
+from ingest.opcua.transfer import delete, transfer
 from ingest.status import SourceState, SourceStatus
 
 log = logging.getLogger(__name__)
 
 _RETRY_BAD = (10.0, 600.0)  # s, first and longest wait before refused tags are tried again
-_LOST = (SourceError, ua.UaError, OSError, TimeoutError)
+_STALE_LOOK = 1.0  # s
+_LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
 async def collect(
-    source: OpcuaSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, pki: Path
+    source: OpcuaSource,
+    channel_ids: Mapping[str, int],
+    status: SourceStatus,
+    spool: Appender,
+    pki: Path,
+    backfill: Appender,
 ) -> None:
-    """Collect until cancelled. Bad tags, lost connections and a full spool never end it."""
-    await _Collector(source, channel_ids, status, spool, pki).run()
+    """Collect until cancelled. Bad tags, lost connections and a full spool never end it.
+
+    ``backfill`` takes what is read from the server's history.
+    """
+    await _Collector(source, channel_ids, status, spool, pki, backfill).run()
 
 
 class _Collector:
     """The one owner of this source's connection."""
 
     def __init__(
-        self, source: OpcuaSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, pki: Path
+        self,
+        source: OpcuaSource,
+        channel_ids: Mapping[str, int],
+        status: SourceStatus,
+        spool: Appender,
+        pki: Path,
+        backfill: Appender,
     ) -> None:
         self._source = source
         self._ids = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # by client handle
-        self._is_text = np.array([tag.kind == "text" for tag in source.tags], bool)
         self._status = status
         self._spool = spool
         self._pki = pki
+        self._gaps = Gaps(status, spool)
+        self._receiver = Receiver(source, self._ids, status, spool, self._gaps)
+        self._backfill = Backfill(source, self._ids, status, spool, backfill, self._gaps)
+        self._digest = kept.digest(source, channel_ids)
+        self._subscribed, self._as_configured = kept.read(status.source_id, self._digest, spool.notes)
         self._said: SourceState = "starting"  # the last state that became an event
+        self._since = now_us()
 
     async def run(self) -> None:
+        try:
+            await self._begin()
+            await self._connections()
+        except asyncio.CancelledError:
+            with suppress(SpoolError):
+                await self._spool.note({self._stopped: str(now_us())})
+            raise
+
+    async def _connections(self) -> None:
         backoff = self._source.backoff_min
         connections = 0
         while True:
@@ -68,96 +105,142 @@ class _Collector:
                 finally:
                     await close(client, self._source.time_out)
             except* _LOST as lost:
-                await self._state("disconnected", _reason(lost))
+                reason = _reason(lost)
+                await self._gaps.open(self._complete_to(), "disconnected", reason)
+                await self._state("disconnected", reason)
             if monotonic() - started > self._source.backoff_max:
                 backoff = self._source.backoff_min  # it had worked
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
             backoff = min(2 * backoff, self._source.backoff_max)
 
+    @property
+    def _stopped(self) -> str:
+        """The note of an orderly stop."""
+        return f"stopped:{self._status.source_id}"
+
+    async def _begin(self) -> None:
+        """Was there a process before us? Then it ended, and until the server says otherwise something is missing."""
+        if not self._subscribed.subscriptions:
+            return
+        reason = "stopped" if self._stopped in self._spool.notes else "killed"
+        await self._gaps.open(self._complete_to(), reason)
+        await self._spool.note({self._stopped: None})
+
+    def _complete_to(self) -> int:
+        """µs, up to which all that the server published is on disk."""
+        known = [s.progress.complete_to - round(s.interval * 1e6) for s in self._subscribed.subscriptions.values()]
+        return min((k for k in known if k > 0), default=self._since)
+
     async def _session(self, client: Client) -> None:
-        """Subscribe and publish; ends by an error."""
-        subscribed = await subscribe(client, self._source)
-        await self._items_changed(subscribed)
-        publisher = Publisher(client, self._source, subscribed.subscriptions, self._durable, self._miss)
+        """Take over or subscribe, and publish; ends by an error."""
+        publisher = Publisher(
+            client,
+            self._source,
+            self._subscribed.subscriptions,
+            self._spool,
+            self._receiver.durable,
+            self._missing,
+            self._note,
+        )
+        await self._recover(client, publisher)
+        await self._items_changed()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
-            tasks.create_task(self._retry_bad(client, subscribed))
+            tasks.create_task(self._retry_bad(client))
+            tasks.create_task(self._backfill.run(client))
+            tasks.create_task(self._watch())
 
-    async def _items_changed(self, subscribed: Subscribed) -> None:
+    async def _recover(self, client: Client, publisher: Publisher) -> None:
+        """Go on with the subscriptions that the server still has; make anew those that it has not."""
+        subscriptions = self._subscribed.subscriptions
+        had = await transfer(client, self._source, self._subscribed)
+        lost = [s for s in subscriptions.values() if s.id not in had or not self._as_configured]
+        for subscription in list(subscriptions.values()):
+            if subscription not in lost:
+                await publisher.recover(subscription, had[subscription.id])
+        if had and not self._as_configured:
+            await delete(client, self._source, list(had))
+        if not self._as_configured:
+            self._subscribed.bad.clear()
+        for subscription in lost:
+            del subscriptions[subscription.id]
+        anew = not subscriptions
+        await subscribe(client, self._source, self._subscribed)
+        await self._recovered(lost, anew)
+        self._as_configured = True
+        notes = kept.write(self._status.source_id, self._digest, self._subscribed, self._spool.notes)
+        await self._spool.note(notes)
+
+    async def _recovered(self, lost: list[Subscription], anew: bool) -> None:
+        """Put on record what was lost, which is on disk before anything says that the new subscriptions are ours."""
+        now = now_us()
+        since, reason = self._gaps.opened(), self._gaps.reason()
+        if anew:
+            await self._gaps.close(now)
+            if since is not None:
+                await self._backfill.want(since, now, reason, None)
+            return
+        for subscription in lost:
+            channels = [int(self._ids[i]) for i in subscription.tags]
+            start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+            await self._gaps.record(start, now, "subscription_lost", "", channels)
+            await self._backfill.want(start, now, "subscription_lost", channels)
+        await self._gaps.forget()
+
+    async def _missing(self, subscription: Subscription, detail: str) -> None:
+        """A notification could not be had: put it on record."""
+        start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+        self._receiver.missed()
+        channels = [int(self._ids[i]) for i in subscription.tags]
+        only = len(self._subscribed.subscriptions) == 1
+        now = now_us()
+        await self._gaps.record(start, now, "not_available", detail, None if only else channels)
+        await self._backfill.want(start, now, "not_available", None if only else channels)
+
+    def _note(self, subscription: Subscription) -> str:
+        return kept.note_of(self._status.source_id, subscription)
+
+    async def _items_changed(self) -> None:
         """Put refused tags on show and on record; say that the source is connected."""
         tags, now = self._source.tags, now_us()
+        bad = self._subscribed.bad
         before = self._status.bad_channels
-        self._status.bad_channels = {tags[i].name: reason for i, reason in subscribed.bad.items()}
+        self._status.bad_channels = {tags[i].name: reason for i, reason in bad.items()}
+        events = []
+        for i, reason in bad.items():
+            if tags[i].name not in before:
+                detail = {"reason": reason}
+                events.append(Event("channel_state", now, int(self._ids[i]), text="bad", detail=detail))
+                await self._gaps.open(now, "refused", reason, [int(self._ids[i])])
         index = {tag.name: i for i, tag in enumerate(tags)}
-        events = [
-            Event("channel_state", now, int(self._ids[index[name]]), text="bad", detail={"reason": reason})
-            for name, reason in self._status.bad_channels.items()
-            if name not in before
-        ]
         events += [
             Event("channel_state", now, int(self._ids[index[name]]), text="good")
             for name in before
             if name not in self._status.bad_channels
         ]
+        refused = {int(self._ids[i]) for i in bad}
+        await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in refused])
         if events:
-            await self._append(EventBatch(self._status.source_id, now, events))
-        await self._state("degraded" if subscribed.bad else "connected", "")
+            await self._receiver.append(EventBatch(self._status.source_id, now, events))
+        await self._state("degraded" if bad else "connected", "")
 
-    async def _retry_bad(self, client: Client, subscribed: Subscribed) -> None:
+    async def _retry_bad(self, client: Client) -> None:
         wait = _RETRY_BAD[0]
-        while subscribed.bad:
+        while self._subscribed.bad:
             await asyncio.sleep(wait)
             wait = min(2 * wait, _RETRY_BAD[1])
-            await add(client, self._source, subscribed, sorted(subscribed.bad))
-            await self._items_changed(subscribed)
+            before = dict(self._subscribed.bad)
+            await add(client, self._source, self._subscribed, sorted(before))
+            if self._subscribed.bad != before:
+                await self._items_changed()
+                notes = kept.write(self._status.source_id, self._digest, self._subscribed, self._spool.notes)
+                await self._spool.note({name: text for name, text in notes.items() if name.count(":") == 1})
 
-    async def _durable(self, body: bytes, notification: Notification) -> None:
-        """Decode one notification and return when all of it is on disk."""
-        arrival = now_us()
-        appends: list[Awaitable[None]] = []
-        for start, end in notification.data_changes:
-            try:
-                change = data_change(body, start, end, arrival)
-            except DecodeError as error:
-                self._status.decode_errors += 1
-                metrics.decode_errors.labels(source=self._source.name).inc()
-                log.warning("source %s: notification %d: %s", self._source.name, notification.sequence, error)
-                self._miss(1)
-                continue
-            samples = self._samples(change, arrival)
-            events = self._texts(change.texts, arrival)
-            appends += [self._append(batch) for batch in (samples, events) if batch is not None]
-        await asyncio.gather(*appends)
-
-    def _samples(self, change: DataChange, arrival: int) -> SampleBatch | None:
-        for item, what in change.unsupported:
-            self._status.decode_errors += 1
-            metrics.decode_errors.labels(source=self._source.name).inc()
-            if item < len(self._ids):
-                self._status.bad_channels[self._source.tags[item].name] = what
-        if not change.handle:
-            return None
-        handle = np.concatenate(change.handle)
-        time, value, status = np.concatenate(change.time), np.concatenate(change.value), np.concatenate(change.status)
-        ours = handle < np.uint32(len(self._ids))  # a server may make up handles
-        ours[ours] = ~self._is_text[handle[ours]]
-        if not ours.all():
-            handle, time, value, status = handle[ours], time[ours], value[ours], status[ours]
-        if not len(handle):
-            return None
-        return SampleBatch(self._status.source_id, arrival, self._ids[handle], time, value, status)
-
-    def _texts(self, texts: list[Text], arrival: int) -> EventBatch | None:
-        events = [
-            Event("text", text.time, int(self._ids[text.handle]), text.status, text.text)
-            for text in texts
-            if text.handle < len(self._ids)
-        ]
-        return EventBatch(self._status.source_id, arrival, events) if events else None
-
-    def _miss(self, notifications: int) -> None:
-        self._status.missed += notifications
-        metrics.missed.labels(source=self._source.name).inc(notifications)
+    async def _watch(self) -> None:
+        """Channels that are silent for too long, and clocks that differ."""
+        while True:
+            await asyncio.sleep(_STALE_LOOK)
+            await self._receiver.look()
 
     async def _state(self, state: SourceState, reason: str) -> None:
         """Change the state on show; a change that lasts is an event."""
@@ -167,24 +250,7 @@ class _Collector:
         self._said = state
         log.info("source %s: %s %s", self._source.name, state, reason)
         event = Event("source_state", now_us(), text=state, detail={"reason": reason})
-        await self._append(EventBatch(self._status.source_id, event.time, (event,)))
-
-    async def _append(self, batch: Batch) -> None:
-        """Return when ``batch`` is on disk, however long the spool is full."""
-        while True:
-            try:
-                await self._spool.append(batch)
-            except SpoolFull:
-                await self._spool.wait_for_room()
-            else:
-                break
-        if isinstance(batch, SampleBatch):
-            self._status.samples += len(batch)
-            self._status.last_sample_at = int(batch.time.max())
-            metrics.samples.labels(source=self._source.name).inc(len(batch))
-        elif isinstance(batch, EventBatch):
-            for event in batch.events:
-                metrics.events.labels(source=self._source.name, type=event.type).inc()
+        await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:

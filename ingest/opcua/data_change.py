@@ -47,6 +47,8 @@ class DataChange:
     time: list[Int64s] = field(default_factory=list)  # µs
     texts: list[Text] = field(default_factory=list)
     unsupported: list[tuple[int, str]] = field(default_factory=list)  # (handle, what it is)
+    server_time: list[UInt32s] = field(default_factory=list)  # handles whose time is the server's: no source timestamp
+    arrival_time: list[UInt32s] = field(default_factory=list)  # handles whose time is that of arrival: no timestamp
 
     def _one(self, handle: int, value: float, status: int, time: int) -> None:
         self.handle.append(np.array([handle], np.uint32))
@@ -55,9 +57,13 @@ class DataChange:
         self.time.append(np.array([time], np.int64))
 
 
+_HANDLE = 4  # bytes before each data value of a notification; in history there are none
+
+
 @cache
-def _layout(mask: int, kind: int) -> np.dtype[Any]:
-    fields: list[tuple[str, str]] = [("handle", "<u4"), ("mask", "u1")]
+def _layout(mask: int, kind: int, head: int) -> np.dtype[Any]:
+    fields: list[tuple[str, str]] = [("handle", "<u4")] if head else []
+    fields.append(("mask", "u1"))
     if mask & _VALUE:
         fields += [("kind", "u1"), ("value", _NUMBERS[kind])]
     fields += [
@@ -79,27 +85,38 @@ def data_change(body: bytes, start: int, end: int, arrival: int) -> DataChange:
 
     Time is the source timestamp, else the server's, else ``arrival`` (µs). No status means Good, no value NaN.
     """
-    reader = Reader(body[start:end])
+    return _values(Reader(body[start:end]), _HANDLE, 0, arrival)
+
+
+def history_data(body: bytes, start: int, end: int, handle: int, arrival: int) -> DataChange:
+    """Decode the HistoryData (OPC 10000-11, 6.6.2) in ``body[start:end]``, all of one node. Raises DecodeError."""
+    return _values(Reader(body[start:end]), 0, handle, arrival)
+
+
+def _values(reader: Reader, head: int, handle: int, arrival: int) -> DataChange:
     decoded = DataChange()
-    left = reader.count(5)
+    left = reader.count(head + 1)
     while left:
-        if reader.at + 6 > len(reader.body) and reader.at + 5 != len(reader.body):
+        first = reader.at + head
+        if first >= len(reader.body):
             raise DecodeError(f"notification ends within an item, {left} items short")
-        mask = reader.body[reader.at + 4]
-        kind = reader.body[reader.at + 5] if mask & _VALUE and reader.at + 5 < len(reader.body) else 0
+        mask = reader.body[first]
+        kind = reader.body[first + 1] if mask & _VALUE and first + 1 < len(reader.body) else 0
         if mask & ~0x3F:
             raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
         if not mask & _VALUE or kind in _NUMBERS:
-            left -= _run(reader, mask, kind, left, arrival, decoded)
+            left -= _run(reader, mask, kind, head, handle, left, arrival, decoded)
         else:
-            _single(reader, arrival, decoded)
+            _single(reader, head, handle, arrival, decoded)
             left -= 1
     return decoded
 
 
-def _run(reader: Reader, mask: int, kind: int, left: int, arrival: int, decoded: DataChange) -> int:
+def _run(
+    reader: Reader, mask: int, kind: int, head: int, handle: int, left: int, arrival: int, decoded: DataChange
+) -> int:
     """Decode the items that share the first one's layout; returns how many."""
-    layout = _layout(mask, kind)
+    layout = _layout(mask, kind, head)
     fit = min(left, (len(reader.body) - reader.at) // layout.itemsize)
     if fit == 0:
         raise DecodeError(f"notification ends within an item, {left} items short")
@@ -116,27 +133,34 @@ def _run(reader: Reader, mask: int, kind: int, left: int, arrival: int, decoded:
         run, look = upto, look * 8
     items = np.frombuffer(reader.body, layout, run, reader.at)
     reader.at += run * layout.itemsize
-    decoded.handle.append(items["handle"])
+    handles = items["handle"] if head else np.full(run, handle, np.uint32)
+    decoded.handle.append(handles)
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
         value = items["value"].astype(np.float64) if mask & _VALUE else np.full(run, np.nan)
     decoded.value.append(value)
     decoded.status.append(items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32))
-    decoded.time.append(_times(items, mask, arrival))
+    decoded.time.append(_times(items, handles, mask, arrival, decoded))
     return run
 
 
-def _times(items: NDArray[Any], mask: int, arrival: int) -> Int64s:
+def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decoded: DataChange) -> Int64s:
     time = np.full(len(items), arrival, np.int64)
     for bit, name in ((_SERVER, "server"), (_SOURCE, "source")):
         if mask & bit:
             ticks = items[name].astype(np.int64)  # 0: the server has none
             time = np.where(ticks > 0, (ticks - UNIX_EPOCH_TICKS) // 10, time)
+    no_source = items["source"] <= 0 if mask & _SOURCE else np.ones(len(items), bool)
+    if no_source.any():
+        server = no_source & (items["server"] > 0) if mask & _SERVER else np.zeros(len(items), bool)
+        decoded.server_time.append(handles[server])
+        decoded.arrival_time.append(handles[no_source & ~server])
     return time
 
 
-def _single(reader: Reader, arrival: int, decoded: DataChange) -> None:
+def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange) -> None:
     """Decode an item whose value has no fixed size."""
-    handle = reader.uint32()
+    if head:
+        handle = reader.uint32()
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
     text: str | None = None
@@ -154,6 +178,8 @@ def _single(reader: Reader, arrival: int, decoded: DataChange) -> None:
         reader.skip(2)
     ticks = source if source > 0 else server
     time = microseconds(ticks) if ticks > 0 else arrival
+    if source <= 0:
+        (decoded.server_time if ticks > 0 else decoded.arrival_time).append(np.array([handle], np.uint32))
     if text is not None:
         decoded.texts.append(Text(handle, text, status, time))
         return

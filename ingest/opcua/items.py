@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from asyncua import Client, ua
 
+from ingest.batch import now_us
 from ingest.config.model import OpcuaSource
+from ingest.opcua.progress import Progress
 
 T = TypeVar("T")
 
@@ -21,10 +23,11 @@ class Subscription:
     """What the server made of one CreateSubscription."""
 
     id: int
+    asked: float  # s, publishing interval that was asked for
     interval: float  # s, publishing interval as revised
     keep_alive: float  # s, longest silence that is still alive
-    items: dict[int, int] = field(default_factory=dict)  # tag index (the client handle) → monitored item id
-    next_sequence: int | None = None  # of the next notification
+    tags: list[int] = field(default_factory=list)  # indices of the tags (the client handles) that it has items of
+    progress: Progress = field(default_factory=Progress)
 
 
 @dataclass(slots=True)
@@ -32,20 +35,30 @@ class Subscribed:
     """All subscriptions of a session, and the tags that could not be had."""
 
     subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
-    by_interval: dict[float, Subscription] = field(default_factory=dict)
     bad: dict[int, str] = field(default_factory=dict)  # tag index → the status code's name
     per_call: int = _DEFAULT_LIMIT
 
+    def by_interval(self, asked: float) -> Subscription | None:
+        """The subscription of one publishing interval."""
+        return next((s for s in self.subscriptions.values() if s.asked == asked), None)
 
-async def subscribe(client: Client, source: OpcuaSource) -> Subscribed:
-    """Create everything. A tag that the server refuses is in ``bad`` and costs only itself."""
-    subscribed = Subscribed(
-        per_call=await _limit(client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall)
+    def without_any(self, source: OpcuaSource) -> list[int]:
+        """Tags that no subscription has, and that were not refused."""
+        had = set(self.bad).union(*(s.tags for s in self.subscriptions.values()))
+        return [i for i in range(len(source.tags)) if i not in had]
+
+
+async def subscribe(client: Client, source: OpcuaSource, subscribed: Subscribed) -> None:
+    """Create what ``subscribed`` lacks. A tag that the server refuses is in ``bad`` and costs only itself."""
+    tags = subscribed.without_any(source)
+    if not tags:
+        return
+    subscribed.per_call = await _limit(
+        client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     per_read = await _limit(client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
-    types = await _data_types(client, source, per_read)
-    await add(client, source, subscribed, sorted(range(len(source.tags)), key=lambda i: (types.get(i, ""), i)))
-    return subscribed
+    types = await _data_types(client, source, tags, per_read)
+    await add(client, source, subscribed, sorted(tags, key=lambda i: (types.get(i, ""), i)))
 
 
 async def add(client: Client, source: OpcuaSource, subscribed: Subscribed, tags: Sequence[int]) -> None:
@@ -54,16 +67,15 @@ async def add(client: Client, source: OpcuaSource, subscribed: Subscribed, tags:
     for i in tags:
         by_interval.setdefault(source.tags[i].interval or source.publishing_interval, []).append(i)
     for interval, members in by_interval.items():
-        subscription = subscribed.by_interval.get(interval)
+        subscription = subscribed.by_interval(interval)
         if subscription is None:
             subscription = await _create(client, source, interval)
-            subscribed.by_interval[interval] = subscription
             subscribed.subscriptions[subscription.id] = subscription
         sampling = source.sampling_interval
         requests = [(i, _request(source, i, interval if sampling is None else sampling)) for i in members]
         for i in [i for i, request in requests if request is None]:
             subscribed.bad[i] = "BadNodeIdInvalid"
-        for chunk in _chunks([(i, r) for i, r in requests if r is not None], subscribed.per_call):
+        for chunk in chunks([(i, r) for i, r in requests if r is not None], subscribed.per_call):
             await _create_items(client, source, subscribed, subscription, chunk)
 
 
@@ -78,7 +90,9 @@ async def _create(client: Client, source: OpcuaSource, interval: float) -> Subsc
     request.Parameters.PublishingEnabled = True
     answer = await call(client, request, ua.CreateSubscriptionResponse, source.time_out)
     revised = answer.Parameters.RevisedPublishingInterval / 1000
-    return Subscription(answer.Parameters.SubscriptionId, revised, revised * answer.Parameters.RevisedMaxKeepAliveCount)
+    keep_alive = revised * answer.Parameters.RevisedMaxKeepAliveCount
+    progress = Progress(complete_to=now_us())
+    return Subscription(answer.Parameters.SubscriptionId, interval, revised, keep_alive, progress=progress)
 
 
 def _request(source: OpcuaSource, i: int, sampling: float) -> Any | None:
@@ -88,7 +102,10 @@ def _request(source: OpcuaSource, i: int, sampling: float) -> Any | None:
     except (ua.UaError, ValueError):
         return None
     parameters = ua.MonitoringParameters(
-        ClientHandle=i, SamplingInterval=sampling * 1000, QueueSize=source.queue_size, DiscardOldest=True
+        ClientHandle=i,
+        SamplingInterval=sampling * 1000,
+        QueueSize=source.queue_size,
+        DiscardOldest=source.discard_oldest,
     )
     if tag.deadband > 0:
         parameters.Filter = ua.DataChangeFilter(
@@ -117,7 +134,7 @@ async def _create_items(
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out + len(chunk) * 0.01)
     for (i, _), result in zip(chunk, answer.Results, strict=True):
         if result.StatusCode.is_good():
-            subscription.items[i] = result.MonitoredItemId
+            subscription.tags.append(i)
             subscribed.bad.pop(i, None)
         else:
             subscribed.bad[i] = result.StatusCode.name
@@ -141,20 +158,21 @@ async def _limit(client: Client, node: int) -> int:
     return min(int(value), _DEFAULT_LIMIT) if value else _DEFAULT_LIMIT
 
 
-async def _data_types(client: Client, source: OpcuaSource, per_read: int) -> dict[int, str]:
+async def _data_types(client: Client, source: OpcuaSource, tags: Sequence[int], per_read: int) -> dict[int, str]:
     """Each tag's data type, as far as the server says: equal ones side by side make equal strides."""
     nodes: list[tuple[int, Any]] = []
-    for i, tag in enumerate(source.tags):
+    for i in tags:
         try:
-            nodes.append((i, ua.NodeId.from_string(tag.address)))
+            nodes.append((i, ua.NodeId.from_string(source.tags[i].address)))
         except (ua.UaError, ValueError):
             continue
     types: dict[int, str] = {}
-    for chunk in _chunks(nodes, per_read):
+    for chunk in chunks(nodes, per_read):
         values = await client.uaclient.read_attributes([node for _, node in chunk], ua.AttributeIds.DataType)
         types |= {i: str(value.Value.Value) for (i, _), value in zip(chunk, values, strict=True) if value.Value}
     return types
 
 
-def _chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
+def chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
+    """``items``, at most ``size`` at a time."""
     return (items[at : at + size] for at in range(0, len(items), size))

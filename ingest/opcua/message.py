@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingest.errors import DecodeError
-from ingest.opcua.binary import Reader
+from ingest.opcua.binary import Reader, microseconds
 
 # Binary encodings' node ids (OPC 10000-6, A.3)
 _PUBLISH_RESPONSE = 829
@@ -19,6 +19,7 @@ class Notification:
     """One NotificationMessage, its data changes not yet decoded."""
 
     sequence: int
+    publish_time: int  # µs, the server's clock; 0: it tells none
     data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
     status: int | None  # of a StatusChangeNotification: the subscription ended with it
 
@@ -41,7 +42,7 @@ class PublishResponse:
 def publish_response(body: bytes) -> PublishResponse:
     """Decode the frame. Raises DecodeError."""
     reader = Reader(body)
-    _header(reader, _PUBLISH_RESPONSE)
+    response_header(reader, _PUBLISH_RESPONSE)
     subscription_id = reader.uint32()
     available = frozenset(reader.uint32() for _ in range(reader.count(4)))
     more = reader.byte() != 0
@@ -51,11 +52,11 @@ def publish_response(body: bytes) -> PublishResponse:
 def republish_response(body: bytes) -> Notification:
     """The message that was asked for again. Raises DecodeError."""
     reader = Reader(body)
-    _header(reader, _REPUBLISH_RESPONSE)
+    response_header(reader, _REPUBLISH_RESPONSE)
     return _notification(reader)
 
 
-def _header(reader: Reader, expected: int) -> None:
+def response_header(reader: Reader, expected: int) -> None:
     """Step over the type and the ResponseHeader (OPC 10000-4, 7.34); its service result was checked before."""
     found = reader.node_id()
     if found != expected:
@@ -69,7 +70,7 @@ def _header(reader: Reader, expected: int) -> None:
 
 def _notification(reader: Reader) -> Notification:
     sequence = reader.uint32()
-    reader.int64()  # publish time
+    ticks = reader.int64()
     changes: list[tuple[int, int]] = []
     status: int | None = None
     for _ in range(reader.count(3)):
@@ -78,4 +79,4 @@ def _notification(reader: Reader) -> Notification:
             changes.append((start, end))
         elif type_id == _STATUS_CHANGE:
             status = Reader(reader.body[:end], start).uint32()
-    return Notification(sequence, tuple(changes), status)
+    return Notification(sequence, microseconds(ticks) if ticks > 0 else 0, tuple(changes), status)

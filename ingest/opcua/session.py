@@ -50,7 +50,9 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
 
 
 async def close(client: Client, time_out: float) -> None:
-    """Leave, politely if the server still listens."""
+    """Leave, politely if the server still listens; subscriptions stay with it, for whoever comes next."""
+    session_close = client.uaclient.close_session
+    client.uaclient.close_session = lambda _: session_close(False)  # asyncua's own asks for their deletion
     with suppress(Exception):  # it is over, whatever it says
         async with asyncio.timeout(time_out):
             await client.disconnect()

@@ -6,8 +6,9 @@ import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import collect
@@ -23,20 +24,28 @@ KINDS = ("Double", "Float", "Int32", "Boolean", "String")
 
 @asynccontextmanager
 async def collecting(
-    address: str, tags: list[OpcuaTag], pki: Path, **options: object
+    address: str,
+    tags: list[OpcuaTag],
+    pki: Path,
+    kept: Kept | None = None,
+    lane: Kept | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[Kept, SourceStatus]]:
     fast = {"publishing_interval": 0.1, "time_out": 5.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
     source = OpcuaSource.model_validate(
         {"name": "ua", "kind": "opcua", "address": address, **fast, **options, "tags": tags}
     )
     status = SourceStatus(1, "ua", "opcua", address, len(tags))
-    kept = Kept()
-    task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept, pki))
+    kept = Kept() if kept is None else kept
+    lane = Kept() if lane is None else lane
+    ids = {t.name: i for i, t in enumerate(tags)}
+    task = asyncio.create_task(collect(source, ids, status, kept, pki, lane))
     try:
         yield kept, status
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def published(server: Peer) -> dict[tuple[str, int], tuple[object, int]]:
@@ -131,7 +140,7 @@ async def test_silence_ends_the_session(tmp_path: Path) -> None:
     server = OpcuaServer(TAGS, tmp_path, secure=False)
     await server.start("127.0.0.1", port)
     address = f"opc.tcp://127.0.0.1:{port}/"
-    options = {"insecure": True, "time_out": 0.5}
+    options: dict[str, Any] = {"insecure": True, "time_out": 0.5}
     async with collecting(address, OURS, tmp_path / "pki", **options) as (kept, status):
         await kept.until(lambda: bool(kept.samples(0)))
         server.pause(True)

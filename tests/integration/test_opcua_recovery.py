@@ -1,0 +1,368 @@
+"""What an OPC UA collector does about a lost connection, process, message or subscription: servers over real sockets.
+
+A collector that is killed is one whose spool is frozen as it is at that moment: what was durable then, and its notes,
+are all that the next one has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from ingest.batch import now_us
+from ingest.config.model import OpcuaTag
+from simulator.opcua_server import OpcuaServer
+from simulator.relay import Relay
+from simulator.tags import SimTag
+from tests.appender import Kept
+from tests.integration.test_opcua_collector import collecting, published, until
+from tests.peers import free_port, peer
+
+TAGS = [
+    SimTag("unit/a", "a", opcua="Double", period=0.1),
+    SimTag("unit/b", "b", opcua="Boolean", period=0.1),
+    SimTag("unit/mode", "c", "text", opcua="String"),
+]
+OURS = [
+    OpcuaTag(name="a", address="ns=2;s=unit.a"),
+    OpcuaTag(name="b", address="ns=2;s=unit.b"),
+    OpcuaTag(name="mode", address="ns=2;s=unit.mode", kind="text"),
+]
+OPTIONS: dict[str, Any] = {"insecure": True, "time_out": 2.0, "queue_size": 1000}
+
+
+class Server:
+    """The simulator's server, and a clock of its own: every value has another time."""
+
+    def __init__(self, server: OpcuaServer, port: int) -> None:
+        self.server = server
+        self.address = f"opc.tcp://127.0.0.1:{port}/"
+        self.written: list[float] = []
+
+    async def write(self, count: int, pause: float = 0.02) -> None:
+        """Publish ``count`` more values of channel 0."""
+        for _ in range(count):
+            value = float(len(self.written) + 1)
+            self.written.append(value)
+            await self.server.write(0, value, now_us(), 0)
+            await asyncio.sleep(pause)
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Server]:
+    port = free_port()
+    server = OpcuaServer(TAGS, folder, secure=False)
+    await server.start("127.0.0.1", port)
+    for tag, value in enumerate((0.0, False, "")):
+        await server.write(tag, value, now_us(), 0)
+    try:
+        yield Server(server, port)
+    finally:
+        await server.stop()
+
+
+def values(*kept: Kept) -> list[float]:
+    """Of channel 0, each (time, value) once; 0 is what the server begins with."""
+    rows = {(time, value) for k in kept for time, value, _ in k.samples(0)}
+    return sorted(value for _, value in rows if value)
+
+
+def lasting(kept: Kept) -> list[str]:
+    """Reasons of gaps in which something is missing."""
+    return [gap.reason for gap in kept.gaps() if gap.to_time is None or gap.to_time > gap.from_time]
+
+
+async def more(kept: Kept) -> None:
+    """Wait for some more samples of channel 0."""
+    seen = len(kept.samples(0))
+    await kept.until(lambda: len(kept.samples(0)) > seen + 5)
+
+
+async def test_a_cut_connection_costs_nothing(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(10)
+        for _ in range(3):
+            await server.server.refuse(True)
+            await until(lambda: status.state == "disconnected")
+            assert status.open_gaps == 1
+            await server.write(10)
+            await server.server.refuse(False)
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+        await kept.until(lambda: values(kept) == server.written)
+        assert len(kept.samples(0)) == len(set(kept.samples(0)))
+        assert lasting(kept) == []
+        assert status.open_gaps == 0
+
+
+async def test_a_killed_collector_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        spools = [Kept()]
+        for _ in range(4):
+            async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS) as (kept, status):
+                await until(lambda status=status: status.state == "connected")
+                await server.write(20, 0.013)
+                frozen = Kept(deepcopy(kept.notes))  # killed now
+                frozen.batches = list(kept.batches)
+            spools[-1] = frozen
+            spools.append(Kept(deepcopy(frozen.notes)))
+            await server.write(20)
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS):
+            await spools[-1].until(lambda: values(*spools) == server.written)
+        assert [reason for k in spools for reason in lasting(k)] == []
+        assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
+
+
+async def test_a_stopped_collector_leaves_its_subscription_to_the_next(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        first = Kept()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+        await server.write(10)
+        second = Kept(first.notes)
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS):
+            await second.until(lambda: values(first, second) == server.written)
+        assert [gap.reason for gap in second.gaps()] == ["stopped"]
+        assert lasting(second) == []
+
+
+async def test_a_message_that_did_not_come_is_asked_for(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(10)
+        for _ in range(3):
+            server.server.lose("sent again")
+            await server.write(20)
+            server.server.lose("no")
+            await server.write(10)
+        await kept.until(lambda: values(kept) == server.written)
+        assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
+
+
+async def test_a_message_that_is_gone_is_a_gap(tmp_path: Path) -> None:
+    lane = Kept()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        start = now_us()
+        server.server.lose("gone")
+        await server.write(30)
+        server.server.lose("no")
+        await server.write(10)
+        await kept.until(lambda: server.written[-1] in values(kept))
+        assert status.missed >= 1
+        assert status.reconnects == 0
+        lost = set(server.written) - set(values(kept))
+        assert lost
+        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        (gap,) = [g for g in kept.gaps() if g.reason == "not_available"]
+        assert gap.from_time <= start < (gap.to_time or 0)
+        assert set(values(lane)) >= lost, "from the history"
+        assert values(kept, lane) == server.written
+
+
+async def test_a_lost_subscription_is_filled_from_the_history(tmp_path: Path) -> None:
+    lane = Kept()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(1500, 0.0)
+        await server.server.write(2, "RUNNING", now_us(), 0)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await kept.until(lambda: server.written[-1] in values(kept))
+        assert len(values(kept)) < 1000, "or nothing was lost"
+        await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True])
+        assert values(kept, lane) == server.written, "read in several parts"
+        assert "RUNNING" in [e.text for e in lane.events("text")]
+        assert "backfill:1" not in kept.notes
+
+
+async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> None:
+    """The server's history holds 2,000 values of a node."""
+    lane = Kept()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(3000, 0.0)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        assert len(values(lane)) >= 1990
+        remains = [g for g in kept.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
+        assert len(remains) == 1
+        assert not remains[0].backfilled
+        oldest = min(time for time, _, _ in lane.samples(0))
+        assert remains[0].to_time == oldest
+
+
+async def test_an_overflow_is_a_gap_of_just_that_channel(tmp_path: Path) -> None:
+    options = {**OPTIONS, "queue_size": 5}
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **options) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(5, 0.15)
+        await kept.until(lambda: values(kept) == server.written)
+        kept.full = True
+        await server.write(100)
+        kept.full = False
+        await kept.until(lambda: server.written[-1] in values(kept) and 6.0 in values(kept))
+
+        def each_lost_one_is_in_a_gap() -> bool:
+            times = {value: time for time, value, _ in kept.samples(0)}
+            spans = [(g.from_time, g.to_time or 0) for g in kept.gaps() if g.reason == "overflow"]
+            return all(
+                any(
+                    start <= max(time for v, time in times.items() if v < value)
+                    and min(time for v, time in times.items() if v > value) <= end
+                    for start, end in spans
+                )
+                for value in set(server.written) - set(times)
+            )
+
+        await kept.until(each_lost_one_is_in_a_gap)
+        assert set(server.written) - set(values(kept)), "or nothing overflowed"
+        assert {g.channel_ids for g in kept.gaps()} == {(0,)}
+
+
+async def test_another_configuration_begins_anew(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        first = Kept()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(5)
+            await first.until(lambda: values(first) == server.written)
+        second = Kept(first.notes)
+        swapped = [OURS[1], OURS[0]]  # channel 0 is another node now
+        async with collecting(server.address, swapped, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(5)
+            await second.until(lambda: server.written[-1] in [v for _, v, _ in second.samples(1)])
+        assert {v for _, v, _ in second.samples(0)} <= {0.0, 1.0}
+        assert len(server.server._subscriptions.subscriptions) == 1, "the old one was deleted"
+        assert lasting(second) == ["stopped"]
+
+
+async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Path) -> None:
+    tags = [OURS[0].model_copy(update={"stale_after": 0.5}), OURS[1]]
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await server.write(3)
+        await kept.until(lambda: values(kept) == server.written)
+        last = max(time for time, _, _ in kept.samples(0))
+        await until(lambda: status.open_gaps == 1)
+        await server.write(1)
+        await until(lambda: status.open_gaps == 0)
+        (gap,) = [g for g in kept.gaps() if g.reason == "stale" and g.from_time == last]
+        assert gap.channel_ids == (0,)
+        assert gap.to_time is not None
+
+
+async def test_a_bad_text_has_its_status(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.server.write(2, "", now_us(), 0x80050000)
+        await kept.until(lambda: 0x80050000 in [e.status for e in kept.events("text")])
+        assert [e.text for e in kept.events("text") if e.status] == [None]
+        assert not kept.samples(2)
+
+
+async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS, skew_limit=2.0) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        time = now_us()
+        for ahead, text in ((0, "good"), (60_000_000, "skewed"), (0, "good")):
+            async with asyncio.timeout(60):
+                while [e.text for e in kept.events("clock_skew")][-1:] != [text] and (
+                    ahead or kept.events("clock_skew")
+                ):
+                    time += 1
+                    await server.server.write(0, float(time % 97), now_us() + ahead, 0)
+                    await asyncio.sleep(0.1)
+                await server.write(2)
+        assert [e.text for e in kept.events("clock_skew")] == ["skewed", "good"]
+        skewed = kept.events("clock_skew")[0].detail
+        assert skewed["clock"] == "source"
+        assert 55 < skewed["ahead_seconds"] < 65
+
+
+async def test_a_foreign_server_hands_over_its_subscription(tmp_path: Path) -> None:
+    """node-opcua: connections cut and collectors killed, again and again; each value once, whatever was republished.
+
+    It hands anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
+    """
+    options = {**OPTIONS, "insecure": False}
+    tags = [OpcuaTag(name=f"{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
+    port = free_port()
+    relay = Relay()
+    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+        await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
+        address = f"opc.tcp://127.0.0.1:{port}"
+        async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
+            await until(lambda: "is not trusted" in status.reason)
+        (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
+        (tmp_path / "pki" / "trusted").mkdir()
+        rejected.rename(tmp_path / "pki" / "trusted" / rejected.name)
+        spools = [Kept()]
+        for _ in range(3):
+            async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (kept, status):
+                await until(lambda status=status: status.state == "connected")
+                await more(kept)
+                relay.refuse()
+                await until(lambda status=status: status.state == "disconnected")
+                await relay.accept()
+                await until(lambda status=status: status.state == "connected")
+                await more(kept)
+                frozen = Kept(deepcopy(kept.notes))
+                frozen.batches = list(kept.batches)
+            spools[-1] = frozen
+            spools.append(Kept(deepcopy(frozen.notes)))
+        async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options):
+            await spools[-1].until(lambda: len(spools[-1].samples(19)) > 10)
+        await relay.stop()
+        truth = published(server)
+    assert [reason for k in spools for reason in lasting(k) if reason != "killed"] == []
+    assert not [g for g in spools[-1].gaps() if g.to_time != g.from_time]
+    for i, tag in enumerate(tags):
+        stored = {time: value for k in spools for time, value, _ in k.samples(i)}
+        times = sorted(time for node, time in truth if node == tag.address)
+        first = next(time for time in times if time in stored)
+        between = [time for time in times if first <= time <= max(stored)]
+        assert sorted(time for time in stored if time >= first) == between
+        assert all(truth[tag.address, time][0] == stored[time] for time in between)
