@@ -1,8 +1,8 @@
 """From polls to the spool, in order: gaps are opened before what comes behind them is durable, and closed after it.
 
 Polling does not wait for the disk, unless several polls do already. Since one poll is written after the other, it is
-known of each tag how far its durable samples and its gaps reach. There its next gap begins, also where all that happened
-is that polls came late: no tag is silent for two periods without a gap.
+known of each tag how far its durable samples and its gaps reach. There its next gap begins, also where all that
+happened is that polls came late: no tag is silent for two periods without a gap.
 """
 
 from __future__ import annotations
