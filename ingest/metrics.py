@@ -17,6 +17,7 @@ bad_channels = Gauge("plantlog_bad_channels", "Channels of the source that can't
 reconnects = Counter("plantlog_reconnects_total", "Connections made after the first", ["source"])
 decode_errors = Counter("plantlog_decode_errors_total", "Messages or items that could not be decoded", ["source"])
 missed = Counter("plantlog_missed_total", "Polls or notifications that were due and not had", ["source"])
+late_answers = Counter("plantlog_late_answers_total", "Answers that came after their time-out, dropped", ["source"])
 open_gaps = Gauge("plantlog_open_gaps", "Gaps open now, of the source and of each of its channels", ["source"])
 gaps = Counter("plantlog_gaps_total", "Gaps put on record", ["source", "reason"])
 request_seconds = Histogram(

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.config.model import Plant, Tag
+from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag
 from ingest.errors import OperationError
 from ingest.registry import Registry
 from ops.paths import State
@@ -24,7 +24,7 @@ async def register(plant: Plant, dsn: str, state: State) -> Registry:
     when the spools hold rows under ids of another database.
     """
     sources = [(source.name, source.kind, source.address) for source in plant.sources]
-    channels = [_channel(source.name, tag) for source in plant.sources for tag in source.tags]
+    channels = [_channel(source, tag) for source in plant.sources for tag in source.tags]
     queries = load("register")
     connection = await asyncpg.connect(dsn)
     try:
@@ -50,11 +50,14 @@ async def register(plant: Plant, dsn: str, state: State) -> Registry:
     return registry
 
 
-def _channel(source: str, tag: Tag) -> tuple[Any, ...]:
+def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
     common = set(Tag.model_fields) | {"address"}
     attributes = tag.model_dump(mode="json", exclude=common, exclude_defaults=True)
+    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.type != "string":
+        # s; texts are stored when they change, so that no number of them is to be expected
+        attributes["expected_interval"] = tag.interval or source.poll_interval
     described = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
-    return (tag.name, source, getattr(tag, "address", ""), *described, json.dumps(attributes, sort_keys=True))
+    return (tag.name, source.name, getattr(tag, "address", ""), *described, json.dumps(attributes, sort_keys=True))
 
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:

@@ -12,8 +12,12 @@ class Schedule:
     interval: float
     due: float  # the next one
 
-    def done(self, now: float) -> int:
-        """The poll that was due is over at ``now``: set the next due time, return how many were missed meanwhile."""
+    def skip(self, now: float) -> int:
+        """Give up every due poll but the last; returns how many. The last one can still be made, late."""
         missed = max(0, int((now - self.due) / self.interval))
-        self.due += (missed + 1) * self.interval
+        self.due += missed * self.interval
         return missed
+
+    def made(self) -> None:
+        """The poll that was due is over."""
+        self.due += self.interval

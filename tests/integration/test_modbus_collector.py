@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import numpy as np
+import pytest
 
-from ingest.batch import SampleBatch
+from ingest.batch import Gap, GapBatch, SampleBatch, now_us
 from ingest.config.model import ModbusSource, ModbusTag
+from ingest.modbus import blocks
 from ingest.modbus.collector import collect
-from ingest.modbus.transport import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
+from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
 from ingest.status import SourceStatus
 from tests.appender import Kept
+from tests.modbus_wire import CLOSE, answered, asked, excepted, good, nasty
 from tests.peers import free_port, peer
 
 VALUES = {
@@ -35,19 +40,48 @@ def tag(name: str, address: str, value_type: str = "uint16", **more: object) -> 
 
 
 @asynccontextmanager
-async def collecting(port: int, tags: list[ModbusTag], **options: object) -> AsyncIterator[tuple[Kept, SourceStatus]]:
+async def collecting(
+    port: int, tags: list[ModbusTag], kept: Kept | None = None, **options: object
+) -> AsyncIterator[tuple[Kept, SourceStatus]]:
+    """A collector that runs inside the block and is stopped in order behind it. Channel ids are the tags' places."""
     fast = {"poll_interval": 0.1, "time_out": 0.5, "backoff_min": 0.05, "backoff_max": 0.2}
     source = ModbusSource.model_validate(
         {"name": "plc", "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", **fast, **options, "tags": tags}
     )
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
-    kept = Kept()
+    kept = kept or Kept()
     task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept))
     try:
         yield kept, status
     finally:
         task.cancel()
         await asyncio.wait([task])
+        assert task.cancelled(), "it ends when it is told to, and never before"
+
+
+def gaps(kept: Kept, channel: int | None) -> list[Gap]:
+    """Gaps of one channel, or of the source as a whole: the last that was said of each."""
+    last: dict[int, Gap] = {}
+    for batch in kept.batches:
+        for gap in batch.gaps if isinstance(batch, GapBatch) else ():
+            if channel in gap.channel_ids if gap.channel_ids is not None else channel is None:
+                last[gap.from_time] = gap
+    return [last[at] for at in sorted(last)]
+
+
+def times(kept: Kept, channel: int) -> list[int]:
+    """Times of the good samples."""
+    return [t for t, _, s in kept.samples(channel) if s == 0]
+
+
+def values(kept: Kept, channel: int) -> list[float]:
+    return [v for _, v, s in kept.samples(channel) if s == 0]
+
+
+def lies_between_samples(gap: Gap, kept: Kept, channel: int) -> bool:
+    """Whether the gap reaches from one good sample to the very next."""
+    had = times(kept, channel)
+    return gap.to_time is not None and gap.to_time == had[had.index(gap.from_time) + 1]
 
 
 async def test_every_type_and_order_of_a_foreign_server() -> None:
@@ -69,8 +103,7 @@ async def test_every_type_and_order_of_a_foreign_server() -> None:
         await kept.until(lambda: all(len(kept.samples(i)) >= 3 for i in range(len(expected))))
         for i, value in enumerate(expected):
             assert {(v, s) for _, v, s in kept.samples(i)} == {(value, 0)}, tags[i]
-            times = [t for t, _, _ in kept.samples(i)]
-            assert times == sorted(set(times))
+            assert times(kept, i) == sorted(set(times(kept, i)))
         assert [(e.text, e.channel_id) for e in kept.events("text")] == [("TANK-7", len(tags) - 1)]
         assert status.state == "connected"
 
@@ -87,44 +120,53 @@ async def test_an_illegal_address_costs_only_its_tag() -> None:
         )
         assert {s for i in range(10) for _, _, s in kept.samples(i)} == {0}
         assert [e.text for e in kept.events("channel_state")] == ["bad"]
+        (gap,) = gaps(kept, 10)
+        assert (gap.channel_ids, gap.to_time, gap.reason) == ((10,), None, "refused")
+        assert gap.detail == "exception 2: illegal data address"
+        assert status.open_gaps == 1
 
 
-Answer = Callable[[bytes, int], list[tuple[float, bytes]]]  # (request frame, its number) → [(delay, bytes)]
+@pytest.mark.parametrize("code", [1, 2, 3])
+async def test_a_refused_block_is_split_until_the_bad_tags_are_alone_and_joined_when_they_are_read(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_RETRY_REFUSED", (0.3, 0.6))
+    illegal = {17, 57}
+    reads: list[range] = []
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        reads.append(asked(frame)[1])
+        return [(0, excepted(frame, code) if illegal.intersection(reads[-1]) else good(frame, 7))]
+
+    tags = [tag(f"t{i}", f"holding:{i}") for i in range(100)]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, status):
+        await kept.until(lambda: set(status.bad_channels) == {"t17", "t57"} and len(values(kept, 99)) >= 3)
+        assert [g.reason for i in (17, 57) for g in gaps(kept, i)] == ["refused", "refused"]
+        assert not [i for i in range(100) if i not in illegal and gaps(kept, i)], (
+            "the others were read in the same poll"
+        )
+        await kept.until(lambda: reads.count(range(17, 18)) >= 3)
+        illegal.clear()
+        await kept.until(lambda: not status.bad_channels and reads[-1] == range(100))
+        for i in (17, 57):
+            assert [g.to_time for g in gaps(kept, i)] == times(kept, i)[:1]
+        assert status.state == "connected" and status.open_gaps == 0
+        assert [e.text for e in kept.events("source_state")] == ["degraded", "connected"]
 
 
-@asynccontextmanager
-async def nasty(answer: Answer, port: int = 0) -> AsyncIterator[int]:
-    """A server whose every byte the test decides."""
-    number = 0
+async def test_an_illegal_hole_between_tags_costs_nothing() -> None:
+    """Reading through unused registers is our idea; where the device does not like it, it gets two reads."""
+    reads: list[range] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal number
-        try:
-            while True:
-                frame = await reader.readexactly(12)
-                number += 1
-                for delay, content in answer(frame, number):
-                    await asyncio.sleep(delay)
-                    if not content:
-                        return
-                    writer.write(content)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            writer.close()
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        reads.append(asked(frame)[1])
+        return [(0, excepted(frame, 2) if 5 in reads[-1] else good(frame, 7))]
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        await server.wait_closed()
-
-
-def good(frame: bytes, value: int) -> bytes:
-    count: int = struct.unpack(">H", frame[10:12])[0]
-    body: bytes = struct.pack(">BB", frame[7], 2 * count) + struct.pack(">H", value) * count
-    return frame[:4] + struct.pack(">HB", len(body) + 1, frame[6]) + body
+    tags = [tag("a", "holding:0"), tag("b", "holding:4"), tag("c", "holding:6")]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, status):
+        await kept.until(lambda: all(len(values(kept, i)) >= 3 for i in range(3)))
+        assert reads.count(range(7)) == 1 and status.state == "connected"
+        assert not any(gaps(kept, i) for i in range(3))
 
 
 async def test_a_late_answer_is_never_taken_for_the_next_ones() -> None:
@@ -134,22 +176,84 @@ async def test_a_late_answer_is_never_taken_for_the_next_ones() -> None:
         return [(0.8 if number == 3 else 0.0, good(frame, number))]
 
     async with nasty(answer) as port, collecting(port, [tag("a", "holding:0")]) as (kept, status):
-        await kept.until(lambda: sum(s == 0 for _, _, s in kept.samples(0)) >= 6)
-        values = [v for _, v, s in kept.samples(0) if s == 0]
-        assert 3 not in values
-        assert values == sorted(values)
-        assert [s for _, _, s in kept.samples(0) if s] == [BAD_TIMEOUT]
-        assert status.missed >= 1
-        (missed,) = kept.events("missed")
-        assert missed.detail["from"] < missed.detail["to"]
-        assert [e.text for e in kept.events("source_state")] == ["connected", "disconnected", "connected"]
+        await kept.until(lambda: len(values(kept, 0)) >= 6)
+        assert 3 not in values(kept, 0)
+        assert values(kept, 0) == sorted(values(kept, 0))
+        assert BAD_TIMEOUT in {s for _, _, s in kept.samples(0)}
+        first = gaps(kept, 0)[0]
+        assert first.reason == "poll_failed" and lies_between_samples(first, kept, 0)
+        assert status.reconnects == 0, "the connection stands"
+
+
+async def test_a_late_answer_in_pieces_keeps_the_connection_in_step() -> None:
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        content = good(frame, number)
+        return [(0, content[:11]), (0.8, content[11:])] if number == 3 else [(0, content)]
+
+    tags = [tag(f"t{i}", f"holding:{i}") for i in range(20)]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, status):
+        await kept.until(lambda: len(values(kept, 19)) >= 6)
+        assert 3 not in values(kept, 0)
+        assert status.decode_errors == 0 and status.reconnects == 0
+
+
+async def test_a_gateway_that_gives_a_late_answer_the_newest_id_is_waited_for() -> None:
+    """It answers in order and stamps each answer with the id of the last request that it has got."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        newest = b""
+        waiting: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+
+        async def line() -> None:
+            while True:
+                number, frame = await waiting.get()
+                await asyncio.sleep(0.8 if number == 3 else 0)
+                writer.write(newest[:2] + good(frame, number)[2:])
+
+        answering = asyncio.create_task(line())
+        try:
+            number = 0
+            while True:
+                newest = await reader.readexactly(12)
+                number += 1
+                waiting.put_nowait((number, newest))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            answering.cancel()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, collecting(server.sockets[0].getsockname()[1], [tag("a", "holding:0")]) as (kept, _):
+        await kept.until(lambda: len(values(kept, 0)) >= 6)
+        assert 3 not in values(kept, 0)
+        assert values(kept, 0) == sorted(set(values(kept, 0)))
+
+
+async def test_answers_to_others_are_not_taken() -> None:
+    """Another transaction, another unit, another function: each may come before the right one."""
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        right = good(frame, number)
+        stale = good(frame, 1000)
+        (transaction,) = struct.unpack(">H", frame[:2])
+        return [
+            (0, struct.pack(">H", (transaction - 1) % 65536) + stale[2:]),
+            (0, b"\0\0" + stale[2:] if transaction else b""),
+            (0, stale[:6] + b"\x77" + stale[7:]),
+            (0, right),
+            (0, good(frame, 1001)),
+        ]
+
+    async with nasty(answer) as port, collecting(port, [tag("a", "holding:0")]) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 5)
+        assert values(kept, 0) == [float(i + 1) for i in range(len(values(kept, 0)))]
+        assert not gaps(kept, 0) and status.decode_errors == 0
 
 
 async def test_a_short_answer_is_a_decode_error_of_its_block_only() -> None:
     def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
         if frame[7] == 4:
-            body = struct.pack(">BBH", 4, 2, 7)
-            return [(0, frame[:4] + struct.pack(">HB", len(body) + 1, frame[6]) + body)]
+            return [(0, answered(frame, struct.pack(">BBH", 4, 2, 7)))]
         return [(0, good(frame, number))]
 
     tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("c", "input:1")]
@@ -157,39 +261,173 @@ async def test_a_short_answer_is_a_decode_error_of_its_block_only() -> None:
         await kept.until(lambda: len(kept.samples(0)) >= 3 and bool(kept.samples(1)))
         assert {s for _, _, s in kept.samples(0)} == {0}
         assert status.decode_errors >= 1
-        assert set(status.bad_channels) == {"b", "c"}
+        assert status.bad_channels == dict.fromkeys(("b", "c"), "answer of 2 bytes where 4 are due")
+        assert not gaps(kept, 0)
+        assert [(g.channel_ids, g.reason, g.to_time) for g in gaps(kept, 1)] == [((1, 2), "poll_failed", None)]
+
+
+async def test_an_exception_is_a_gap_of_its_block_until_it_is_read_again() -> None:
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        busy = frame[7] == 4 and 5 <= number <= 12
+        return [(0, excepted(frame, 6) if busy else good(frame, number))]
+
+    tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("text", "input:1", "string", kind="text")]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, _):
+        await kept.until(lambda: len(kept.events("channel_state")) >= 4 and len(values(kept, 1)) >= 4)
+        assert not gaps(kept, 0)
+        (gap,) = gaps(kept, 1)
+        assert (gap.reason, gap.detail) == ("poll_failed", "exception 6: device busy")
+        assert lies_between_samples(gap, kept, 1)
+        assert [(g.from_time, g.to_time) for g in gaps(kept, 2)] == [(gap.from_time, gap.to_time)]
+
+
+async def test_garbage_costs_the_block_that_got_it_and_no_other() -> None:
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0, b"HTTP/1.1 400 Bad Request\r\n\r\n" if number == 3 else good(frame, number))]
+
+    tags = [tag("a", "input:0"), tag("b", "holding:0")]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 4 and len(values(kept, 1)) >= 4)
+        (gap,) = gaps(kept, 0)
+        assert gap.reason == "poll_failed" and lies_between_samples(gap, kept, 0)
+        assert "no Modbus TCP header" in gap.detail
+        assert not gaps(kept, 1) and not gaps(kept, None)
+        assert 4 in values(kept, 1), "read in the same poll, over a new connection"
+        assert status.reconnects == 1
+
+
+async def test_a_server_of_another_protocol_is_no_device() -> None:
+    tags = [tag("a", "input:0"), tag("b", "holding:0")]
+    rubbish = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    async with nasty(lambda frame, number: [(0, rubbish)]) as port, collecting(port, tags) as (kept, _):
+        await kept.until(lambda: bool(kept.events("source_state")))
+        assert [e.text for e in kept.events("source_state")] == ["disconnected"]
+        assert [(g.reason, g.to_time) for g in gaps(kept, None)] == [("disconnected", None)]
+
+
+async def test_a_block_without_answers_costs_the_others_nothing_but_time() -> None:
+    """The device says nothing at all when asked for input registers. Time is shared: it is asked ever less often."""
+    inputs = 0
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        nonlocal inputs
+        inputs += frame[7] == 4
+        return [] if frame[7] == 4 else [(0, good(frame, number))]
+
+    tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("c", "input:100"), tag("d", "input:200")]
+    async with nasty(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 20 and set(status.bad_channels) == {"b", "c", "d"})
+        assert status.reconnects <= 1, "at most once, before it is known which of them are answered"
+        assert {g.reason for g in gaps(kept, 0)} <= {"poll_missed"}
+        for i in (1, 2, 3):
+            assert [(g.reason, g.to_time) for g in gaps(kept, i)] == [("poll_failed", None)]
+        assert inputs < len(values(kept, 0)), "three blocks, and yet asked less often than the one that answers"
+
+
+async def test_a_poll_that_took_too_long_is_a_gap_until_the_next_sample() -> None:
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0.45 if number == 3 else 0, good(frame, number))]
+
+    async with nasty(answer) as port, collecting(port, [tag("a", "holding:0")], time_out=60.0) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 5 and bool(gaps(kept, 0)))
+        await kept.until(lambda: gaps(kept, 0)[0].to_time is not None)
+        gap = gaps(kept, 0)[0]
+        assert gap.reason == "poll_missed"
+        assert gap.from_time in times(kept, 0) and gap.to_time in times(kept, 0)
+        assert status.missed >= 3
 
 
 async def test_closed_in_the_middle_then_gone_then_back() -> None:
     def closes(frame: bytes, number: int) -> list[tuple[float, bytes]]:
-        return [(0, good(frame, number)[:5]), (0, b"")] if number == 4 else [(0, good(frame, number))]
+        return [(0, good(frame, number)[:5]), (0, CLOSE)] if number == 4 else [(0, good(frame, number))]
 
     port = free_port()
+    began = now_us()
     async with collecting(port, [tag("a", "holding:0")]) as (kept, status):
         await kept.until(lambda: bool(kept.events("source_state")))
         assert status.state in ("disconnected", "connecting")
         async with nasty(closes, port):
-            await kept.until(lambda: sum(s == 0 for _, _, s in kept.samples(0)) >= 8)
-        statuses = [s for _, _, s in kept.samples(0)]
-        assert statuses.count(BAD_COMMUNICATION_ERROR) >= 2, "once before it was there, once when it closed"
-        assert status.reconnects >= 1
+            await kept.until(lambda: len(values(kept, 0)) >= 8)
+            statuses = [s for _, _, s in kept.samples(0)]
+            assert statuses.count(BAD_COMMUNICATION_ERROR) >= 2, "once before it was there, once when it closed"
+            assert status.reconnects >= 1
+            before, closed = gaps(kept, None)[:2]
+            assert {before.reason, closed.reason} == {"disconnected"}
+            assert began <= before.from_time and before.to_time == times(kept, 0)[0]
+            assert lies_between_samples(closed, kept, 0) and closed.from_time == times(kept, 0)[2]
+            assert not gaps(kept, 0), "one gap of the source, not one for each channel"
 
 
-async def test_a_full_spool_is_on_record() -> None:
+async def test_what_was_read_before_the_connection_broke_is_kept() -> None:
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0, CLOSE if number == 4 else good(frame, number))]
+
+    tags = [tag("a", "input:0"), tag("b", "holding:0")]
+    async with nasty(answer) as port, collecting(port, tags) as (kept, _):
+        await kept.until(lambda: len(values(kept, 1)) >= 3)
+        assert values(kept, 0)[:2] == [1.0, 3.0] and values(kept, 1)[0] == 2.0
+
+
+async def test_a_silent_device_is_given_up_and_read_again_when_it_answers() -> None:
+    silent = False
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [] if silent else [(0, good(frame, number))]
+
+    tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(5)]
+    async with nasty(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
+        await kept.until(lambda: len(values(kept, 4)) >= 2)
+        silent = True
+        await kept.until(lambda: status.reconnects >= 2)
+        (gap,) = gaps(kept, None)
+        assert (gap.reason, gap.detail, gap.to_time) == ("disconnected", "no answer within 0.1 s", None)
+        silent = False
+        await kept.until(lambda: gaps(kept, None)[0].to_time is not None and status.state == "connected")
+        assert gaps(kept, None)[0].to_time == min(t for t in times(kept, 0) if t > gap.from_time)
+
+
+async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_was_away() -> None:
+    """Doubling waits would have grown to minutes by the tenth attempt."""
+    attempts = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as away:
+        port = away.sockets[0].getsockname()[1]
+        async with collecting(port, [tag("a", "holding:0")], poll_interval=0.2, backoff_max=600.0) as (kept, _):
+            async with asyncio.timeout(30):
+                while attempts < 12:
+                    await asyncio.sleep(0.01)
+            away.close()
+            await away.wait_closed()
+            async with nasty(lambda frame, number: [(0, good(frame, number))], port):
+                await kept.until(lambda: len(values(kept, 0)) >= 2, seconds=20)
+                assert [(g.reason, g.to_time) for g in gaps(kept, None)] == [("disconnected", times(kept, 0)[0])]
+
+
+async def test_what_a_full_spool_did_not_take_is_a_gap() -> None:
     async with (
         nasty(lambda frame, number: [(0, good(frame, number))]) as port,
-        collecting(port, [tag("a", "holding:0")]) as (kept, status),
+        collecting(port, [tag("a", "holding:0"), tag("text", "holding:1", "string", kind="text")]) as (kept, status),
     ):
-        await kept.until(lambda: len(kept.samples(0)) >= 2)
+        await kept.until(lambda: len(values(kept, 0)) >= 2)
         kept.full = True
-        async with asyncio.timeout(10):
-            while status.missed < 3:
+        await kept.until(lambda: bool(gaps(kept, 0)) and gaps(kept, 0)[-1].reason == "spool_full")
+        (gap,) = (g for g in gaps(kept, 0) if g.reason == "spool_full")
+        assert gap.from_time == times(kept, 0)[-1] and gap.to_time is None
+        polls = status.missed
+        async with asyncio.timeout(30):
+            while status.missed < polls + 3:
                 await asyncio.sleep(0.01)
         kept.full = False
-        await kept.until(lambda: bool(kept.events("missed")))
-        (missed,) = kept.events("missed")
-        stored = [t for t, _, _ in kept.samples(0)]
-        assert not [t for t in stored if missed.detail["from"] < t < missed.detail["to"] - 100_000]
+        await kept.until(lambda: all(g.to_time is not None for g in gaps(kept, 0)))
+        (gap,) = (g for g in gaps(kept, 0) if g.reason == "spool_full")
+        assert lies_between_samples(gap, kept, 0)
+        assert not [g for g in gaps(kept, 1) if g.reason == "spool_full"], "events had room"
 
 
 async def test_one_batch_a_poll_however_many_reads() -> None:
@@ -199,6 +437,70 @@ async def test_one_batch_a_poll_however_many_reads() -> None:
         collecting(port, tags) as (kept, _),
     ):
         await kept.until(lambda: len(kept.samples(0)) >= 3)
-        sizes = {len(b) for b in kept.batches if isinstance(b, SampleBatch)}
-        assert sizes == {5}
+        sizes = {len(b) % 5 for b in kept.batches if isinstance(b, SampleBatch)}
+        assert sizes == {0}
         assert all(np.all(b.status == 0) for b in kept.batches if isinstance(b, SampleBatch))
+
+
+async def test_a_stop_is_a_gap_and_so_is_a_kill() -> None:
+    tags = [tag("a", "holding:0"), tag("bad", "input:0")]
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0, excepted(frame, 4) if frame[7] == 4 else good(frame, number))]
+
+    async with nasty(answer) as port:
+        async with collecting(port, tags) as (kept, _):
+            await kept.until(lambda: len(values(kept, 0)) >= 3)
+            killed = Kept(kept.notes)  # what is on disk of a process that ends here
+            last = times(kept, 0)[-1]
+            assert not gaps(kept, None), "the first start of all interrupts nothing"
+        stopped_after = times(kept, 0)[-1]
+        async with collecting(port, tags, Kept(kept.notes)) as (again, status):
+            await again.until(lambda: len(values(again, 0)) >= 1 and bool(gaps(again, None)[0].to_time))
+            (gap,) = gaps(again, None)
+            assert (gap.from_time, gap.to_time, gap.reason) == (stopped_after, times(again, 0)[0], "stopped")
+            assert status.open_gaps == 1 and not gaps(again, 1), "the bad channel's gap just goes on"
+        async with collecting(port, [tags[0], tag("bad", "holding:1")], killed) as (after, status):
+            await after.until(lambda: len(values(after, 1)) >= 1 and status.open_gaps == 0)
+            (gap,) = gaps(after, None)
+            assert (gap.from_time, gap.to_time, gap.reason) == (last, times(after, 0)[0], "killed")
+            (gap,) = gaps(after, 1)
+            assert (gap.to_time, gap.reason) == (times(after, 1)[0], "poll_failed"), "and ends with its first sample"
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_silence_without_a_gap_whatever_comes(seed: int) -> None:
+    """Two samples further apart than two periods have a gap between them, and values are none but those in time."""
+    chance = random.Random(seed)
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        right = good(frame, number)
+        kind = chance.randrange(48)
+        if kind == 0:
+            return [(0, CLOSE)]
+        wrong: dict[int, list[tuple[float, bytes]]] = {
+            1: [(0.25, right)],
+            2: [(0, right[:-1])],
+            3: [(0, chance.randbytes(chance.randrange(1, 40)))],
+            4: [(0, excepted(frame, chance.randrange(12)))],
+            5: [(0, answered(frame, bytes((frame[7],))))],
+            6: [],
+            7: [(0, right[:9]), (0.2, right[9:])],
+            8: [(0, good(frame, 0xFFFF)[:6] + bytes((frame[6], frame[7] ^ 1)) + right[8:])],
+        }
+        return wrong.get(kind, [(0, right)])
+
+    tags = [tag("a", "holding:0"), tag("b", "input:0"), tag("c", "holding:300"), tag("d", "holding:301")]
+    period = 0.03
+    async with nasty(answer) as port, collecting(port, tags, poll_interval=period, time_out=0.1) as (kept, _):
+        await kept.until(lambda: all(len(values(kept, i)) >= 40 for i in range(4)), seconds=120)
+    for i in range(4):
+        had = times(kept, i)
+        assert values(kept, i) == sorted(set(values(kept, i))) and 0xFFFF not in values(kept, i)
+        known = [(g.from_time, g.to_time or now_us()) for g in gaps(kept, i) + gaps(kept, None)]
+        for before, after in pairwise(had):
+            reached, longest = before, 0
+            for start, end in sorted(known):
+                if start < after and end > reached:
+                    longest, reached = max(longest, start - reached), end
+            assert max(longest, after - reached) <= 2e6 * period + 1000, f"{tags[i].name}: {before} to {after}"

@@ -56,8 +56,16 @@ async def test_what_the_configuration_says_is_in_the_tables(database: Database, 
     )
     registry = await register(described, database.owner_dsn, state)
     assert await rows(database, _CHANNELS) == [
-        ("b/level", "holding:4", "analog", "mm", 0.0, 5000.0, '{"type": "float32", "word_order": "CDAB"}'),
-        ("a/run", "coil:1", "discrete", "", None, None, '{"type": "bool"}'),
+        (
+            "b/level",
+            "holding:4",
+            "analog",
+            "mm",
+            0.0,
+            5000.0,
+            '{"type": "float32", "word_order": "CDAB", "expected_interval": 1.0}',
+        ),
+        ("a/run", "coil:1", "discrete", "", None, None, '{"type": "bool", "expected_interval": 1.0}'),
     ]
     assert await rows(database, "SELECT name, kind, address, state, retired_at FROM plant.source") == [
         ("plc", "modbus", "tcp://127.0.0.1:502", "unknown", None)

@@ -1,0 +1,80 @@
+"""Modbus TCP on the wire (MODBUS Messaging on TCP/IP V1.0b, 3.1): requests as bytes, bytes as answers. No sockets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.errors import DecodeError
+from ingest.modbus.failures import ExceptionAnswer, Garbled
+from ingest.modbus.plan import Read
+
+_FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
+_BITS = ("coil", "discrete")
+_EXCEPTION = 0x80
+_HEADER = struct.Struct(">HHHB")  # transaction, protocol (0), bytes from here on with the unit id, unit id
+_BEFORE_LENGTH = 6  # bytes that the length does not count
+_LENGTHS = range(2, 255)  # unit id and a PDU of 1 to 253 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One answer, not yet looked into."""
+
+    transaction: int
+    unit_id: int
+    pdu: bytes  # function code and data, at least one byte
+
+
+def request(transaction: int, unit_id: int, read: Read) -> bytes:
+    """The request for ``read``."""
+    pdu = struct.pack(">BHH", _FUNCTIONS[read.table], read.start, read.count)
+    return _HEADER.pack(transaction, 0, len(pdu) + 1, unit_id) + pdu
+
+
+class Framer:
+    """Cuts a stream of bytes into frames. Holds less than one frame of 260 bytes between calls."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, received: bytes) -> Iterator[Frame]:
+        """Every frame that is whole now. Raises Garbled where the stream is no Modbus TCP, after the frames before."""
+        stream = self._rest + received
+        at = 0
+        while len(stream) - at >= _HEADER.size:
+            transaction, protocol, length, unit_id = _HEADER.unpack_from(stream, at)
+            if protocol != 0 or length not in _LENGTHS:
+                self._rest = b""
+                raise Garbled(f"no Modbus TCP header: protocol {protocol}, length {length}")
+            end = at + _BEFORE_LENGTH + length
+            if end > len(stream):
+                break
+            yield Frame(transaction, unit_id, stream[at + _HEADER.size : end])
+            at = end
+        self._rest = stream[at:]
+
+
+def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
+    """The registers (or 0/1 for each bit), as many as ``read`` asks for, in the answer to it.
+
+    Raises ExceptionAnswer, and DecodeError where the answer is none to this request or is short.
+    """
+    function = _FUNCTIONS[read.table]
+    if pdu[0] == function | _EXCEPTION and len(pdu) == 2:
+        raise ExceptionAnswer(pdu[1])
+    if pdu[0] != function:
+        raise DecodeError(f"answer of function 0x{pdu[0]:02X} to a request of 0x{function:02X}")
+    bits = read.table in _BITS
+    due = (read.count + 7) // 8 if bits else 2 * read.count
+    if len(pdu) != due + 2 or pdu[1] != due:
+        said = f", which says {pdu[1]}," if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
+        raise DecodeError(f"answer of {max(len(pdu) - 2, 0)} bytes{said} where {due} are due")
+    if bits:
+        packed = np.frombuffer(pdu, np.uint8, offset=2)
+        return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)
+    return np.frombuffer(pdu, ">u2", offset=2).astype(np.uint16)

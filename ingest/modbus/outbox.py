@@ -1,0 +1,178 @@
+"""From polls to the spool, in order: gaps are opened before what comes behind them is durable, and closed after it.
+
+Polling does not wait for the disk, unless several polls do already. Since one poll is written after the other, it is
+known of each tag how far its durable samples and its gaps reach. There its next gap begins, also where all that
+happened is that polls came late: no tag is silent for two periods without a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest import metrics
+from ingest.appender import Appender
+from ingest.batch import Event, EventBatch, Int32s, SampleBatch, now_us
+from ingest.errors import SpoolError
+from ingest.gaps import Gaps
+from ingest.heard import Heard
+from ingest.modbus.poll import Poll
+from ingest.status import SourceStatus
+
+_POLLS = 16  # that wait for the disk, at most
+_PERIODS = 2  # without a sample, that are a gap
+_EVENTS = 1000  # that the disk refused, kept for later, at most
+
+
+class Outbox:
+    """What one source's polls gathered, on its way to the spool.
+
+    Tags are indices into ``ids`` and ``intervals`` (poll intervals in s).
+    """
+
+    def __init__(self, status: SourceStatus, ids: Int32s, intervals: Sequence[float], spool: Appender) -> None:
+        self._status = status
+        self._ids = ids
+        self._spool = spool
+        self._gaps = Gaps(status, spool)
+        self._heard = Heard(status.source_id, spool)
+        self._had_to = np.full(len(ids), now_us(), np.int64)  # µs, of each tag: samples or gaps reach to there
+        self._patience = np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)  # µs
+        self._open = {i for i, channel in enumerate(ids.tolist()) if self._gaps.opened(channel) is not None}
+        self._texts: dict[int, str] = {}  # tag → last durable text
+        self._refused: deque[Event] = deque(maxlen=_EVENTS)  # events that are not durable yet
+        self._polls: deque[Poll] = deque()
+        self._changed = asyncio.Event()  # a poll was added, or no more will be
+        self._taken = asyncio.Event()
+        self._stopping = False
+
+    def add(self, poll: Poll) -> None:
+        """Hand over a poll. Does not wait; see :meth:`room`."""
+        self._polls.append(poll)
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Return when another poll may be made."""
+        while len(self._polls) >= _POLLS:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def stop(self) -> None:
+        """Nothing is added any more: :meth:`run` ends when all is durable."""
+        self._stopping = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Make durable what is added, until :meth:`stop`."""
+        interruption = self._heard.interruption()
+        if interruption is not None:
+            since, ending = interruption
+            await self._gaps.open(since, ending, f"plantlog was {ending}")
+        while self._polls or not self._stopping:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._polls:
+                poll = self._polls.popleft()
+                while self._polls and not self._polls[0].failed:
+                    poll.follow(self._polls.popleft())
+                self._taken.set()
+                await self._write(poll)
+        await self._gaps.say()
+        await self._heard.stop(now_us())
+
+    async def _write(self, poll: Poll) -> None:
+        await self._gaps.say()  # what the disk refused before goes first
+        if poll.lost is not None and self._gaps.opened() is None:
+            since = int(self._had_to.max())
+            await self._silent(np.arange(len(self._ids)), since)
+            self._texts.clear()
+            await self._gaps.open(since, "disconnected", poll.lost)
+        for failure in poll.failures:
+            await self._missing(failure.tags, failure.reason, failure.detail)
+        refused = await self._samples(poll)
+        refused |= await self._events(poll)
+        if refused:
+            await self._missing(sorted(refused), "spool_full", "the spool did not take it")
+        for tags, at in poll.good:
+            await self._had([i for i in tags if i not in refused] if refused else tags, at)
+        if not refused:
+            await self._heard.idle(poll.at)
+
+    async def _missing(self, tags: Iterable[int], reason: str, detail: str) -> None:
+        since: dict[int, list[int]] = {}
+        for i in tags:
+            if i not in self._open:
+                self._texts.pop(i, None)
+                self._open.add(i)
+                since.setdefault(int(self._had_to[i]), []).append(int(self._ids[i]))
+        for at, channels in since.items():
+            await self._gaps.open(at, reason, detail, channels)
+
+    async def _had(self, tags: Sequence[int], at: int) -> None:
+        """Samples of ``tags`` are durable: gaps end there."""
+        if not tags:
+            return
+        if self._gaps.opened() is not None:
+            await self._gaps.close(at)
+            np.maximum(self._had_to, at, out=self._had_to)
+        which = np.asarray(tags)
+        await self._silent(which, at)
+        self._had_to[which] = at
+        if self._open and (ended := self._open.intersection(tags)):
+            self._open -= ended
+            await self._gaps.close(at, self._ids[sorted(ended)].tolist())
+
+    async def _silent(self, tags: NDArray[np.intp], at: int) -> None:
+        """Record a gap of those of ``tags`` that were silent until ``at`` for too long, and have none open."""
+        late = tags[at - self._had_to[tags] > self._patience[tags]]
+        since: dict[int, list[int]] = {}
+        for i in late.tolist():
+            if i not in self._open:
+                since.setdefault(int(self._had_to[i]), []).append(int(self._ids[i]))
+        for before, channels in since.items():
+            await self._gaps.record(before, at, "poll_missed", "polls came late", channels)
+
+    async def _samples(self, poll: Poll) -> set[int]:
+        """Append a poll's samples. Returns the tags that were refused."""
+        batch = poll.batch(self._status.source_id, self._ids)
+        if batch is None:
+            return set()
+        try:
+            await self._spool.append(batch, self._heard.notes(poll.at))
+        except SpoolError:
+            self._status.missed += 1
+            metrics.missed.labels(source=self._status.name).inc()
+            return set(poll.tags())
+        self._count(batch)
+        return set()
+
+    def _count(self, batch: SampleBatch) -> None:
+        self._status.samples += len(batch)
+        self._status.last_sample_at = int(batch.time.max())
+        metrics.samples.labels(source=self._status.name).inc(len(batch))
+
+    async def _events(self, poll: Poll) -> set[int]:
+        """Append a poll's events and the texts that changed. Returns the tags whose texts were refused."""
+        texts: dict[int, str] = {}
+        changed: list[Event] = []
+        for i, at, text in poll.texts:
+            if texts.get(i, self._texts.get(i)) != text:
+                texts[i] = text
+                changed.append(Event("text", at, int(self._ids[i]), 0, text))
+        events = (*self._refused, *poll.events, *changed)
+        if not events:
+            return set()
+        try:
+            await self._spool.append(EventBatch(self._status.source_id, now_us(), events))
+        except SpoolError:
+            self._refused.extend(poll.events)
+            return set(texts)
+        self._refused.clear()
+        self._texts.update(texts)
+        for event in events:
+            metrics.events.labels(source=self._status.name, type=event.type).inc()
+        return set()

@@ -1,0 +1,70 @@
+"""What one poll gathers, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ingest.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s, now_us
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Tags that were not had when they should have been."""
+
+    tags: Sequence[int]
+    reason: str  # of ingest.batch.GAP_REASONS
+    detail: str
+
+
+@dataclass(slots=True)
+class Poll:
+    """Tags are indices into the source's tag list, times are µs."""
+
+    at: int  # when the last answer came; later than any before
+    lost: str | None = None  # why the whole source is away
+    failures: list[Failure] = field(default_factory=list)
+    good: list[tuple[Sequence[int], int]] = field(default_factory=list)  # tags that were read, of all types, and when
+    texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
+    events: list[Event] = field(default_factory=list)
+    _tag: list[Int32s] = field(default_factory=list)
+    _time: list[Int64s] = field(default_factory=list)
+    _value: list[Float64s] = field(default_factory=list)
+    _status: list[UInt32s] = field(default_factory=list)
+
+    def add(self, tags: Int32s, at: int, value: Float64s, status: int) -> None:
+        """Samples of one read, of one time and status."""
+        if len(tags):
+            self._tag.append(tags)
+            self._time.append(np.full(len(tags), at, np.int64))
+            self._value.append(value)
+            self._status.append(np.full(len(tags), status, np.uint32))
+
+    def follow(self, later: Poll) -> None:
+        """Take in the poll that came next, in which nothing failed."""
+        self.at = later.at
+        self.good += later.good
+        self.texts += later.texts
+        self.events += later.events
+        self._tag += later._tag
+        self._time += later._time
+        self._value += later._value
+        self._status += later._status
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gap begins in it."""
+        return self.lost is not None or bool(self.failures)
+
+    def tags(self) -> list[int]:
+        """The tags that have samples here, each once."""
+        return np.unique(np.concatenate(self._tag)).tolist() if self._tag else []
+
+    def batch(self, source_id: int, ids: Int32s) -> SampleBatch | None:
+        """The samples; ``ids`` has each tag's channel id."""
+        if not self._tag:
+            return None
+        columns = (np.concatenate(self._time), np.concatenate(self._value), np.concatenate(self._status))
+        return SampleBatch(source_id, now_us(), ids[np.concatenate(self._tag)], *columns)

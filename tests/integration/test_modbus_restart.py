@@ -1,0 +1,81 @@
+"""The Modbus collector as a process: what a kill and a stop leave on disk, and what the next one says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ingest.batch import Gap, GapBatch, SampleBatch
+from ingest.registry import Registry
+from ingest.spool.take import SpoolFile
+from tests.modbus_wire import good, nasty
+from tests.peers import free_ports
+
+ROOT = Path(__file__).parents[2]
+
+
+class Spooled:
+    """What a spool file holds, read while others write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.times: list[int] = []
+        self.gaps: list[Gap] = []
+
+    def read(self) -> None:
+        self.times, self.gaps = [], []
+        if not self._path.exists():
+            return
+        file = SpoolFile(self._path)
+        for taken in file.take(1_000_000):
+            if isinstance(taken.batch, SampleBatch):
+                self.times += taken.batch.time.tolist()
+            elif isinstance(taken.batch, GapBatch):
+                self.gaps += taken.batch.gaps
+        file.close()
+
+    async def until(self, samples: int) -> None:
+        """At least this many samples."""
+        async with asyncio.timeout(60):
+            while len(self.times) < samples:
+                await asyncio.sleep(0.05)
+                self.read()
+
+
+@asynccontextmanager
+async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[None]:
+    """``python -m ingest modbus``, ended with a signal."""
+    command = (sys.executable, "-m", "ingest", "modbus", "--config", str(folder / "plant.toml"), "--state", str(folder))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.send_signal(end)
+        code = await process.wait()
+    assert code == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+
+
+async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_path: Path) -> None:
+    async with nasty(lambda frame, number: [(0, good(frame, number))]) as port:
+        (tmp_path / "plant.toml").write_text(
+            f'[plant]\nname = "demo"\n[health]\nport = {free_ports(3)}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+            f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "50ms"\ntags = "tags.csv"\n'
+        )
+        (tmp_path / "tags.csv").write_text("name,address,type\na,holding:0,uint16\n")
+        Registry({"plc": 1}, {"a": 1}).save(tmp_path / "registry.json")
+        spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
+        ends = []
+        for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
+            before = len(spooled.times)
+            async with collector(tmp_path, end):
+                await spooled.until(before + 3)
+            spooled.read()
+            ends.append(spooled.times[-1])
+    interruptions = {(gap.from_time, gap.reason): gap for gap in spooled.gaps if gap.channel_ids is None}
+    assert set(interruptions) == {(ends[0], "killed"), (ends[1], "stopped")}
+    for (start, _), gap in interruptions.items():
+        assert gap.to_time == min(t for t in spooled.times if t > start)

@@ -1,0 +1,237 @@
+"""Gaps: what was told and what is on record cover the same time, also over restarts and with a disk that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from ingest.appender import Notes
+from ingest.batch import Batch, Gap, GapBatch
+from ingest.errors import SpoolFull
+from ingest.gaps import Gaps
+from ingest.status import SourceStatus
+from tests.appender import Kept
+
+
+class Disk(Kept):
+    """Takes gaps only while it is told to."""
+
+    refuses = False
+
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+        if self.refuses:
+            raise SpoolFull("not now")
+        await super().append(batch, notes)
+
+    def said(self) -> list[Gap]:
+        """Every word, in order."""
+        return [gap for batch in self.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+
+    def rows(self) -> dict[tuple[int | None, int], Gap]:
+        """What the table would have: by channel and beginning, the last that was said."""
+        each: dict[tuple[int | None, int], Gap] = {}
+        for gap in self.said():
+            for channel in gap.channel_ids if gap.channel_ids is not None else (None,):
+                each[channel, gap.from_time] = gap
+        return each
+
+    def intervals(self, channel: int | None) -> list[tuple[int, int | None]]:
+        """From and to of one channel's gaps, in order."""
+        return sorted((at, gap.to_time) for (of, at), gap in self.rows().items() if of == channel)
+
+
+def status() -> SourceStatus:
+    return SourceStatus(1, "plc", "modbus", "", 3)
+
+
+async def test_channels_of_one_cause_are_said_in_one_breath() -> None:
+    disk = Disk()
+    shown = status()
+    gaps = Gaps(shown, disk)
+    await gaps.open(10, "poll_failed", "exception 6", [1, 2, 3])
+    assert disk.said() == [Gap(10, None, "poll_failed", (1, 2, 3), "exception 6")]
+    assert shown.open_gaps == 3 and gaps.opened(2) == 10 and gaps.opened() is None
+    await gaps.close(20, [1, 3])
+    assert disk.said()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
+    assert shown.open_gaps == 1 and gaps.opened(1) is None
+
+
+async def test_what_is_open_stays_as_it_is_and_what_is_closed_can_not_be_closed() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.close(5, [1])
+    assert disk.said() == []
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.open(15, "spool_full", "", [1, 2])
+    assert disk.rows() == {
+        (1, 10): Gap(10, None, "poll_failed", (1,)),
+        (2, 15): Gap(15, None, "spool_full", (2,)),
+    }
+
+
+async def test_adjacent_gaps_of_one_reason_are_one() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "poll_failed", "first", [1])
+    await gaps.close(20, [1])
+    await gaps.open(20, "poll_failed", "second", [1])
+    await gaps.close(30, [1])
+    await gaps.open(30, "spool_full", "", [1])  # of another reason
+    await gaps.close(40, [1])
+    await gaps.open(41, "spool_full", "", [1])  # not adjacent
+    assert disk.intervals(1) == [(10, 30), (30, 40), (41, None)]
+
+
+async def test_recorded_gaps_merge_as_opened_ones_do() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "poll_missed", "", [1, 2])
+    await gaps.record(20, 30, "poll_missed", "", [1])
+    await gaps.open(30, "poll_missed", "", [1])
+    await gaps.close(40, [1])
+    assert disk.intervals(1) == [(10, 40)] and disk.intervals(2) == [(10, 20)]
+
+
+async def test_a_gap_never_ends_before_it_begins() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "killed")
+    await gaps.close(5)
+    await gaps.record(10, 3, "stale", "", [1])
+    assert disk.intervals(None) == [(10, 10)] and disk.intervals(1) == [(10, 10)]
+
+
+async def test_the_source_as_a_whole_is_apart_from_its_channels() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected")
+    await gaps.open(5, "refused", "", [1])
+    await gaps.close(20)
+    assert disk.intervals(None) == [(10, 20)] and disk.intervals(1) == [(5, None)]
+
+
+async def test_forgotten_means_that_nothing_was_missing() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "subscription_lost", "", [1, 2])
+    await gaps.forget([1, 3])
+    assert disk.intervals(1) == [(10, 10)] and disk.intervals(2) == [(10, None)]
+    assert gaps.opened(1) is None and not disk.intervals(3)
+
+
+async def test_backfilled_says_it_of_the_same_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "disconnected")
+    await gaps.backfilled(disk.said()[-1])
+    assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
+
+
+async def test_what_is_open_is_open_after_a_restart() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected", "gone")
+    await gaps.open(11, "refused", "illegal", [2])
+    after = Disk(disk.notes)
+    shown = status()
+    again = Gaps(shown, after)
+    assert (again.opened(), again.opened(2), shown.open_gaps) == (10, 11, 2)
+    await again.open(50, "killed")  # it is on record already
+    await again.close(60)
+    await again.close(70, [2])
+    assert after.rows() == {
+        (None, 10): Gap(10, 60, "disconnected", None, "gone"),
+        (2, 11): Gap(11, 70, "refused", (2,), "illegal"),
+    }
+    assert after.notes == {}, "nothing is open, and nothing is kept"
+
+
+async def test_what_the_disk_refuses_is_said_with_the_next_word() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    disk.refuses = True
+    await gaps.open(10, "spool_full", "", [1])
+    await gaps.close(20, [1])
+    await gaps.open(30, "spool_full", "", [1])
+    assert disk.said() == [] and disk.notes == {}
+    disk.refuses = False
+    await gaps.say()
+    assert disk.intervals(1) == [(10, 20), (30, None)]
+    assert Gaps(status(), Disk(disk.notes)).opened(1) == 30
+
+
+async def test_later_words_have_later_revisions() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.close(20, [1])
+    revisions = [batch.received_at for batch in disk.batches]
+    assert revisions == sorted(revisions)
+    assert [g.to_time for g in disk.said()] == [None, 20]
+
+
+async def test_metrics_count_gaps_and_those_that_are_open() -> None:
+    shown = SourceStatus(1, "counted", "modbus", "", 3)
+    gaps = Gaps(shown, Disk())
+    await gaps.open(10, "poll_failed", "", [1, 2])
+    await gaps.open(12, "poll_failed", "", [2, 3])
+    await gaps.close(20, [1])
+    assert REGISTRY.get_sample_value("plantlog_open_gaps", {"source": "counted"}) == 2
+    counted = REGISTRY.get_sample_value("plantlog_gaps_total", {"source": "counted", "reason": "poll_failed"})
+    assert counted == 2, "a gap of several channels counts once"
+
+
+CHANNELS = (None, 1, 2)
+REASONS = ("poll_failed", "poll_missed")
+words = st.one_of(
+    st.tuples(st.just("open"), st.integers(0, 4), st.sampled_from(REASONS)),
+    st.tuples(st.just("close"), st.integers(0, 4), st.just("")),
+    st.tuples(st.just("record"), st.integers(0, 4), st.sampled_from(REASONS)),
+    st.tuples(st.sampled_from(["restart", "refuse", "take"]), st.just(0), st.just("")),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(words, st.sampled_from(CHANNELS)), max_size=40))
+async def test_what_is_on_record_is_what_was_told(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
+    """By channel, the union of the recorded intervals is the union of the told ones, whatever happens in between.
+
+    Time goes on with the story, as it does for a collector: no gap begins before what is known already.
+    """
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    told: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}  # units of time
+    since: dict[int | None, int] = {}
+    now = 0
+    for (word, step, reason), channel in story:
+        of: Iterable[int] | None = None if channel is None else [channel]
+        before, now = now, now + step
+        if word == "open":
+            await gaps.open(now, reason, "", of)
+            since.setdefault(channel, now)
+        elif word == "close":
+            await gaps.close(now, of)
+            if channel in since:
+                told[channel].update(range(since.pop(channel), now))
+        elif word == "record" and channel not in since:
+            await gaps.record(before, now, reason, "", of)
+            told[channel].update(range(before, now))
+        elif word in ("refuse", "take"):
+            disk.refuses = word == "refuse"
+            await gaps.say()
+        elif word == "restart" and not disk.refuses:
+            gaps = Gaps(status(), disk)
+    disk.refuses = False
+    await gaps.say()
+    now += 1
+    for channel, start in since.items():
+        told[channel].update(range(start, now))
+        assert gaps.opened(channel) is not None
+    for channel in CHANNELS:
+        recorded: set[int] = set()
+        for start, end in disk.intervals(channel):
+            recorded.update(range(start, now if end is None else end))
+        assert recorded == told[channel], channel
