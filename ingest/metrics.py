@@ -24,6 +24,10 @@ request_seconds = Histogram(
     "plantlog_request_seconds", "Time of one read or publish round trip", ["source"], buckets=_LATENCY
 )
 
+push_answers = Counter("plantlog_push_answers_total", "Bodies that were pushed, by the answer", ["source", "status"])
+push_refused = Counter("plantlog_push_refused_total", "Lines and fields that were named as bad", ["source"])
+push_retries = Counter("plantlog_push_retries_total", "Bodies without times that came again", ["source"])
+
 # spool
 spool_append_rows = Histogram("plantlog_spool_append_rows", "Rows made durable by one fsync", buckets=_ROWS)
 spool_append_seconds = Histogram("plantlog_spool_append_seconds", "From append to durable", buckets=_LATENCY)

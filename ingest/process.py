@@ -13,10 +13,13 @@ from typing import Any, Literal
 
 from ingest import health, metrics
 from ingest.batch import Event, EventBatch, now_us
-from ingest.config.model import ModbusSource, OpcuaSource, Plant, Source
+from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
 from ingest.errors import OperationError, SpoolError
 from ingest.modbus import collector as modbus
 from ingest.opcua import collector as opcua
+from ingest.push import endpoint
+from ingest.push.channels import Channels
+from ingest.push.gateway import Gateway
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
@@ -24,7 +27,7 @@ from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_PORTS = {"opcua": 0, "modbus": 1, "writer": 2}  # behind [health].port
+_PORTS = {"opcua": 0, "modbus": 1, "writer": 2, "push": 3}  # behind [health].port
 _DRAIN_SECONDS = 8.0
 _AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
 
@@ -32,7 +35,7 @@ _AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw i
 async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Collect from all sources of one kind until ``stop``, each isolated from the others."""
     registry = Registry.load(state / "registry.json")
-    sources: Sequence[Source] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
+    sources: Sequence[OpcuaSource | ModbusSource] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
     since = now_us()
     statuses = [_status(source, registry) for source in sources]
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
@@ -40,20 +43,8 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
 
     async def report() -> health.HealthReport:
-        for status in statuses:
-            metrics.source_up.labels(source=status.name).set(status.state in ("connected", "degraded"))
-            metrics.bad_channels.labels(source=status.name).set(len(status.bad_channels))
-        batches_rows = await spool.depth()
-        metrics.spool_rows.labels(spool=kind).set(batches_rows[1])
-        metrics.spool_bytes.labels(spool=kind).set(spool.bytes)
-        return {
-            "process": f"collector-{kind}",
-            "ready": all(status.state in ("connected", "degraded") for status in statuses),
-            "alive": True,
-            "since": since,
-            "sources": [asdict(status) for status in statuses],
-            "spool": {"rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
-        }
+        ready = all(status.state in ("connected", "degraded") for status in statuses)
+        return await _report(kind, ready, since, statuses, spool)
 
     async with health.serve(plant.health.host, plant.health.port + _PORTS[kind], report):
         tasks: list[asyncio.Task[None]] = []
@@ -70,6 +61,26 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
             await lane.close()
 
 
+async def _report(
+    kind: str, ready: bool, since: int, statuses: Sequence[SourceStatus], spool: Spool
+) -> health.HealthReport:
+    """What a collector process says of itself."""
+    for status in statuses:
+        metrics.source_up.labels(source=status.name).set(status.state in ("connected", "degraded"))
+        metrics.bad_channels.labels(source=status.name).set(len(status.bad_channels))
+    batches_rows = await spool.depth()
+    metrics.spool_rows.labels(spool=kind).set(batches_rows[1])
+    metrics.spool_bytes.labels(spool=kind).set(spool.bytes)
+    return {
+        "process": f"collector-{kind}",
+        "ready": ready,
+        "alive": True,
+        "since": since,
+        "sources": [asdict(status) for status in statuses],
+        "spool": {"rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
+    }
+
+
 def _status(source: Source, registry: Registry) -> SourceStatus:
     missing = [tag.name for tag in source.tags if tag.name not in registry.channels]
     if source.name not in registry.sources or missing:
@@ -79,7 +90,12 @@ def _status(source: Source, registry: Registry) -> SourceStatus:
 
 
 def _collect(
-    source: Source, registry: Registry, status: SourceStatus, spool: Spool, lane: Spool, state: Path
+    source: OpcuaSource | ModbusSource,
+    registry: Registry,
+    status: SourceStatus,
+    spool: Spool,
+    lane: Spool,
+    state: Path,
 ) -> Callable[[], Awaitable[None]]:
     channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
     match source:
@@ -91,9 +107,7 @@ def _collect(
 
 async def _keep(collect: Callable[[], Awaitable[None]], status: SourceStatus, spool: Spool, kind: str) -> None:
     """Run one source's collector for ever. It handles what a plant does; this handles our own mistakes."""
-    started = Event("restart", now_us(), detail={"process": f"collector-{kind}"})
-    with suppress(SpoolError):
-        await spool.append(EventBatch(status.source_id, started.time, (started,)))
+    await _started(status, spool, kind)
     while True:
         try:
             await collect()
@@ -104,6 +118,50 @@ async def _keep(collect: Callable[[], Awaitable[None]], status: SourceStatus, sp
             log.exception("source %s: the collector failed, started again in %.0f s", status.name, _AGAIN_SECONDS)
             status.state, status.reason = "disconnected", f"{type(error).__name__}: {error}"
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _started(status: SourceStatus, spool: Spool, kind: str) -> None:
+    started = Event("restart", now_us(), detail={"process": f"collector-{kind}"})
+    with suppress(SpoolError):
+        await spool.append(EventBatch(status.source_id, started.time, (started,)))
+
+
+async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Take what gateways push until ``stop``. Ready means that they can; whether they do is each source's state."""
+    registry = Registry.load(state / "registry.json")
+    channels = Channels(state, ingest_dsn(state))
+    since = now_us()
+    spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
+    try:
+        statuses = [_status(source, registry) for source in plant.push_sources()]
+        gateways = [
+            _gateway(source, registry, status, spool, channels)
+            for source, status in zip(plant.push_sources(), statuses, strict=True)
+        ]
+        endpoint.check_tokens(gateways)
+
+        async def report() -> health.HealthReport:
+            return await _report("push", True, since, statuses, spool)
+
+        async with health.serve(plant.health.host, plant.health.port + _PORTS["push"], report):
+            for status in statuses:
+                await _started(status, spool, "push")
+            async with endpoint.serve(plant.push, gateways), asyncio.TaskGroup() as group:
+                watching = [group.create_task(gateway.silence.watch(), name=gateway.name) for gateway in gateways]
+                await stop.wait()
+                log.info("stopping: bodies in hand are answered")
+                for task in watching:
+                    task.cancel()
+            for gateway, status in zip(gateways, statuses, strict=True):
+                await gateway.arrivals.close()
+                status.state = "stopped"
+    finally:
+        await spool.close()
+
+
+def _gateway(source: PushSource, registry: Registry, status: SourceStatus, spool: Spool, channels: Channels) -> Gateway:
+    channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
+    return Gateway(source, channel_ids, status, spool, channels)
 
 
 async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ingest.errors import OperationError
@@ -17,15 +17,11 @@ class Registry:
 
     sources: Mapping[str, int]
     channels: Mapping[str, int]
+    created: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # push source → channel that it made → id
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
-        partial = path.with_suffix(".partial")
-        with partial.open("w") as file:
-            json.dump({"sources": dict(self.sources), "channels": dict(self.channels)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_whole(path, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Registry:
@@ -34,4 +30,14 @@ class Registry:
             content = json.loads(path.read_text())
         except FileNotFoundError:
             raise OperationError(f"{path} is missing: `plantlog up` registers the plant and writes it") from None
-        return cls(content["sources"], content["channels"])
+        return cls(content["sources"], content["channels"], content.get("created", {}))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Make ``text`` durable at ``path``: all of it, or what was there before."""
+    partial = path.with_suffix(".partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

@@ -20,7 +20,7 @@ from ops.up import exclusive
 _DRAIN_SECONDS = 60.0
 _STUCK_SECONDS = 10.0  # without one row written: the database is away
 _GONE_SECONDS = 30.0
-_COLLECTORS = ("collector-opcua", "collector-modbus")
+_COLLECTORS = ("collector-opcua", "collector-modbus", "collector-push")
 
 
 def down(wipe: bool, yes: bool, console: Console) -> None:

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from ingest.config.model import ModbusSource, OpcuaSource, Plant, Source
+from ingest.config.model import OpcuaSource, Plant, PushSource, Source
 from ingest.registry import Registry
 from ops import health
 from ops.deployment import Deployment
@@ -59,6 +59,11 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
         "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
         "collector-opcua": [_read_by_collector(plant.opcua_sources(), plant, registry)],
         "collector-modbus": [_read_by_collector(plant.modbus_sources(), plant, registry)],
+        "collector-push": [
+            _read_by_collector(plant.push_sources(), plant, registry),
+            plant.push.model_dump(),
+            state.dsn_file("ingest").read_text(),
+        ],
     }
     return [
         Program(
@@ -83,9 +88,15 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
         ]
         for name in health.processes(plant)
     }
+    if plant.push_sources():
+        option = f"choose another port under [push] in {deployment.config}"
+        wanted["collector-push"].append(Wanted(plant.push.host, plant.push.port, "collector-push", option))
     if deployment.simulator:
         control = Wanted(plant.health.host, plant.health.port - 1, "the simulator's control", _OTHER_PORTS)
-        wanted["simulator"] = [control, *(_served(source) for source in plant.sources)]
+        wanted["simulator"] = [
+            control,
+            *(_served(source) for source in plant.sources if not isinstance(source, PushSource)),
+        ]
     return wanted
 
 
@@ -123,17 +134,9 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_by_collector(
-    sources: tuple[OpcuaSource, ...] | tuple[ModbusSource, ...], plant: Plant, registry: Registry
-) -> Any:
+def _read_by_collector(sources: Sequence[Source], plant: Plant, registry: Registry) -> Any:
     """All that a collector reads of the configuration, the registry and the files that the configuration names."""
-    files = [
-        path
-        for source in sources
-        if isinstance(source, OpcuaSource)
-        for path in (source.password_file, source.server_certificate)
-        if path is not None
-    ]
+    files = [path for source in sources for path in _files(source) if path is not None]
     return [
         plant.spool.model_dump(),
         [source.model_dump(mode="json") for source in sources],
@@ -141,3 +144,13 @@ def _read_by_collector(
         [registry.channels[tag.name] for source in sources for tag in source.tags],
         _digest(path.read_bytes() for path in files),
     ]
+
+
+def _files(source: Source) -> Sequence[Path | None]:
+    """The files that a source's options name."""
+    match source:
+        case OpcuaSource():
+            return source.password_file, source.server_certificate
+        case PushSource():
+            return (source.token_file,)
+    return ()

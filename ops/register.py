@@ -12,6 +12,7 @@ import asyncpg
 
 from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag
 from ingest.errors import OperationError
+from ingest.push.channels import created
 from ingest.registry import Registry
 from ops.paths import State
 from schema.queries import load
@@ -42,12 +43,21 @@ async def register(plant: Plant, dsn: str, state: State) -> Registry:
             registry = Registry(
                 {row["name"]: row["id"] for row in rows if row["what"] == "source"},
                 {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
+                _by_source(plant, await connection.fetch(queries["created"], source_columns[0], columns[0])),
             )
             _check_spools(state, registry)
     finally:
         await connection.close()
     registry.save(state.registry)
     return registry
+
+
+def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
+    """Push source → name of a channel that it created → id."""
+    created: dict[str, dict[str, int]] = {source.name: {} for source in plant.push_sources()}
+    for row in rows:
+        created[row["source"]][row["name"]] = row["id"]
+    return created
 
 
 def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
@@ -80,7 +90,14 @@ def _check_spools(state: State, registry: Registry) -> None:
         return
     before = Registry.load(state.registry)
     pairs = ((before.sources, registry.sources), (before.channels, registry.channels))
-    moved = [(name, old, new[name]) for was, new in pairs for name, old in was.items() if new.get(name, old) != old]
+    moved: list[tuple[str, int, int | str]] = [
+        (name, old, new[name]) for was, new in pairs for name, old in was.items() if new.get(name, old) != old
+    ]
+    _, made = created(state.root)
+    for source in registry.created.keys() & made.keys():
+        now = {**registry.created[source], **registry.channels}
+        # A database never forgets a channel: one that does not have it is another one.
+        moved += [(name, old, now.get(name, "none")) for name, old in made[source].items() if now.get(name) != old]
     if moved and (rows := spooled_rows(state.spool)):
         name, old, new_id = moved[0]
         raise OperationError(

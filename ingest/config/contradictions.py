@@ -7,7 +7,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.config.explain import found
-from ingest.config.model import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, Source, Tag
+from ingest.config.model import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
 
@@ -22,6 +22,13 @@ def width(tag: ModbusTag) -> int:
 
 def in_source(source: Source) -> Iterator[Contradiction]:
     """Of a source's options with each other."""
+    if isinstance(source, PushSource):
+        if source.unknown == "reject" and not source.tags:
+            yield "unknown", found(source.unknown), "create, or a tag: nothing could be pushed"
+        addresses = [tag.address for tag in source.tags]
+        for address in sorted({address for address in addresses if addresses.count(address) > 1}):
+            yield "tag", found(address), "each address once"
+        return
     if not _reachable(source.address):
         yield "address", found(source.address), "a host, and a port from 1 to 65535"
     if source.backoff_min > source.backoff_max:

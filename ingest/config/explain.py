@@ -20,6 +20,7 @@ from ingest.errors import Problem
 _PATTERNS = {
     "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
     "channel": "a slash path of letters, digits and . _ % -, as in north/boiler1/drum_pressure, at most 255 long",
+    "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
     "host": "an address or host name of this machine, as in 127.0.0.1",
     "opc.tcp": "an address as in opc.tcp://host:4840",
     "tcp": "an address as in tcp://host:502",
@@ -95,7 +96,9 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name == "address":
+    if "measurement" in pattern:
+        return _PATTERNS["template"]
+    if name == "address" and not pattern.startswith("^[A-Za-z"):
         return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "tcp"]
     if name == "host":
         return _PATTERNS["host"]

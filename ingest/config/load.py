@@ -20,6 +20,9 @@ from ingest.config.model import (
     OpcuaTag,
     Plant,
     PlantOptions,
+    PushOptions,
+    PushSource,
+    PushTag,
     Source,
     SpoolOptions,
     WriterOptions,
@@ -27,11 +30,18 @@ from ingest.config.model import (
 from ingest.config.tags import read_tags
 from ingest.errors import ConfigError, Problem
 
-_KINDS: dict[str, tuple[type[OpcuaSource | ModbusSource], type[OpcuaTag | ModbusTag]]] = {
-    "opcua": (OpcuaSource, OpcuaTag),
+_KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
+    "opcua": (OpcuaSource, OpcuaTag),
+    "push": (PushSource, PushTag),
 }
-_TABLES: dict[str, type[BaseModel]] = {"spool": SpoolOptions, "writer": WriterOptions, "health": HealthOptions}
+_TABLES: dict[str, type[BaseModel]] = {
+    "spool": SpoolOptions,
+    "writer": WriterOptions,
+    "health": HealthOptions,
+    "push": PushOptions,
+}
+_FILES = ("password_file", "server_certificate", "token_file")  # options of sources that name a file
 
 
 def load(path: Path) -> Plant:
@@ -134,22 +144,27 @@ class _Reading:
         place: Place = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
-            self._problem((*place, "kind"), found(kind) if kind is not None else "nothing", "one of modbus, opcua")
+            self._problem(
+                (*place, "kind"), found(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}"
+            )
             return None
         model, tag_model = _KINDS[kind]
+        tags = self._push_tags(place, table, channels) if kind == "push" else []
         file = table.get("tags")
-        if not isinstance(file, str):
+        if isinstance(file, str):
+            listed = read_tags(self.path.parent / file, tag_model, self.problems)
+            self._unique(self.path.parent / file, listed, channels)
+            tags += listed
+        elif file is not None or kind != "push":
             self._problem((*place, "tags"), found(file) if file is not None else "nothing", "a CSV file's path")
-            tags = []
-        else:
-            tags = read_tags(self.path.parent / file, tag_model, self.problems)
-            self._unique(self.path.parent / file, tags, channels)
         values = {**table, "tags": tuple(tag for tag, _ in tags)}
-        for option in ("password_file", "server_certificate"):
+        if kind == "push":
+            values.pop("tag", None)
+        for option in _FILES:
             if isinstance(table.get(option), str):
                 values[option] = self._existing(self.path.parent / table[option], (*place, option))
         source = self._validated(place, values, model)
-        if not isinstance(source, OpcuaSource | ModbusSource):
+        if not isinstance(source, Source):
             return None
         for name, value, allowed in contradictions.in_source(source):
             self._problem((*place, name), value, allowed)
@@ -157,6 +172,23 @@ class _Reading:
             for what in contradictions.between(source, tag):
                 self.problems.append(Problem(str(self.path.parent / table["tags"]), line, *what))
         return source
+
+    def _push_tags(self, place: Place, table: dict[str, Any], channels: dict[str, str]) -> list[tuple[Any, int]]:
+        """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
+        rows = table.get("tag", [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            self._problem((*place, "tag"), found(rows), "tables [[source.tag]]")
+            return []
+        tags = []
+        for number, row in enumerate(rows):
+            where: Place = (*place, "tag", number)
+            tag = self._validated(where, row, PushTag)
+            if isinstance(tag, PushTag):
+                tags.append((tag, line_of(self._lines, where) or 0))
+                for name, value, allowed in contradictions.in_tag(tag):
+                    self._problem((*where, name), value, allowed)
+        self._unique(self.path, tags, channels)
+        return tags
 
     def _existing(self, file: Path, place: Place) -> Path:
         try:

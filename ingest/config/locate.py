@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]  # as in ("source", 1, "address")
@@ -23,13 +23,13 @@ def locate(text: str) -> dict[Place, int]:
     table: Place = ()
     for number, line in _outside_long_texts(text):
         if match := _ARRAY_HEADER.match(line):
-            name = _parts(match[1])
+            name = _within(_parts(match[1]), counts)
             table = (*name, counts[name])
             counts[name] += 1
             lines.setdefault(name, number)
             lines[table] = number
         elif match := _HEADER.match(line):
-            table = _parts(match[1])
+            table = _within(_parts(match[1]), counts)
             lines.setdefault(table, number)
         elif match := _KEY.match(line):
             key = _parts(match[1])
@@ -57,6 +57,16 @@ def _outside_long_texts(text: str) -> Iterator[tuple[int, str]]:
         while mark := re.search("\"\"\"|'''" if quotes is None else quotes, rest):
             quotes = mark[0] if quotes is None else None
             rest = rest[mark.end() :]
+
+
+def _within(name: Place, counts: Mapping[Place, int]) -> Place:
+    """A header's name with the places of the tables around it: [[source.tag]] belongs to the last [[source]]."""
+    place: Place = ()
+    for part in name[:-1]:
+        place = (*place, part)
+        if counts.get(place):
+            place = (*place, counts[place] - 1)
+    return (*place, *name[-1:])
 
 
 def _parts(key: str) -> Place:

@@ -24,6 +24,15 @@ SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Ae
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
 ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.%-]+(/[A-Za-z0-9_.%-]+)*$", max_length=255)]
+# Placeholders stand for text without a slash, so the outcome is a channel's name.
+ChannelTemplate = Annotated[
+    str,
+    Field(
+        pattern=r"^([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+"
+        r"(/([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+)*$",
+        max_length=255,
+    ),
+]
 
 
 class _Frozen(BaseModel):
@@ -121,7 +130,32 @@ class ModbusSource(_Source):
     tags: tuple[ModbusTag, ...]
 
 
-Source: TypeAlias = OpcuaSource | ModbusSource
+class PushTag(Tag):
+    """A channel that is pushed: ``address`` is what the source's ``channel`` template makes of line and field."""
+
+    address: ChannelName
+
+
+class PushSource(_Frozen):
+    """A gateway that pushes InfluxDB line protocol over HTTP, known by its token."""
+
+    name: Name
+    kind: Literal["push"]
+    token_file: Path  # the gateway's token, in one line
+    channel: ChannelTemplate = "{measurement}.{field}"
+    unknown: Literal["create", "reject"] = "reject"  # what is done with a channel that no tag has
+    max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000  # created, at most
+    max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000  # lines a second, over any longer while
+    stale_after: Duration = 300.0  # silent for longer: a gap
+    tags: tuple[PushTag, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Where it pushes to, on the host and port of ``[push]``."""
+        return "/api/v2/write"
+
+
+Source: TypeAlias = OpcuaSource | ModbusSource | PushSource
 
 
 class PlantOptions(_Frozen):
@@ -144,10 +178,19 @@ class WriterOptions(_Frozen):
 
 
 class HealthOptions(_Frozen):
-    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on port + 1, writer on port + 2."""
+    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on + 1, writer on + 2, push on + 3."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
+
+
+class PushOptions(_Frozen):
+    """Where gateways push to, and how much at once."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8186
+    max_body: ByteCount = 8 * 1024**2  # of one request, inflated
+    max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one request
 
 
 class Plant(_Frozen):
@@ -158,6 +201,7 @@ class Plant(_Frozen):
     spool: SpoolOptions = SpoolOptions()
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()
+    push: PushOptions = PushOptions()
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""
@@ -166,3 +210,7 @@ class Plant(_Frozen):
     def modbus_sources(self) -> tuple[ModbusSource, ...]:
         """The sources that the Modbus collector reads."""
         return tuple(s for s in self.sources if isinstance(s, ModbusSource))
+
+    def push_sources(self) -> tuple[PushSource, ...]:
+        """The sources that push to us."""
+        return tuple(s for s in self.sources if isinstance(s, PushSource))

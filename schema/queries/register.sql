@@ -21,11 +21,10 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
 WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.name = n.name);
 
 -- name: retire_sources
--- Sources of the configuration's kinds that it no longer names: $1 text[]. Push sources are not configured here.
+-- Sources that the configuration no longer names: $1 text[].
 UPDATE plant.source AS s
 SET retired_at = now()
-WHERE s.kind <> 'push'
-  AND s.retired_at IS NULL
+WHERE s.retired_at IS NULL
   AND s.name <> ALL ($1::text[]);
 
 -- name: update_channels
@@ -58,12 +57,13 @@ WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
 ORDER BY n.place;
 
 -- name: retire_channels
--- Channels of configured sources that the configuration no longer names: $1 text[].
+-- Channels that the configuration no longer names: $1 text[]. Those that a push source created (their name is their
+-- address) are not the configuration's.
 UPDATE plant.channel AS c
 SET retired_at = now()
 FROM plant.source AS s
 WHERE s.id = c.source_id
-  AND s.kind <> 'push'
+  AND NOT (s.kind = 'push' AND c.name = c.address)
   AND c.retired_at IS NULL
   AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS n (name) WHERE n.name = c.name);
 
@@ -72,3 +72,13 @@ WHERE s.id = c.source_id
 SELECT 'source' AS what, s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[])
 UNION ALL
 SELECT 'channel', c.name, c.id FROM plant.channel AS c JOIN unnest($2::text[]) AS n (name) ON n.name = c.name;
+
+-- name: created
+-- Channels that push sources created: $1 source names, $2 the configuration's channel names text[].
+SELECT s.name AS source, c.name, c.id
+FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE s.kind = 'push'
+  AND c.name = c.address
+  AND s.name = ANY ($1::text[])
+  AND NOT EXISTS (SELECT FROM unnest($2::text[]) AS n (name) WHERE n.name = c.name);

@@ -1,0 +1,140 @@
+"""One push source at work: a body goes in, and is durable when it comes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingest import metrics
+from ingest.appender import Appender, Notes
+from ingest.batch import EventBatch, now_us
+from ingest.config.model import PushSource
+from ingest.errors import DatabaseError, OperationError, SpoolError
+from ingest.push.arrivals import Arrivals
+from ingest.push.channels import Channels
+from ingest.push.limit import RateLimit
+from ingest.push.line_protocol import BadLine, Precision, parse
+from ingest.push.mapping import Names, Place, Rows, names, rows
+from ingest.push.silence import Silence
+from ingest.push.template import Template
+from ingest.status import SourceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a body."""
+
+    values: int  # samples and texts that are durable
+    bad: list[BadLine]  # in order of lines
+    later: str  # why some of it must come again: their channels can't be created now; empty: all is done
+    note: str | None  # to forget when the gateway has the answer
+
+
+class Gateway:
+    """The gateway that one source's token belongs to."""
+
+    def __init__(
+        self,
+        source: PushSource,
+        channel_ids: Mapping[str, int],
+        status: SourceStatus,
+        spool: Appender,
+        channels: Channels,
+    ) -> None:
+        self.name = source.name
+        self.token = read_token(source)
+        self.limit = RateLimit(source.max_rate)
+        self.silence = Silence(status, source.stale_after, spool)
+        self.arrivals = Arrivals(source.name, status.source_id, spool)
+        self._source = source
+        self._configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
+        self._status = status
+        self._spool = spool
+        self._channels = channels
+        self._template = Template(source.channel)
+
+    async def take(self, body: bytes, precision: Precision) -> Taken:
+        """Make durable what is good in ``body``.
+
+        Raises SpoolError where the spool does not take it: the body must come again.
+        """
+        parsed = await asyncio.to_thread(parse, body, precision)
+        named = await asyncio.to_thread(names, parsed.points, self._template)
+        places, later = await self._places(named)
+        keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
+        untimed = sum(point.time is None for point in parsed.points)
+        note, arrival, notes = self._arrival(body, precision, untimed)
+        found = await asyncio.to_thread(rows, parsed.points, keys, arrival)
+        if found or found.waiting:
+            self.silence.heard()
+        if found:
+            try:
+                await self._store(found, notes)
+            except SpoolError as error:
+                await self.silence.say("degraded", str(error))
+                raise
+        bad = sorted(parsed.bad + found.bad, key=lambda one: one.line)
+        self._count(found, bad)
+        return Taken(len(found), bad, later if found.waiting else "", note)
+
+    async def _places(self, named: Names) -> tuple[Mapping[str, Place], str]:
+        """Each name's channel id or why it has none; and why some must wait."""
+        created = self._channels.of(self.name) if self._source.unknown == "create" else {}
+        places: dict[str, Place] = {name: self._configured.get(name, created.get(name)) for name in named.kinds}
+        unknown = [name for name, place in places.items() if place is None]
+        if not unknown:
+            return places, ""
+        if self._source.unknown == "reject":
+            places.update(
+                (n, f"the channel {n!r} is not among the source's tags, and unknown ones are refused") for n in unknown
+            )
+            return places, ""
+        room = max(0, self._source.max_channels - len(created))
+        for name in unknown[room:]:
+            places[name] = f"the channel {name!r} would be more than max_channels, which is {self._source.max_channels}"
+        try:
+            wanted = {name: named.kinds[name] for name in unknown[:room]}
+            places.update(await self._channels.create(self.name, self._status.source_id, wanted))
+        except DatabaseError as error:
+            return places, str(error)
+        self._status.channels = len(self._configured) + len(self._channels.of(self.name))
+        return places, ""
+
+    def _arrival(self, body: bytes, precision: Precision, untimed: int) -> tuple[str | None, int, Notes]:
+        """The time of lines without one, and what to remember of it."""
+        if not untimed:
+            return None, 0, {}
+        note = self.arrivals.note_of(precision.encode() + b"\n" + body)
+        return note, *self.arrivals.time_of(note, untimed)
+
+    async def _store(self, found: Rows, notes: Notes) -> None:
+        """Samples first: where there is no room for them, nothing is taken."""
+        times = found.times()
+        notes = {**notes, **self.silence.notes(times)}
+        received = now_us()
+        if found.value:
+            await self._spool.append(found.samples(self._status.source_id, received), notes)
+        if found.texts:
+            await self._spool.append(EventBatch(self._status.source_id, received, found.texts), notes)
+        await self.silence.over(times)
+
+    def _count(self, found: Rows, bad: list[BadLine]) -> None:
+        self._status.samples += len(found.value)
+        self._status.decode_errors += len(bad)
+        metrics.samples.labels(source=self.name).inc(len(found.value))
+        metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
+        metrics.push_refused.labels(source=self.name).inc(len(bad))
+
+
+def read_token(source: PushSource) -> bytes:
+    """The gateway's token. Raises OperationError where its file holds none."""
+    try:
+        token = source.token_file.read_bytes().strip()
+    except OSError as error:
+        raise OperationError(f"the token of source {source.name}: {error}") from error
+    if not token or len(token.split()) > 1:
+        raise OperationError(
+            f"{source.token_file} of source {source.name}: one line with the gateway's token belongs there"
+        )
+    return token

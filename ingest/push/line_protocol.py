@@ -1,0 +1,259 @@
+"""InfluxDB's line protocol: ``measurement,tag=value field=1.5,other=2i 1790000000000000000``.
+
+https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/; where it says nothing, what InfluxDB's own
+parser does: a backslash escapes only what has a meaning where it stands, and a line end within quotes belongs to the
+text. A quote that is never closed spoils its own line and no other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast, get_args
+
+Value: TypeAlias = float | int | bool | str
+Precision: TypeAlias = Literal["ns", "us", "ms", "s"]
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+_TIME_LIMITS = (-(2**63), 2**63 - 1)  # µs, as a sample's column holds them
+_SHOWN = 40  # characters of what was found
+
+# Possessive throughout: a text that does not match is given up at once, whatever it is.
+_SERIES = re.compile(r"(?:[^\\ \n]|\\ ?)++")
+_MEASUREMENT = re.compile(r"(?:[^\\, ]|\\[, ]?)++")
+_TAG = re.compile(r",((?:[^\\,= ]|\\[,= ]?)++)=((?:[^\\,= ]|\\[,= ]?)++)")
+_FIELD_KEY = re.compile(r"((?:[^\\,= \n]|\\[,= ]?)++)=")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_BARE = re.compile(r"[^, \t\r\n]++")
+_BLANKS = re.compile(r"[ \t]*+")
+_NOTHING = re.compile(r"(?:#[^\n]*+|\r?)(?:\n|\Z)")
+_END = re.compile(r"[ \t]*+(?:([^ \t\r\n]++)[ \t]*+)?\r?(?:\n|\Z)")
+_ESCAPED = re.compile(r"\\([,= ])")
+_ESCAPED_IN_MEASUREMENT = re.compile(r"\\([, ])")
+_ESCAPED_IN_TEXT = re.compile(r'\\(["\\])')
+
+_INTEGER = re.compile(r"([-+]?[0-9]{1,20})([iu])")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,4})?")
+_TIME = re.compile(r"-?[0-9]{1,19}")
+_TRUE = ("t", "T", "true", "True", "TRUE")
+_FALSE = ("f", "F", "false", "False", "FALSE")
+_RANGES = {"i": (-(2**63), 2**63 - 1), "u": (0, 2**64 - 1)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """What a line measures: one object for all lines of a body that begin alike."""
+
+    measurement: str
+    tags: dict[str, str]
+
+
+@dataclass(slots=True)
+class Point:
+    """One line."""
+
+    line: int  # from 1
+    series: Series
+    fields: list[tuple[str, Value]]  # at least one, each name once
+    time: int | None  # µs; None: the line has no time
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """What is wrong with one line, or with one field of it."""
+
+    line: int  # from 1
+    what: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A body: its good lines, and what is wrong with the others. Both in order of lines."""
+
+    points: list[Point]
+    bad: list[BadLine]
+
+
+class _Wrong(Exception):  # noqa: N818  (never leaves this module)
+    """Why a line is not legal."""
+
+
+def parse(body: bytes, precision: Precision = "ns") -> Parsed:
+    """Every line of ``body``, whatever its bytes are; raises nothing. Linear in time and memory.
+
+    ``precision`` is the unit of the times. Finer ones than a microsecond are rounded down.
+    """
+    parsed = Parsed([], [])
+    for first, text in _texts(body, parsed.bad):
+        _Reading(text, first, precision, parsed).run()
+    parsed.bad.sort(key=lambda bad: bad.line)
+    return parsed
+
+
+def _texts(body: bytes, bad: list[BadLine]) -> Iterator[tuple[int, str]]:
+    """(number of the first line, lines): all of them, or those before, between and behind what is not UTF-8."""
+    try:
+        yield 1, body.decode()
+    except UnicodeDecodeError:
+        together: list[str] = []
+        for number, line in enumerate(body.split(b"\n"), 1):
+            try:
+                together.append(line.decode())
+            except UnicodeDecodeError as error:
+                bad.append(BadLine(number, f"byte 0x{line[error.start]:02x} is not UTF-8"))
+                yield number - len(together), "\n".join(together)
+                together.clear()
+        yield number + 1 - len(together), "\n".join(together)
+
+
+class _Reading:
+    def __init__(self, text: str, first_line: int, precision: Precision, into: Parsed) -> None:
+        self._text = text
+        self._line = first_line
+        self._precision = precision
+        self._into = into
+        self._series: dict[str, Series | str] = {}  # as written → what it means, or what is wrong with it
+
+    def run(self) -> None:
+        text, at = self._text, 0
+        while at < len(text):
+            at = _match(_BLANKS, text, at).end()
+            lines = 1
+            if nothing := _NOTHING.match(text, at):
+                at = nothing.end()
+            else:
+                try:
+                    at, lines = self._point(at)
+                except _Wrong as wrong:
+                    self._into.bad.append(BadLine(self._line, str(wrong)))
+                    at = text.find("\n", at) + 1 or len(text)
+            self._line += lines
+
+    def _point(self, at: int) -> tuple[int, int]:
+        """Read the line at ``at``; where the next one begins, and how many line ends are behind us then."""
+        head = _SERIES.match(self._text, at)
+        if head is None:
+            raise _Wrong("the measurement is missing")
+        series = self._series.get(head[0])
+        if series is None:
+            series = self._series[head[0]] = _series(head[0])
+        if isinstance(series, str):
+            raise _Wrong(series)
+        fields, end = self._fields(_match(_BLANKS, self._text, head.end()).end())
+        tail = _END.match(self._text, end)
+        if tail is None:
+            raise _Wrong(f"found {_shown(self._text, end)} where a time or the line's end should be")
+        time = None if tail[1] is None else _time(tail[1], self._precision)
+        self._into.points.append(Point(self._line, series, fields, time))
+        return tail.end(), max(1, self._text.count("\n", at, tail.end()))
+
+    def _fields(self, at: int) -> tuple[list[tuple[str, Value]], int]:
+        text = self._text
+        fields: list[tuple[str, Value]] = []
+        while True:
+            key = _FIELD_KEY.match(text, at)
+            if key is None:
+                raise _Wrong(f"found {_shown(text, at)} where field=value should be")
+            name = _unescaped(key[1], _ESCAPED)
+            value, at = self._value(name, key.end())
+            fields.append((name, value))
+            if not text.startswith(",", at):
+                break
+            at += 1
+        if len(fields) > 1 and len({name for name, _ in fields}) < len(fields):
+            names = [name for name, _ in fields]
+            raise _Wrong(f"field {_quoted(next(n for n in names if names.count(n) > 1))} stands there twice")
+        return fields, at
+
+    def _value(self, name: str, at: int) -> tuple[Value, int]:
+        text = self._text
+        if text.startswith('"', at):
+            quoted = _QUOTED.match(text, at)
+            if quoted is None:
+                raise _Wrong(f"field {_quoted(name)}: the quote is not closed")
+            end = quoted.end()
+            if end < len(text) and text[end] not in ", \t\r\n":
+                raise _Wrong(f"field {_quoted(name)}: found {_shown(text, end)} behind the closing quote")
+            return _unescaped(quoted[1], _ESCAPED_IN_TEXT), end
+        bare = _BARE.match(text, at)
+        if bare is None:
+            raise _Wrong(f"field {_quoted(name)}: the value is missing")
+        return _number_or_boolean(name, bare[0]), bare.end()
+
+
+def _match(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
+    """A match of a pattern that matches everywhere."""
+    return cast(re.Match[str], pattern.match(text, at))
+
+
+def _series(head: str) -> Series | str:
+    measurement = _MEASUREMENT.match(head)
+    if measurement is None:
+        return "the measurement is missing"
+    tags: dict[str, str] = {}
+    at = measurement.end()
+    while at < len(head):
+        tag = _TAG.match(head, at)
+        if tag is None:
+            return f"found {_shown(head, at)} where ,tag=value should be"
+        name = _unescaped(tag[1], _ESCAPED)
+        if name in tags:
+            return f"tag {_quoted(name)} stands there twice"
+        tags[name] = _unescaped(tag[2], _ESCAPED)
+        at = tag.end()
+    return Series(_unescaped(measurement[0], _ESCAPED_IN_MEASUREMENT), tags)
+
+
+def _unescaped(text: str, escaped: re.Pattern[str]) -> str:
+    return escaped.sub(r"\1", text) if "\\" in text else text
+
+
+def _number_or_boolean(name: str, text: str) -> Value:
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        if math.isinf(number):
+            raise _Wrong(f"field {_quoted(name)}: {_quoted(text)} is beyond what a float can hold")
+        return number
+    if integer := _INTEGER.fullmatch(text):
+        whole, (low, high) = int(integer[1]), _RANGES[integer[2]]
+        if not low <= whole <= high:
+            raise _Wrong(f"field {_quoted(name)}: {_quoted(text)} is not between {low} and {high}")
+        return whole
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    legal = 'a number (1.5), an integer (2i, 2u), true, false or a text in double quotes ("on")'
+    raise _Wrong(f"field {_quoted(name)}: found {_quoted(text)}; legal: {legal}")
+
+
+def _time(text: str, precision: Precision) -> int:
+    if not _TIME.fullmatch(text):
+        raise _Wrong(f"found {_quoted(text)} where the time should be: a whole number of {precision} since 1970")
+    number = int(text)
+    match precision:
+        case "ns":
+            microseconds = number // 1000
+        case "us":
+            microseconds = number
+        case "ms":
+            microseconds = number * 1000
+        case "s":
+            microseconds = number * 1_000_000
+    if not _TIME_LIMITS[0] <= microseconds <= _TIME_LIMITS[1]:
+        raise _Wrong(f"time {text} in {precision} is beyond what a time can be: is the precision right?")
+    return microseconds
+
+
+def _shown(text: str, at: int) -> str:
+    """What stands at ``at``, to the end of the line, as it may be shown."""
+    rest = text[at : at + _SHOWN + 1].split("\n", maxsplit=1)[0].rstrip("\r")
+    return _quoted(rest) if rest else "the line's end"
+
+
+def _quoted(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else repr(text[:_SHOWN]) + "..."

@@ -1,0 +1,119 @@
+"""From the points of a body to columns of samples, and to texts."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from ingest.batch import Event, Int64s, SampleBatch
+from ingest.config.model import ChannelKind
+from ingest.push.line_protocol import BadLine, Point, Series, Value
+from ingest.push.template import Template, Unnamed
+
+Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
+Place: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The channels' names that a body speaks of."""
+
+    of: Mapping[Key, str]
+    unnamed: Mapping[Key, str]  # why it has none
+    kinds: Mapping[str, ChannelKind]  # name → what its first value says
+
+
+@dataclass(slots=True)
+class Rows:
+    """What a body comes to."""
+
+    channel_id: array[int] = field(default_factory=lambda: array("i"))
+    time: array[int] = field(default_factory=lambda: array("q"))  # µs
+    value: array[float] = field(default_factory=lambda: array("d"))
+    texts: list[Event] = field(default_factory=list)
+    bad: list[BadLine] = field(default_factory=list)
+    waiting: int = 0  # values whose channel there is not yet
+
+    def __len__(self) -> int:
+        return len(self.value) + len(self.texts)
+
+    def times(self) -> Int64s:
+        """Of all samples and texts, (n,) µs."""
+        return np.concatenate((np.array(self.time, np.int64), np.array([e.time for e in self.texts], np.int64)))
+
+    def samples(self, source_id: int, received_at: int) -> SampleBatch:
+        """The samples, all of them Good."""
+        return SampleBatch(
+            source_id,
+            received_at,
+            np.array(self.channel_id, np.int32),
+            np.array(self.time, np.int64),
+            np.array(self.value, np.float64),
+            np.zeros(len(self.value), np.uint32),
+        )
+
+
+def names(points: Sequence[Point], template: Template) -> Names:
+    """The name of every channel in ``points``, made once for each field of a series."""
+    of: dict[Key, str] = {}
+    unnamed: dict[Key, str] = {}
+    kinds: dict[str, ChannelKind] = {}
+    for point in points:
+        for name, value in point.fields:
+            key = (point.series, name)
+            if key in of or key in unnamed:
+                continue
+            try:
+                of[key] = template.name(*key)
+            except Unnamed as why:
+                unnamed[key] = str(why)
+            else:
+                kinds.setdefault(of[key], _kind(value))
+    return Names(of, unnamed, kinds)
+
+
+def rows(points: Sequence[Point], places: Mapping[Key, Place], arrival: int) -> Rows:
+    """Samples and texts of ``points``.
+
+    Lines without a time have ``arrival`` (µs); a channel's second such line a microsecond more, and so on, because
+    two samples of a channel cannot share a time.
+    """
+    found = Rows()
+    untimed: Counter[int] = Counter()
+    for point in points:
+        several: set[int] | None = set() if len(point.fields) > 1 else None
+        for name, value in point.fields:
+            place = places[point.series, name]
+            if place is None:
+                found.waiting += 1
+                continue
+            if isinstance(place, int) and several is not None:
+                if place in several:
+                    place = "another field of the line has the same channel: the template should name the field"
+                else:
+                    several.add(place)
+            if isinstance(place, str):
+                found.bad.append(BadLine(point.line, f"field {name!r}: {place}"))
+                continue
+            time = point.time
+            if time is None:
+                time = arrival + untimed[place]
+                untimed[place] += 1
+            if isinstance(value, str):
+                found.texts.append(Event("text", time, place, 0, value))
+            else:
+                found.channel_id.append(place)
+                found.time.append(time)
+                found.value.append(value)
+    return found
+
+
+def _kind(value: Value) -> ChannelKind:
+    if isinstance(value, str):
+        return "text"
+    return "discrete" if isinstance(value, bool) else "analog"

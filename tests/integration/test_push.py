@@ -1,0 +1,507 @@
+"""The push endpoint over real sockets: what is answered with 204 is on disk, and reaches a real database once."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+
+from ingest.batch import EventBatch, SampleBatch, now_us
+from ingest.config.load import load
+from ingest.config.model import Plant, WriterOptions
+from ingest.errors import OperationError
+from ingest.process import run_push
+from ingest.registry import Registry
+from ingest.spool.take import SpoolFile
+from ingest.writer.writer import Writer
+from ops.paths import CHECKOUT, State
+from ops.register import register
+from tests.database import Database
+from tests.peers import free_port, free_ports
+
+_TAGS = """
+[[source.tag]]
+name = "boiler/pressure"
+address = "boiler.pressure"
+[[source.tag]]
+name = "boiler/mode"
+address = "boiler.mode"
+kind = "text"
+"""
+_NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/nothing"
+_TIME = 1_790_000_000_000_000_000  # ns
+_TOKEN = {"Authorization": "Token token-of-edge"}
+_IDS = Registry({"edge": 1}, {"boiler/pressure": 1, "boiler/mode": 2}, {"edge": {}})
+
+
+@dataclass(slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        return str(self.body["message"])
+
+
+@dataclass(slots=True)
+class Site:
+    """A plant with one push source ``edge``, and its state folder."""
+
+    root: Path
+    plant: Plant
+    state: State
+    url: str = field(init=False)
+    dsn: str = _NOWHERE
+
+    def __post_init__(self) -> None:
+        self.url = f"http://127.0.0.1:{self.plant.push.port}"
+        dsn_file = self.state.dsn_file("ingest")
+        dsn_file.parent.mkdir(exist_ok=True)
+        dsn_file.write_text(self.dsn)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        process = asyncio.create_task(run_push(self.plant, self.state.root, stop))
+        await until(lambda: self.ready(process))
+        yield
+        stop.set()
+        await asyncio.wait_for(process, 30)
+
+    async def ready(self, process: asyncio.Task[None] | None = None) -> bool:
+        if process is not None and process.done():
+            process.result()
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{self.url}/health") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    async def push(
+        self, body: bytes, query: str = "", headers: dict[str, str] | None = None, session: Any = None
+    ) -> Answer:
+        """One body, over a connection of its own unless there is a ``session``."""
+        if session is None:
+            async with aiohttp.ClientSession() as own:
+                return await self.push(body, query, headers, own)
+        url = f"{self.url}/api/v2/write?org=o&bucket=b{query}"
+        async with session.post(url, data=io.BytesIO(body), headers=_TOKEN if headers is None else headers) as response:
+            text = await response.text()
+            return Answer(response.status, dict(response.headers), json.loads(text) if text else {})
+
+    async def health(self) -> dict[str, Any]:
+        port = self.plant.health.port + 3
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/health") as response:
+            said: dict[str, Any] = await response.json()
+            return said
+
+    def spooled(self) -> list[Any]:
+        """Every batch in the spool."""
+        file = SpoolFile(self.state.spool / "push.sqlite")
+        try:
+            return [spooled.batch for spooled in file.take(10_000_000)]
+        finally:
+            file.close()
+
+    def samples(self) -> list[tuple[int, int, float]]:
+        """(channel, µs, value) of every sample in the spool."""
+        return [
+            row
+            for b in self.spooled()
+            if isinstance(b, SampleBatch)
+            for row in zip(b.channel_id.tolist(), b.time.tolist(), b.value.tolist(), strict=True)
+        ]
+
+    def texts(self) -> list[tuple[int | None, int, str | None]]:
+        """(channel, µs, text) of every text in the spool."""
+        events = [e for b in self.spooled() if isinstance(b, EventBatch) for e in b.events]
+        return [(e.channel_id, e.time, e.text) for e in events if e.type == "text"]
+
+
+def described(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Plant:
+    """The configuration of a plant whose source ``edge`` pushes."""
+    folder.mkdir(exist_ok=True)
+    (folder / "edge.token").write_text("token-of-edge\n")
+    (folder / "plant.toml").write_text(
+        f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[push]\nport = {free_port()}\n{push}\n{more}\n'
+        f'[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "edge.token"\n{options}\n{tags}'
+    )
+    return load(folder / "plant.toml")
+
+
+def site(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Site:
+    """A plant that was registered once and whose database is away."""
+    state = State(folder / "state")
+    state.claim()
+    _IDS.save(state.registry)
+    return Site(folder, described(folder / "p", options, tags, push, more), state)
+
+
+async def registered(folder: Path, database: Database, options: str = "", tags: str = _TAGS) -> Site:
+    """A plant that is registered in a database."""
+    state = State(folder / "state")
+    state.claim()
+    plant = described(folder / "p", options, tags)
+    await register(plant, database.owner_dsn, state)
+    return Site(folder, plant, state, database.ingest_dsn)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def written(site: Site, database: Database) -> None:
+    """Let the writer empty the spool."""
+    writer = Writer(site.state.spool, database.ingest_dsn, WriterOptions(connections=1))
+    writer.drain()
+    await asyncio.wait_for(writer.run(), 60)
+
+
+async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    connection = await asyncpg.connect(database.reader_dsn)
+    try:
+        return [tuple(row) for row in await connection.fetch(query)]
+    finally:
+        await connection.close()
+
+
+async def test_what_is_answered_is_on_disk(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        assert (await here.push(b'boiler pressure=1.5,mode="auto" 1790000000000001999')).status == 204
+        assert here.samples() == [(1, 1790000000000001, 1.5)]
+        assert here.texts() == [(2, 1790000000000001, "auto")]
+        (source,) = (await here.health())["sources"]
+        assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
+
+
+@pytest.mark.parametrize(
+    ("query", "microseconds"),
+    [("", 1), ("&precision=ns", 1), ("&precision=us", 1790), ("&precision=ms", 1790000), ("&precision=s", 1790000000)],
+)
+async def test_precision(tmp_path: Path, query: str, microseconds: int) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        assert (await here.push(b"boiler pressure=1 1790", query)).status == 204
+        assert here.samples() == [(1, microseconds, 1.0)]
+        refused = await here.push(b"boiler pressure=1 1790", "&precision=minutes")
+        assert (refused.status, refused.message) == (400, "precision 'minutes'; legal: ns, us, ms, s")
+
+
+async def test_gzip_and_its_bombs(tmp_path: Path) -> None:
+    here = site(tmp_path, push='max_body = "1 MiB"')
+    packed = {**_TOKEN, "Content-Encoding": "gzip"}
+    async with here.running():
+        assert (await here.push(gzip.compress(b"boiler pressure=1 1000"), headers=packed)).status == 204
+        bomb = gzip.compress(b"boiler pressure=1 1000\n" * 1_000_000)
+        assert len(bomb) < 1024**2
+        assert (await here.push(bomb, headers=packed)).status == 413
+        broken = await here.push(b"boiler pressure=1 1000", headers=packed)
+        assert (broken.status, broken.body["code"]) == (400, "invalid")
+        assert (await here.push(b"x", headers={**_TOKEN, "Content-Encoding": "br"})).status == 415
+        assert here.samples() == [(1, 1, 1.0)]
+
+
+async def test_limits_of_body_and_lines(tmp_path: Path) -> None:
+    here = site(tmp_path, push='max_body = "1 MiB"\nmax_lines = 3')
+    async with here.running():
+        assert (await here.push(b"#" * (1024**2 + 1))).body == {
+            "code": "request too large",
+            "message": "the body is larger than max_body, which is 1048576 bytes (inflated)",
+        }
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(1025):
+                yield b"#" * 1024
+
+        url = f"{here.url}/api/v2/write"
+        async with aiohttp.ClientSession() as own, own.post(url, data=chunks(), headers=_TOKEN) as response:
+            assert response.status == 413
+        assert (await here.push(b"boiler pressure=1 1000\n" * 4)).status == 413
+        assert (await here.push(b"boiler pressure=1 1000\n" * 3)).status == 204
+        assert (await here.push(b"")).status == 204
+
+
+async def test_who_sends_too_fast_is_told_when_to_come_again(tmp_path: Path) -> None:
+    here = site(tmp_path, "max_rate = 10")
+    async with here.running():
+        assert (await here.push(b"boiler pressure=1 1000\n" * 200)).status == 204
+        refused = await here.push(b"boiler pressure=1 1000\n")
+        assert (refused.status, refused.body["code"]) == (429, "too many requests")
+        assert 1 <= int(refused.headers["Retry-After"]) <= 19
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"Authorization": "Token wrong"}, {"Authorization": "Basic token-of-edge"}, {"Authorization": "Token"}],
+    ids=["none", "wrong", "scheme", "empty"],
+)
+async def test_without_the_token_nothing_is_taken(tmp_path: Path, given: dict[str, str]) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        refused = await here.push(b"boiler pressure=1 1000", headers=given)
+        assert (refused.status, refused.body) == (401, {"code": "unauthorized", "message": "unauthorized access"})
+        assert (
+            await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge"})
+        ).status == 204
+        assert len(here.samples()) == 1
+
+
+async def test_each_token_is_its_own_source_and_no_two_are_equal(tmp_path: Path) -> None:
+    other = '[[source]]\nname = "other"\nkind = "push"\ntoken_file = "{}"\nunknown = "create"\n'
+    here = site(tmp_path, more=other.format("other.token").replace("other.token", "edge.token"))
+    Registry({"edge": 1, "other": 2}, _IDS.channels, {"edge": {}, "other": {"boiler.pressure": 9}}).save(
+        here.state.registry
+    )
+    with pytest.raises(OperationError, match="sources other and edge have the same token"):
+        await run_push(here.plant, here.state.root, asyncio.Event())
+    (tmp_path / "p" / "other.token").write_text("token-of-other")
+    text = (tmp_path / "p" / "plant.toml").read_text().replace('"edge.token"', '"other.token"', 1)
+    (tmp_path / "p" / "plant.toml").write_text(text)
+    here = Site(here.root, load(tmp_path / "p" / "plant.toml"), here.state)
+    async with here.running():
+        assert (await here.push(b"boiler pressure=1 1000")).status == 204
+        given = {"Authorization": "Token token-of-other"}
+        assert (await here.push(b"boiler pressure=2 1000", headers=given)).status == 204
+        assert sorted(here.samples()) == [(1, 1, 1.0), (9, 1, 2.0)]
+
+
+async def test_good_lines_are_kept_and_bad_ones_named(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        body = b"boiler pressure=1 1000\nboiler pressure=\nboiler pressure=3,level=3 3000\n\xff\nboiler pressure=5 5000"
+        answer = await here.push(body)
+        assert (answer.status, answer.body["code"]) == (400, "invalid")
+        assert answer.message == (
+            "partial write: 3 values written, 3 bad lines: line 2: field 'pressure': the value is missing; "
+            "line 3: field 'level': the channel 'boiler.level' is not among the source's tags, and unknown ones are "
+            "refused; line 4: byte 0xff is not UTF-8"
+        )
+        assert here.samples() == [(1, 1, 1.0), (1, 3, 3.0), (1, 5, 5.0)]
+        answer = await here.push(b"x\n" * 30)
+        assert answer.message.startswith("0 values written, 30 bad lines: line 1: ")
+        assert answer.message.endswith("line 20: found the line's end where field=value should be; and 10 more")
+
+
+async def test_other_requests_are_answered_in_the_same_form(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running(), aiohttp.ClientSession() as session:
+        for path in ("/ping", "/api/v2/ping"):
+            async with session.get(here.url + path) as response:
+                assert (response.status, response.headers["X-Influxdb-Version"][:2]) == (204, "2.")
+        async with session.head(here.url + "/ping") as response:
+            assert response.status == 204
+        async with session.get(here.url + "/health") as response:
+            assert (await response.json())["status"] == "pass"
+        async with session.get(here.url + "/api/v2/write") as response:
+            assert (response.status, response.headers["Allow"]) == (405, "POST")
+            assert (await response.json())["code"] == "method not allowed"
+        async with session.post(here.url + "/query") as response:
+            assert (response.status, (await response.json())["code"]) == (404, "not found")
+
+
+async def test_a_client_that_waits_for_100_continue_gets_it(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running(), aiohttp.ClientSession() as session:
+        url = f"{here.url}/api/v2/write"
+        async with session.post(url, data=b"boiler pressure=1 1000", headers=_TOKEN, expect100=True) as response:
+            assert response.status == 204
+
+
+async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(tmp_path: Path) -> None:
+    here = site(tmp_path, "max_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
+    bodies = [
+        b"\n".join(b"boiler pressure=%d %d" % (i, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000))
+        for n in range(10)
+    ]
+    async with here.running():
+        answers = [await here.push(body) for body in bodies]
+        taken = [answer.status == 204 for answer in answers]
+        assert any(taken)
+        refused = next(answer for answer in answers if answer.status != 204)
+        assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (503, "unavailable", "5")
+        assert (await here.health())["sources"][0]["state"] == "degraded"
+        held: list[tuple[int, int, float]] = []
+        for body in (body for body, done in zip(bodies, taken, strict=True) if not done):
+            status = 503
+            while status == 503:
+                held += here.samples()
+                file = SpoolFile(here.state.spool / "push.sqlite")
+                file.delete([spooled.sequence for spooled in file.take(10_000_000)])
+                file.close()
+                status = (await here.push(body)).status
+            assert status == 204
+        held += here.samples()
+        assert len(held) == len(set(held)) == 100_000
+        (source,) = (await here.health())["sources"]
+        assert (source["state"], source["open_gaps"]) == ("connected", 0)
+
+
+async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database)
+    body = b'boiler pressure=1.5,mode="auto" 1790000000000000000\nboiler pressure=2 1790000000001000000'
+    async with here.running():
+        for _ in range(3):
+            assert (await here.push(body)).status == 204
+    await written(here, database)
+    assert await rows(database, "SELECT count(*), sum(value) FROM plant.samples") == [(2, 3.5)]
+    assert await rows(database, "SELECT type, text FROM plant.event WHERE type IN ('text', 'conflict')") == [
+        ("text", "auto")
+    ]
+
+
+async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database)
+    body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.push_killed", "push", "--config", str(tmp_path / "p" / "plant.toml")),
+        *("--state", str(here.state.root)),
+        cwd=CHECKOUT,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await until(here.ready)
+    before = now_us()
+    with pytest.raises(aiohttp.ClientError):
+        await here.push(body)
+    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    killed = now_us()
+    assert len(here.samples()) == 3
+    async with here.running():
+        assert (await here.push(body)).status == 204
+        assert len(here.samples()) == 6
+    await written(here, database)
+    found = await rows(database, "SELECT value, (extract(epoch FROM time) * 1e6)::int8 FROM plant.samples ORDER BY 1")
+    assert [value for value, _ in found] == [1.5, 2.0, 3.0]
+    assert before <= found[0][1] < found[1][1] <= killed
+    assert await rows(database, "SELECT text FROM plant.event WHERE type = 'text'") == [("auto",)]
+    assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'conflict'") == [(0,)]
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
+async def test_who_has_the_answer_and_sends_the_same_again_has_a_new_value(tmp_path: Path, close: bool) -> None:
+    here = site(tmp_path)
+    headers = {**_TOKEN, "Connection": "close"} if close else _TOKEN
+    async with here.running(), aiohttp.ClientSession() as session:
+        for _ in range(3):
+            assert (await here.push(b"boiler pressure=20", headers=headers, session=session)).status == 204
+    times = [time for _, time, _ in here.samples()]
+    assert len(set(times)) == 3
+    assert times == sorted(times)
+
+
+async def test_a_body_whose_answer_never_arrived_is_a_retry(tmp_path: Path) -> None:
+    """The gateway's connection breaks while its body is on the way to disk."""
+    here = site(tmp_path)
+    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
+    async with here.running():
+        _, writer = await asyncio.open_connection("127.0.0.1", here.plant.push.port)
+        writer.write(f"{head}Content-Length: 18\r\n\r\nboiler pressure=20".encode())
+        await writer.drain()
+        writer.transport.abort()
+
+        async def stored() -> bool:
+            return len(here.samples()) == 1
+
+        await until(stored)
+        assert (await here.push(b"boiler pressure=20")).status == 204
+        assert len(here.samples()) == 2
+        assert len(set(here.samples())) == 1
+
+
+async def test_new_channels_are_created_once_and_known_when_the_database_is_away(
+    database: Database, tmp_path: Path
+) -> None:
+    options = 'unknown = "create"\nchannel = "{tag.host}/{measurement}.{field}"'
+    here = await registered(tmp_path, database, options, tags="")
+    body = b'cpu,host=a\\ b idle=5,on=true,mode="x" 1790000000000000000\ncpu,host=c idle=6 1790000000000000000'
+    async with here.running():
+        assert {a.status for a in await asyncio.gather(*(here.push(body) for _ in range(4)))} == {204}
+    here.state.dsn_file("ingest").write_text(_NOWHERE)
+    more = b"cpu,host=c idle=7 1790000000001000000"
+    async with here.running():
+        assert (await here.push(more)).status == 204
+        later = await here.push(more + b"\ncpu,host=d idle=8 1790000000001000000")
+        assert (later.status, later.body["code"], later.headers["Retry-After"]) == (503, "unavailable", "5")
+        assert later.message.startswith("1 values written; the database can't create channels now")
+    await written(here, database)
+    named = "SELECT c.name, c.kind, c.address = c.name, s.value FROM plant.channel c LEFT JOIN plant.samples s"
+    assert await rows(database, f"{named} ON s.channel_id = c.id ORDER BY c.name, s.value") == [
+        ("a%20b/cpu.idle", "analog", True, 5.0),
+        ("a%20b/cpu.mode", "text", True, None),
+        ("a%20b/cpu.on", "discrete", True, 1.0),
+        ("c/cpu.idle", "analog", True, 6.0),
+        ("c/cpu.idle", "analog", True, 7.0),
+    ]
+
+
+async def test_a_new_registration_keeps_what_was_created(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
+    async with here.running():
+        assert (await here.push(b"m a=1 1000")).status == 204
+        again = await register(here.plant, database.owner_dsn, here.state)
+        assert (await here.push(b"m a=2,b=2 2000")).status == 204
+        assert len({channel for channel, _, _ in here.samples()}) == 2
+    assert list(again.created["edge"]) == ["m.a"]
+    assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NULL ORDER BY 1") == [
+        ("m.a",),
+        ("m.b",),
+    ]
+
+
+async def test_another_database_is_refused_while_the_spool_holds_created_channels(
+    database: Database, tmp_path: Path
+) -> None:
+    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
+    async with here.running():
+        assert (await here.push(b"m a=1 1000")).status == 204
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute("DELETE FROM plant.channel")  # as good as another one: it does not know the channel
+    await connection.close()
+    with pytest.raises(OperationError, match="rows of another database"):
+        await register(here.plant, database.owner_dsn, here.state)
+
+
+async def test_a_name_that_another_source_has_is_refused(database: Database, tmp_path: Path) -> None:
+    tags = '[[source.tag]]\nname = "m.a"\naddress = "x.y"\n'
+    here = await registered(tmp_path, database, 'unknown = "create"\nmax_channels = 1', tags)
+    async with here.running():
+        assert (await here.push(b"m a=1 1000")).message.endswith(
+            "line 1: field 'a': the channel's name 'm.a' belongs to a tag with the address 'x.y'"
+        )
+        assert (await here.push(b"x y=1 1000\nm b=1 1000")).status == 204
+        assert "would be more than max_channels, which is 1" in (await here.push(b"m c=1 1000")).message
+
+
+async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database, 'stale_after = "100ms"')
+    async with here.running():
+        last = now_us()
+        assert (await here.push(b"boiler pressure=1 %d" % last, "&precision=us")).status == 204
+
+        async def stale() -> bool:
+            return bool((await here.health())["sources"][0]["state"] == "disconnected")
+
+        await until(stale)
+        again = now_us()
+        assert (await here.push(b"boiler pressure=2 %d" % again, "&precision=us")).status == 204
+    await written(here, database)
+    times = "(extract(epoch FROM from_time) * 1e6)::int8, (extract(epoch FROM to_time) * 1e6)::int8"
+    gaps = await rows(database, f"SELECT {times}, reason, channel_id FROM plant.gap ORDER BY 2")
+    assert gaps[-1][1:] == (again, "stale", None)
+    assert gaps[-1][0] <= last  # before it, where the first body was slow to come

@@ -1,0 +1,232 @@
+"""The push endpoint's parts: names, rows, gzip, rate, retries, silence."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+import time
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.batch import Event
+from ingest.config.model import PushTag
+from ingest.push.arrivals import Arrivals
+from ingest.push.body import Inflate, Refused
+from ingest.push.limit import RateLimit
+from ingest.push.line_protocol import Series, parse
+from ingest.push.mapping import names, rows
+from ingest.push.silence import Silence
+from ingest.push.template import Template, Unnamed
+from ingest.status import SourceStatus
+from tests.appender import Kept
+from tests.samples import T0
+
+# names
+
+
+def test_a_name_is_the_template_filled_in() -> None:
+    series = Series("cpu", {"host": "edge-1", "line name": "a/b ~%é"})
+    assert Template("{measurement}.{field}").name(series, "idle") == "cpu.idle"
+    assert Template("{tag.host}/{measurement}/{field}").name(series, "idle") == "edge-1/cpu/idle"
+    assert Template("x-{tag.line name}").name(series, "idle") == "x-a%2Fb%20%7E%25%C3%A9"
+    with pytest.raises(Unnamed, match="the tag 'site' is missing"):
+        Template("{tag.site}.{field}").name(series, "idle")
+    with pytest.raises(Unnamed, match="would be 256 characters long"):
+        Template("{field}").name(series, "a" * 256)
+
+
+_TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+
+
+@given(_TEXTS, _TEXTS, _TEXTS)
+def test_every_name_is_one_that_a_channel_can_have_and_says_all_of_its_parts(a: str, b: str, c: str) -> None:
+    name = Template("p/{measurement}/{tag.t}/{field}").name(Series(a, {"t": b}), c)
+    PushTag(name=name, address=name)
+    assert [unquote(part) for part in name.split("/")] == ["p", a, b, c]
+
+
+# rows
+
+_BODY = b"""\
+m,h=a x=1,y=2i,on=t,mode="auto" 1000
+m,h=a x=1.5
+m,h=a x=2.5,mode="off"
+m,h=b x=3 4000
+m x=4 5000
+"""
+
+
+def test_points_become_columns_and_texts() -> None:
+    points = parse(_BODY).points
+    named = names(points, Template("{tag.h}.{field}"))
+    assert named.kinds == {"a.x": "analog", "a.y": "analog", "a.on": "discrete", "a.mode": "text", "b.x": "analog"}
+    ids = {"a.x": 1, "a.y": 2, "a.on": 3, "a.mode": 4, "b.x": None}
+    found = rows(points, {**{key: ids[name] for key, name in named.of.items()}, **named.unnamed}, T0)
+    batch = found.samples(9, T0)
+    assert list(zip(batch.channel_id.tolist(), batch.time.tolist(), batch.value.tolist(), strict=True)) == [
+        (1, 1, 1.0),
+        (2, 1, 2.0),
+        (3, 1, 1.0),
+        (1, T0, 1.5),
+        (1, T0 + 1, 2.5),
+    ]
+    assert not batch.status.any()
+    assert found.texts == [Event("text", 1, 4, 0, "auto"), Event("text", T0, 4, 0, "off")]
+    assert found.waiting == 1
+    assert [str(bad) for bad in found.bad] == [
+        "line 5: field 'x': the tag 'h' is missing, which the template '{tag.h}.{field}' needs"
+    ]
+
+
+def test_two_fields_of_a_line_in_one_channel_are_an_error() -> None:
+    points = parse(b"m a=1,b=2 1000\nm a=3 2000").points
+    named = names(points, Template("{measurement}"))
+    found = rows(points, dict.fromkeys(named.of, 1), T0)
+    assert found.value.tolist() == [1.0, 3.0]
+    assert [bad.line for bad in found.bad] == [1]
+
+
+# gzip
+
+
+@given(st.binary(max_size=3000), st.integers(1, 700))
+def test_gzip_in_pieces(plain: bytes, size: int) -> None:
+    packed = gzip.compress(plain[:1000]) + gzip.compress(plain[1000:])
+    inflate = Inflate(3000)
+    assert b"".join(inflate.feed(packed[i : i + size]) for i in range(0, len(packed), size)) == plain
+    inflate.finish()
+
+
+def test_a_bomb_is_refused_before_it_is_inflated() -> None:
+    bomb = zlib.compress(b"\0" * 10_000_000, wbits=31)
+    with pytest.raises(Refused, match="larger than max_body") as refused:
+        Inflate(100_000).feed(bomb)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [b"m f=1", gzip.compress(b"m f=1")[:-9], b"", gzip.compress(b"x") + b"junk", gzip.compress(b"") * 200],
+    ids=["plain", "cut", "empty", "junk", "members"],
+)
+def test_what_is_not_gzip_is_refused(packed: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        inflate = Inflate(1000)
+        inflate.feed(packed)
+        inflate.finish()
+    assert refused.value.status == 400
+
+
+# rate
+
+
+def test_a_body_may_overdraw_the_rate_once() -> None:
+    limit = RateLimit(10)
+    assert limit.wait() == 0
+    limit.take(1000)
+    assert 98 < limit.wait() <= 99
+
+
+# retries
+
+
+async def test_an_unanswered_body_keeps_its_time_over_a_restart_and_an_answered_one_does_not() -> None:
+    spool = Kept()
+    first = Arrivals("s", 1, spool)
+    lost, had = first.note_of(b"lost"), first.note_of(b"had")
+    lost_at, notes = first.time_of(lost, 5)
+    await spool.note(notes)
+    had_at, notes = first.time_of(had, 1)
+    await spool.note(notes)
+    assert had_at >= lost_at + 5
+    assert first.time_of(lost, 5)[0] == lost_at
+    first.forget(had)
+    await first.close()
+    assert list(spool.notes) == [lost]
+    again = Arrivals("s", 1, spool)
+    assert again.time_of(lost, 5)[0] == lost_at
+    assert again.time_of(had, 1)[0] > had_at
+    assert Arrivals("t", 2, spool).time_of(lost, 5)[0] > lost_at
+
+
+async def test_a_body_that_comes_while_it_is_being_forgotten_is_kept() -> None:
+    spool = Kept()
+    arrivals = Arrivals("s", 1, spool)
+    note = arrivals.note_of(b"x")
+    await spool.note(arrivals.time_of(note, 1)[1])
+    arrivals.forget(note)
+    arrival, notes = arrivals.time_of(note, 1)
+    await spool.note(notes)
+    await arrivals.close()
+    assert spool.notes == {note: str(arrival)}
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    spool = Kept()
+    arrivals = Arrivals("s", 1, spool)
+    for i in range(3000):
+        await spool.note(arrivals.time_of(arrivals.note_of(str(i).encode()), 1)[1])
+    await arrivals.close()
+    assert len(spool.notes) <= 1024
+
+
+# silence
+
+
+def _times(*offsets: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(offsets, np.int64) + T0
+
+
+@asynccontextmanager
+async def watched(spool: Kept, stale_after: float) -> AsyncIterator[tuple[Silence, SourceStatus]]:
+    status = SourceStatus(1, "edge", "push", "", 1)
+    silence = Silence(status, stale_after, spool)
+    watching = asyncio.create_task(silence.watch())
+    yield silence, status
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_silence_is_a_gap_from_the_last_sample_to_the_first_one_behind_it() -> None:
+    spool = Kept()
+    async with watched(spool, 0.05) as (silence, status):
+        await silence.over(_times(5, 9, 7))
+        await spool.note(silence.notes(_times(5, 9, 7)))
+        await spool.until(lambda: bool(spool.gaps()))
+        (gap,) = spool.gaps()
+        assert (gap.from_time, gap.to_time, gap.reason, gap.channel_ids) == (T0 + 9, None, "stale", None)
+        assert status.state == "disconnected"
+    async with watched(spool, 60) as (silence, status):  # after a restart
+        await silence.over(_times(3, 9))
+        assert [g.to_time for g in spool.gaps()] == [None]
+        await silence.over(_times(3, 40, 20))
+        assert [g.to_time for g in spool.gaps()] == [T0 + 20]
+        assert status.state == "connected"
+    assert [e.text for e in spool.events("source_state")] == ["connected", "disconnected", "connected"]
+
+
+async def test_who_is_refused_is_not_silent() -> None:
+    spool = Kept()
+    async with watched(spool, 1) as (silence, _):
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            silence.heard()
+            await asyncio.sleep(0.01)
+        assert spool.gaps() == []
+
+
+async def test_the_newest_sample_of_a_clock_ahead_is_not_in_the_future() -> None:
+    spool = Kept()
+    async with watched(spool, 0.05) as (silence, _):
+        await silence.over(np.array([2**62], np.int64))
+        await spool.until(lambda: bool(spool.gaps()))
+        assert spool.gaps()[0].from_time < 2**62
+    assert re.fullmatch(r"[0-9]+", silence.notes(_times(0))[f"push:{1}:newest"] or "")
