@@ -47,5 +47,6 @@ lag_seconds = Histogram(
 )
 duplicates = Counter("plantlog_duplicates_total", "Samples that were already in the table, with equal value and status")
 conflicts = Counter("plantlog_conflicts_total", "Second, different values for the same channel and time, kept out")
+quarantined = Counter("plantlog_quarantined_total", "Samples, events and gaps kept out of the tables", ["reason"])
 write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
 database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")

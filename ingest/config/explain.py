@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ingest.config.quantities import BYTES_LEGAL, DURATION_LEGAL, parse_bytes, parse_duration
+from ingest.config.quantities import AGE_LEGAL, BYTES_LEGAL, DURATION_LEGAL, parse_age, parse_bytes, parse_duration
 from ingest.errors import Problem
 
 # What a pattern means, for those who don't read them.
@@ -85,6 +85,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
     for item in metadata:
         if getattr(item, "func", None) is parse_duration:
             return DURATION_LEGAL
+        if getattr(item, "func", None) is parse_age:
+            return AGE_LEGAL
         if getattr(item, "func", None) is parse_bytes:
             return BYTES_LEGAL
         for constraint in (item, *getattr(item, "metadata", ())):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ingest.config.quantities import ByteCount, Duration
+from ingest.config.quantities import Age, ByteCount, Duration
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -175,6 +175,9 @@ class WriterOptions(_Frozen):
 
     connections: Annotated[int, Field(ge=1, le=16)] = 2
     max_rows: Annotated[int, Field(ge=1_000, le=2_000_000)] = 400_000  # a transaction
+    time_out: Duration = 60.0  # for every statement, and for a transaction as a whole
+    future_limit: Age = 86400.0  # samples and events further ahead of their arrival go to quarantine
+    oldest: Age = 3650 * 86400.0  # those longer before their arrival as well
 
 
 class HealthOptions(_Frozen):

@@ -10,20 +10,31 @@ from pydantic import BeforeValidator, ValidationInfo
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DURATIONS = (0.001, 366 * 86400.0)  # s
+_AGES = (1.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
 
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
+AGE_LEGAL = 'a span from "1s" to "36525d", such as "1h", "30d", "3650d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 
 
 def parse_duration(text: Any, info: ValidationInfo) -> float:
     """Seconds in ``"500ms"``; raises ValueError with what is legal. Programs give seconds, files must not."""
+    return _seconds(text, info, _DURATIONS, DURATION_LEGAL)
+
+
+def parse_age(text: Any, info: ValidationInfo) -> float:
+    """As :func:`parse_duration`, for spans that plants keep data for."""
+    return _seconds(text, info, _AGES, AGE_LEGAL)
+
+
+def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal: str) -> float:
     if isinstance(text, float) and not written(info):
         return text
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)\s*", text) if isinstance(text, str) else None
     seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0.0
-    if not _DURATIONS[0] <= seconds <= _DURATIONS[1]:
-        raise ValueError(DURATION_LEGAL)
+    if not limits[0] <= seconds <= limits[1]:
+        raise ValueError(legal)
     return seconds
 
 
@@ -45,4 +56,5 @@ def written(info: ValidationInfo) -> bool:
 
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
+Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]

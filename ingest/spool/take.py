@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ingest.errors import SpoolCorrupt
+from ingest.spool import aside
 from ingest.spool.append import connect, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
 from schema.queries import load
@@ -25,7 +26,8 @@ class SpoolFile:
         self.path = path
         self._connection = connect(path, "NORMAL")
         queries = load("spool")
-        self._take, self._delete, self._depth = queries["take"], queries["delete"], queries["depth"]
+        self._take, self._one, self._delete = queries["take"], queries["one"], queries["delete"]
+        self._depth = queries["depth"]
         self._taken = 0  # the last sequence taken
 
     def take(self, max_rows: int) -> list[SpooledBatch]:
@@ -58,6 +60,18 @@ class SpoolFile:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
+    def set_aside(self, sequence: int, why: str) -> Path | None:
+        """Move a batch that no table takes out of the file, whole. None: it is not there any more.
+
+        Raises OSError or sqlite3.Error where the disk refuses: it then stays.
+        """
+        row = self._connection.execute(self._one, (sequence,)).fetchone()
+        if row is None:
+            return None
+        kept = aside.keep(self.path, sequence, Record(*row), why)
+        self.delete([sequence])
+        return kept
 
     def depth(self) -> tuple[int, int, int]:
         """Batches, rows and bytes that the file holds."""

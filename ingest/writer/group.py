@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingest.batch import Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
 from ingest.spool.format import SpooledBatch
+from ingest.writer import quarantine
 from ingest.writer.clock import EARLIEST_US, LATEST_US
+from ingest.writer.quarantine import Quarantined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +30,19 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How far from its arrival a time may be. Outside, a sample or event would make a chunk where none belongs."""
+
+    future: float  # s
+    oldest: float  # s
+
+    def bounds(self, received_at: int) -> tuple[int, int]:
+        """The earliest and the latest time (µs) of what arrived at ``received_at``."""
+        earliest = received_at - round(self.oldest * 1e6)
+        return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """What one transaction writes. ``taken`` says which batches of which spool file it came from."""
 
@@ -34,7 +50,8 @@ class Group:
     columns: Columns | None  # None: no samples
     events: tuple[tuple[int, Event], ...]  # (source id, event)
     repeated: int = 0  # samples that came twice in the group, equal to the bit
-    refused: tuple[tuple[int, Event], ...] = ()  # samples kept out, each as a conflict or quarantine event
+    conflicts: tuple[tuple[int, Event], ...] = ()  # second, different values, kept out
+    quarantined: tuple[Quarantined, ...] = ()
 
     def gaps(self) -> list[GapBatch]:
         """What became known of gaps."""
@@ -45,53 +62,61 @@ class Group:
         return [batch for _, batches in self.taken for batch in batches]
 
 
-def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]]) -> Group:
+def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]], limits: TimeLimits) -> Group:
     """Put batches together, oldest first: of two samples with one (channel, time) the first to arrive is kept."""
-    batches = [spooled.batch for _, of_file in taken for spooled in of_file]
-    samples = [batch for batch in batches if isinstance(batch, SampleBatch)]
-    events = tuple((batch.source_id, e) for batch in batches if isinstance(batch, EventBatch) for e in batch.events)
     kept = tuple((path, tuple(of_file)) for path, of_file in taken)
+    samples: list[SampleBatch] = []
+    events: list[tuple[int, Event]] = []
+    quarantined: list[Quarantined] = []
+    for batch in (spooled.batch for _, of_file in taken for spooled in of_file):
+        if isinstance(batch, SampleBatch):
+            inside, outside = _samples_in_time(batch, limits)
+            samples += [inside] if len(inside) else []
+            quarantined += outside
+        elif isinstance(batch, EventBatch):
+            quarantined += _events_in_time(batch, limits, events)
     if not samples:
-        return Group(kept, None, events)
-    samples, quarantined = _quarantine(samples)
-    if not samples:
-        return Group(kept, None, events, 0, quarantined)
+        return Group(kept, None, tuple(events), quarantined=tuple(quarantined))
     columns, repeated, conflicts = _merge(samples)
-    return Group(kept, columns, events, repeated, quarantined + conflicts)
+    return Group(kept, columns, tuple(events), repeated, conflicts, tuple(quarantined))
 
 
-def _quarantine(samples: Sequence[SampleBatch]) -> tuple[list[SampleBatch], tuple[tuple[int, Event], ...]]:
-    """Keep out samples whose time is outside of what a plant's clock can mean."""
-    sane: list[SampleBatch] = []
-    refused: list[tuple[int, Event]] = []
-    for batch in samples:
-        inside = (batch.time >= EARLIEST_US) & (batch.time < LATEST_US)
-        if inside.all():
-            sane.append(batch)
-            continue
-        refused += [(batch.source_id, quarantine(batch, int(i))) for i in np.flatnonzero(~inside)]
-        if inside.any():
-            sane.append(
-                SampleBatch(
-                    batch.source_id,
-                    batch.received_at,
-                    batch.channel_id[inside],
-                    batch.time[inside],
-                    batch.value[inside],
-                    batch.status[inside],
-                )
-            )
-    return sane, tuple(refused)
+def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatch, list[Quarantined]]:
+    """The samples within the limits, and the others."""
+    earliest, latest = limits.bounds(batch.received_at)
+    inside = (batch.time >= earliest) & (batch.time <= latest)
+    if inside.all():
+        return batch, []
+    outside = [
+        quarantine.sample(batch, int(i), "future" if batch.time[i] > latest else "ancient")
+        for i in np.flatnonzero(~inside)
+    ]
+    return part(batch, inside), outside
 
 
-def quarantine(batch: SampleBatch, i: int) -> Event:
-    """The event that records sample ``i`` of ``batch``, whose time no table can hold; its time is the arrival."""
-    detail = {
-        "reason": "time outside 1970 to 2200",
-        "time_us": int(batch.time[i]),
-        "value": repr(float(batch.value[i])),
-    }
-    return Event("quarantine", batch.received_at, int(batch.channel_id[i]), int(batch.status[i]), detail=detail)
+def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[int, Event]]) -> list[Quarantined]:
+    """Add the events within the limits to ``events``; return the others."""
+    earliest, latest = limits.bounds(batch.received_at)
+    outside: list[Quarantined] = []
+    for event in batch.events:
+        if earliest <= event.time <= latest:
+            events.append((batch.source_id, event))
+        else:
+            reason: quarantine.Reason = "future" if event.time > latest else "ancient"
+            outside.append(quarantine.event(batch.source_id, batch.received_at, event, reason))
+    return outside
+
+
+def part(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
+    """Some samples of a batch."""
+    return SampleBatch(
+        batch.source_id,
+        batch.received_at,
+        batch.channel_id[which],
+        batch.time[which],
+        batch.value[which],
+        batch.status[which],
+    )
 
 
 def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[int, Event], ...]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import sqlite3
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,14 @@ from ingest.config.model import WriterOptions
 from ingest.spool.format import SpooledBatch
 from ingest.spool.take import SpoolFile
 from ingest.spool.wake import Sleeper
-from ingest.writer.group import Group, assemble
+from ingest.writer.connection import bounded, connect
+from ingest.writer.failures import Backoff, Failure, classify, timed_out
+from ingest.writer.group import Group, TimeLimits, assemble
+from ingest.writer.pieces import Piece, divide, whole
 from ingest.writer.transaction import Written, write
-from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_CONNECT_SECONDS = 10.0
-_TRANSACTION_SECONDS = 120.0
-_BACKOFF = (0.2, 5.0)  # s, first and longest wait after a failure
-# InternalClientError: asyncpg itself, when the server ended an idle session in the moment it was used
-_FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
 
 
@@ -44,13 +42,15 @@ class Writer:
         self._folder = folder
         self._dsn = dsn
         self._options = options
+        self._limits = TimeLimits(options.future_limit, options.oldest)
         self._files: dict[Path, SpoolFile] = {}
         self._thread = ThreadPoolExecutor(1, "spool")  # SQLite's files are read and trimmed by one thread
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
         self._stopping = False
-        self._committed: list[Group] = []  # in the database, not yet deleted from the spools
+        self._committed: list[tuple[Path, tuple[SpooledBatch, ...]]] = []  # not yet deleted from the spools
         self.written = 0  # samples committed since start
+        self.quarantined = 0  # samples, events and gaps kept out since start
         self.database = "not yet connected"
         self.lag_seconds: float | None = None  # newest source time of the last group to its commit
 
@@ -92,28 +92,30 @@ class Writer:
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         """A connection, however long the database is away."""
-        backoff = _Backoff()
+        backoff = Backoff()
         while True:
             try:
-                async with asyncio.timeout(_CONNECT_SECONDS):
-                    connection = await asyncpg.connect(
-                        self._dsn, server_settings={"application_name": "plantlog writer"}
-                    )
-                    await connection.execute(load("write")["staging"])
-            except _FAILURES as error:
+                connection = await connect(self._dsn, self._options.time_out)
+            except Exception as error:
                 await self._failed(error, backoff)
             else:
                 self.database = "connected"
                 metrics.database_up.set(1)
                 return connection
 
-    async def _failed(self, error: BaseException, backoff: _Backoff) -> None:
+    async def _failed(self, error: Exception, backoff: Backoff) -> None:
+        """Say what failed, and wait. Only rows can be poison: where there are none it is the configuration."""
+        failure: Failure = "transient" if classify(error) == "transient" else "configuration"
         reason = f"{type(error).__name__}: {error}"
-        wait = backoff.next()
-        log.warning("database: %s; tried again in %.1f s", reason, wait)
+        wait = backoff.next(failure)
+        if failure == "transient":
+            log.warning("database: %s; tried again in %.1f s", reason, wait)
+            self.database = f"unreachable: {reason}"
+        else:
+            log.error("database: %s; NOTHING IS WRITTEN until that is put right; tried again in %.1f s", reason, wait)
+            self.database = f"not usable: {reason}"
         metrics.write_failures.labels(reason=type(error).__name__).inc()
         metrics.database_up.set(0)
-        self.database = f"unreachable: {reason}"
         await asyncio.sleep(wait)
 
     async def _next(self) -> Group | None:
@@ -143,40 +145,82 @@ class Writer:
             if room > 0 and (batches := file.take(room)):
                 taken.append((path, batches))
                 room -= sum(len(b.batch) for b in batches)
-        return assemble(taken) if taken else None
+        return assemble(taken, self._limits) if taken else None
 
     async def _commit(self, connection: asyncpg.Connection[Any], group: Group) -> asyncpg.Connection[Any]:
         """Write ``group``, again until the database has it, after which it may leave the spools."""
         now = now_us()
         for spooled in group.batches():
             metrics.spool_wait_seconds.observe(max(0, now - spooled.batch.received_at) / 1e6)
-        backoff = _Backoff()
-        while True:
+        pieces = deque([whole(group)])
+        backoff = Backoff()
+        while pieces:
             started = time.monotonic()
+            piece = pieces[0]
             try:
-                async with asyncio.timeout(_TRANSACTION_SECONDS):
-                    written = await write(connection, group)
-            except _FAILURES as error:
-                connection.terminate()
-                await self._failed(error, backoff)
-                connection = await self._connect()
+                written = await self._write(connection, piece)
+            except Exception as error:
+                connection = await self._recover(connection, pieces, error, backoff)
             else:
-                self._count(group, written, time.monotonic() - started)
-                self._committed.append(group)
+                pieces.popleft()
+                backoff.reset()
+                self._count(piece, written, time.monotonic() - started)
+                self._committed += piece.complete
+        return connection
+
+    async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
+        complete = [spooled for _, of_file in piece.complete for spooled in of_file]
+        return await bounded(connection, self._options.time_out, write(connection, piece.group, complete))
+
+    async def _recover(
+        self, connection: asyncpg.Connection[Any], pieces: deque[Piece], error: Exception, backoff: Backoff
+    ) -> asyncpg.Connection[Any]:
+        """Make the next attempt another than the one that failed: smaller, later, or on another connection."""
+        poison = classify(error) == "poison"
+        divided = [pieces[0]]
+        if poison or timed_out(error):
+            divided = divide(pieces[0], self._limits, error, poison)
+        failed = pieces.popleft()
+        if poison and divided == [failed]:
+            await self._set_aside(failed, error)
+            return connection if not connection.is_closed() else await self._connect()
+        pieces.extendleft(reversed(divided))
+        if poison:
+            log.info("database refuses %s: %s; divided", type(error).__name__, error)
+            metrics.write_failures.labels(reason=type(error).__name__).inc()
+            if not connection.is_closed():
                 return connection
+        connection.terminate()
+        await self._failed(error, backoff)
+        return await self._connect()
+
+    async def _set_aside(self, piece: Piece, error: Exception) -> None:
+        """Not even the facts of a batch, or its rows for quarantine, can be written: keep it on our disk."""
+        for path, batches in piece.complete:
+            for spooled in batches:
+                why = f"{type(error).__name__}: {error}"
+                log.error("%s: the facts of batch %d are refused, kept aside: %s", path.name, spooled.sequence, why)
+                try:
+                    run = asyncio.get_running_loop().run_in_executor
+                    await run(self._thread, self._files[path].set_aside, spooled.sequence, why)
+                except (OSError, sqlite3.Error):
+                    log.exception("%s: batch %d stays until the next start", path.name, spooled.sequence)
 
     def _delete_committed(self) -> None:
         committed, self._committed = self._committed, []
-        for group in committed:
-            for path, batches in group.taken:
-                self._files[path].delete(b.sequence for b in batches)
+        for path, batches in committed:
+            self._files[path].delete(b.sequence for b in batches)
 
-    def _count(self, group: Group, written: Written, seconds: float) -> None:
+    def _count(self, piece: Piece, written: Written, seconds: float) -> None:
+        group = piece.group
         self.written += written.samples
+        self.quarantined += written.quarantined
         metrics.write_seconds.observe(seconds)
         metrics.written_events.inc(written.events)
         metrics.duplicates.inc(written.duplicates)
         metrics.conflicts.inc(written.conflicts)
+        for kept_out in group.quarantined:
+            metrics.quarantined.labels(reason=kept_out.reason).inc()
         if group.columns is None:
             return
         metrics.written_rows.labels(lane=written.lane).inc(written.samples)
@@ -207,15 +251,3 @@ def _report(deleted: asyncio.Future[None]) -> None:
     """A batch that stays in the spool though the database has it is replayed as a no-op: say it and go on."""
     if not deleted.cancelled() and (error := deleted.exception()) is not None:
         log.error("spool: committed batches could not be deleted: %s", error)
-
-
-class _Backoff:
-    """Waits that double up to a limit, with jitter, so that workers don't come back in step."""
-
-    def __init__(self) -> None:
-        self._wait = _BACKOFF[0]
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        wait, self._wait = self._wait, min(2 * self._wait, _BACKOFF[1])
-        return wait * random.uniform(0.5, 1.0)

@@ -43,6 +43,9 @@ FROM batch
 WHERE sequence > ?
 ORDER BY sequence;
 
+-- name: one
+SELECT source_id, kind, rows, received_at, first_time, last_time, crc32, body FROM batch WHERE sequence = ?;
+
 -- name: delete
 DELETE FROM batch WHERE sequence = ?;
 

@@ -65,6 +65,16 @@ FROM newest
 WHERE s.id = newest.source_id
   AND (s.state_since IS NULL OR s.state_since <= newest.since);
 
+-- name: quarantine
+-- The id is a hash of what came, so that a replay is a no-op.
+-- $1 id int8[], $2 reason text[], $3 source_id int[], $4 received_at timestamptz[], $5 channel_id int[],
+-- $6 time_us int8[], $7 value float8[], $8 status int[], $9 detail text[]
+INSERT INTO plant.quarantine (id, reason, source_id, received_at, channel_id, time_us, value, status, detail)
+SELECT q.id, q.reason, q.source_id, q.received_at, q.channel_id, q.time_us, q.value, q.status, q.detail::jsonb
+FROM unnest($1::int8[], $2::text[], $3::int[], $4::timestamptz[], $5::int[], $6::int8[], $7::float8[], $8::int[],
+            $9::text[]) AS q (id, reason, source_id, received_at, channel_id, time_us, value, status, detail)
+ON CONFLICT (id) DO NOTHING;
+
 -- name: gap
 -- What a collector says of one gap: $1 source_id, $2 channel ids int[] (NULL: the whole source), $3 from_time,
 -- $4 to_time (NULL: still open), $5 reason, $6 detail, $7 backfilled, $8 revision. What was said later stays,

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 
 from ingest.batch import Event, EventBatch
 from ingest.spool.format import SpooledBatch
-from ingest.writer.group import Group, assemble
+from ingest.writer.clock import timestamp
+from ingest.writer.group import Group, TimeLimits, assemble
+from ingest.writer.quarantine import came, columns
 from tests.samples import T0, batch
 
+LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
 Row = tuple[int, int, float, int]
 ROWS = st.lists(
     st.tuples(
@@ -26,7 +29,7 @@ ROWS = st.lists(
 
 def group_of(*batches: list[Row]) -> Group:
     spooled = [SpooledBatch(i, 0, 0, batch(rows)) for i, rows in enumerate(batches)]
-    return assemble([(Path("a.sqlite"), spooled)])
+    return assemble([(Path("a.sqlite"), spooled)], LIMITS)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4))
@@ -47,12 +50,12 @@ def test_the_first_of_each_key_is_kept_and_every_other_is_accounted_for(batches:
         first[key] for key in keys
     ]
     assert group.repeated == repeated - len(first)
-    assert len(group.refused) == conflicts
+    assert len(group.conflicts) == conflicts
 
 
 def test_a_conflict_says_both_values() -> None:
     group = group_of([(7, 1, 0.1, 0), (7, 1, float("nan"), 0x80050000)])
-    ((source_id, event),) = group.refused
+    ((source_id, event),) = group.conflicts
     assert (source_id, event.type, event.channel_id, event.time) == (1, "conflict", 7, T0 + 1)
     assert event.detail == {
         "kept_value": "0.1",
@@ -62,18 +65,36 @@ def test_a_conflict_says_both_values() -> None:
     }
 
 
-def test_times_that_no_table_can_hold_are_kept_out_with_all_they_said() -> None:
-    group = group_of([(1, 0, 1.0, 0), (2, 10**18, 2.5, 0), (3, -(10**17), 3.5, 0)])
+DAY = 86_400_000_000  # µs
+
+
+def test_times_beyond_the_limits_are_kept_out_with_all_they_said() -> None:
+    inside = [(1, DAY, 1.0, 0), (1, -3650 * DAY, 1.5, 0)]
+    group = group_of([*inside, (2, DAY + 1, 2.5, 0x80050000), (3, -3650 * DAY - 1, 3.5, 0), (4, 10**18, 4.5, 0)])
     assert group.columns is not None
-    assert group.columns.channel_id.tolist() == [1]
-    assert [(e.type, e.channel_id, e.detail["value"], e.detail["time_us"] - T0) for _, e in group.refused] == [
-        ("quarantine", 2, "2.5", 10**18),
-        ("quarantine", 3, "3.5", -(10**17)),
+    assert group.columns.channel_id.tolist() == [1, 1]
+    assert [(q.reason, q.channel_id, q.value, q.status, (q.time or 0) - T0) for q in group.quarantined] == [
+        ("future", 2, 2.5, 0x80050000, DAY + 1),
+        ("ancient", 3, 3.5, 0, -3650 * DAY - 1),
+        ("future", 4, 4.5, 0, 10**18),
     ]
+
+
+def test_events_beyond_the_limits_are_kept_out_whole() -> None:
+    inside, outside = (
+        Event("text", T0, 5, 0, "auto"),
+        Event("text", T0 + 2 * DAY, 5, 0, "\0\ud800", {"x": float("inf")}),
+    )
+    group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (inside, outside)))])], LIMITS)
+    assert group.events == ((9, inside),)
+    ((_, reason, *_, detail),) = zip(*columns(group.quarantined), strict=True)
+    assert reason == "future"
+    kept = {"source_id": 9, "received_at": timestamp(T0), "detail": detail}
+    assert came(kept) == EventBatch(9, T0, (outside,)), "the row gives it back"
 
 
 def test_events_alone_make_a_group_without_columns() -> None:
     event = Event("text", T0, 5, 0, "auto")
-    group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (event,)))])])
+    group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (event,)))])], LIMITS)
     assert group.columns is None
     assert group.events == ((9, event),)
