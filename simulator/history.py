@@ -10,20 +10,19 @@ from asyncua import ua
 from asyncua.common.utils import Buffer
 from asyncua.server.history import HistoryManager
 
-KEPT = 2000  # values of a node
-
 
 class History(HistoryManager):  # type: ignore[misc]
     """Answers HistoryRead of raw values, with bounds and continuation points. Other nodes have no history."""
 
-    def __init__(self, iserver: Any, most: int = 500) -> None:
+    def __init__(self, iserver: Any, kept: int, most: int = 500) -> None:
+        """``kept`` values of a node are remembered, ``most`` are in an answer."""
         super().__init__(iserver)
-        self._most = most  # values an answer
+        self._kept, self._most = kept, most
         self._values: dict[Any, deque[Any]] = {}  # by node id, in order of time
 
     def historize(self, node_id: Any) -> None:
         """Remember what is published from now on."""
-        self._values[node_id] = deque(maxlen=KEPT)
+        self._values[node_id] = deque(maxlen=self._kept)
 
     def published(self, node_id: Any, value: Any) -> None:
         """One value; one that is older than the last has no place here."""
