@@ -51,3 +51,7 @@ DELETE FROM batch WHERE sequence = ?;
 
 -- name: depth
 SELECT count(*), coalesce(sum(rows), 0) FROM batch;
+
+-- name: oldest_received
+-- Microseconds since 1970; NULL: nothing waits.
+SELECT min(received_at) FROM batch;
