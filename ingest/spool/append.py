@@ -6,47 +6,33 @@ Batching is a bus: while one commit waits for the disk, batches gather; the next
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ingest import metrics
 from ingest.appender import Notes
 from ingest.batch import Batch, SampleBatch
-from ingest.errors import SpoolError, SpoolFull
+from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
+from ingest.spool import trouble
+from ingest.spool.ballast import Ballast
+from ingest.spool.file import insert, last_sequence, make_room, note_crc32, read_notes, used_bytes
 from ingest.spool.format import Record, encode
+from ingest.spool.sidecar import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
+from ingest.spool.whole import WholeFile
 from schema.queries import load
 
-_BUSY_SECONDS = 10.0  # the writer's deletes hold the file for milliseconds
+log = logging.getLogger(__name__)
+
 _WAITING_BYTES = 64 * 1024**2  # gathered in memory behind one commit, at most
 _LOOK_SECONDS = 0.25  # how often a full spool is looked at for room
 _RESUME = 0.95  # of the limit: room again
 _RESERVE = 1 / 64  # of the limit, for events and gaps: what is not taken must still be put on record
-
-
-def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    """Open (and make, where it is missing) a spool file."""
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA page_size = 16384")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    connection.execute("PRAGMA journal_size_limit = 67108864")
-    connection.executescript("BEGIN IMMEDIATE;" + load("spool")["create"] + "COMMIT;")
-    return connection
-
-
-def used_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes of the pages in use; pages that deletes have freed are room."""
-    pages, free, size = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in _PAGE_PRAGMAS)
-    return int((pages - free) * size)
-
-
-_PAGE_PRAGMAS = ("page_count", "freelist_count", "page_size")
 
 
 @dataclass(slots=True)
@@ -56,20 +42,36 @@ class _Waiting:
     since: float  # time.monotonic()
     durable: asyncio.Future[None]
 
+    @property
+    def is_samples(self) -> bool:
+        return self.record is not None and self.record.kind == "samples"
+
 
 class Spool:
-    """One collector process' spool file. Open it inside a running event loop."""
+    """One collector process' spool file. Open it inside a running event loop.
+
+    A damaged file is repaired, when it is opened as well as later; raises SpoolError where that can't be done.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.max_bytes = max_bytes
-        self._connection = connect(path, "FULL")
         self._queries = load("spool")
-        self._notes: dict[str, str] = dict(self._connection.execute(self._queries["notes"]).fetchall())
-        self._used = used_bytes(self._connection)
+        self._file = WholeFile(path, "FULL", create=True)
+        try:
+            self._notes, self._used = self._file.run(lambda c: (read_notes(c), used_bytes(c)))
+        except BaseException:
+            self._file.close()
+            raise
+        self._file.reopened = self._reopened
+        self._sources = read_sources(path)
+        self._last = MarkFile(path, "last")
+        self._ballast = Ballast(path)
+        self._tight = not self._ballast.restore()  # what is left of the disk is for events and gaps
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
+        self._depth = (0, 0)
         self._something = asyncio.Event()
         self._committed = asyncio.Condition()
         self._thread = ThreadPoolExecutor(1, "spool")
@@ -84,8 +86,8 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether samples are refused: all but the reserve is in use."""
-        return self.bytes >= self.max_bytes * (1 - _RESERVE)
+        """Whether samples are refused: all but the reserve is in use, or the disk is full."""
+        return self._tight or self.bytes >= self.max_bytes * (1 - _RESERVE)
 
     @property
     def bytes(self) -> int:
@@ -94,23 +96,28 @@ class Spool:
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return once ``batch`` is on disk. Raises SpoolFull at the limit, SpoolError where the disk refuses."""
-        if (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes:
+        if self._no_room(batch):
             await self._look()
-            if (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes:
+            if self._no_room(batch):
                 metrics.spool_full.inc()
+                if self._tight:
+                    raise SpoolFull(f"no disk space left for {self.path.name}")
                 raise SpoolFull(f"{self.path.name} holds {self.bytes} bytes, the limit is {self.max_bytes}")
         await self._durable(encode(batch), notes or {})
+
+    def _no_room(self, batch: Batch) -> bool:
+        return (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes
 
     async def note(self, notes: Notes) -> None:
         """Return once ``notes`` are on disk. Raises SpoolError where the disk refuses."""
         await self._durable(None, notes)
 
     async def _durable(self, record: Record | None, notes: Notes) -> None:
-        if self._closing:
-            raise SpoolError(f"{self.path.name} is closed")
         if self._waiting_bytes >= _WAITING_BYTES:
             async with self._committed:
                 await self._committed.wait_for(lambda: self._waiting_bytes < _WAITING_BYTES or self._closing)
+        if self._closing:
+            raise SpoolError(f"{self.path.name} is closed")
         waiting = _Waiting(record, notes, time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if record is not None:
@@ -121,27 +128,41 @@ class Spool:
 
     async def wait_for_room(self) -> None:
         """Return when the spool can take batches again."""
-        while self._used >= self.max_bytes * (1 - _RESERVE) * _RESUME and not self._closing:
+        while (self._tight or self._used >= self.max_bytes * (1 - _RESERVE) * _RESUME) and not self._closing:
             await self._look()
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        self._used = await loop.run_in_executor(self._thread, used_bytes, self._connection)
+        self._used, self._tight = await loop.run_in_executor(self._thread, self._measure)
+
+    def _measure(self) -> tuple[int, bool]:
+        try:
+            return self._file.run(used_bytes), not self._ballast.restore()
+        except SpoolError as error:
+            log.warning("%s", error)
+            return self._used, self._tight
 
     async def depth(self) -> tuple[int, int]:
-        """Batches and rows that are not yet in the database."""
-        loop = asyncio.get_running_loop()
-        query = load("spool")["depth"]
-        return await loop.run_in_executor(self._thread, lambda: self._connection.execute(query).fetchone())
+        """Batches and rows that are not yet in the database; as of the last time where the disk can't tell."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._count)
+
+    def _count(self) -> tuple[int, int]:
+        query = self._queries["depth"]
+        try:
+            self._depth = self._file.run(lambda connection: connection.execute(query).fetchone())
+        except SpoolError as error:
+            log.warning("%s", error)
+        return self._depth
 
     async def close(self) -> None:
         """Make durable what waits, then close."""
         self._closing = True
         self._something.set()
         await self._bus
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown()
+        self._last.close()
         self._waker.close()
 
     async def _run(self) -> None:
@@ -151,36 +172,84 @@ class Spool:
             self._something.clear()
             while self._waiting:
                 taken, self._waiting = self._waiting, []
-                try:
-                    self._used = await loop.run_in_executor(self._thread, self._commit, taken)
-                except sqlite3.Error as error:
-                    self._finish(taken, _refused(self.path, error))
-                else:
-                    self._finish(taken, None)
+                refused, error = await loop.run_in_executor(self._thread, self._store, taken)
+                self._finish([w for w in taken if w not in refused], None)
+                self._finish(refused, error)
+                if len(refused) < len(taken):
                     self._waker.wake()
                 async with self._committed:
                     self._committed.notify_all()
 
-    def _commit(self, taken: Sequence[_Waiting]) -> int:
-        rows: list[tuple[Any, ...]] = [
-            (r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, r.crc32, r.body)
-            for w in taken
-            if (r := w.record) is not None
-        ]
-        self._connection.execute("BEGIN IMMEDIATE")
+    def _store(self, taken: Sequence[_Waiting]) -> tuple[Sequence[_Waiting], SpoolError | None]:
+        """Make durable what the disk takes. Returns what it refuses, and why."""
         try:
-            self._connection.executemany(self._queries["append"], rows)
+            self._commit(taken)
+        except SpoolFull as full:
+            return self._store_tight(taken, full)
+        except SpoolError as error:
+            return taken, error
+        return (), None
+
+    def _store_tight(self, taken: Sequence[_Waiting], full: SpoolFull) -> tuple[Sequence[_Waiting], SpoolError]:
+        """On a full disk: what is left, and the ballast, are for what is said of the samples that have no place."""
+        self._tight = True
+        said, samples = [w for w in taken if not w.is_samples], [w for w in taken if w.is_samples]
+        if said:
+            try:
+                self._file.run(lambda connection: make_room(connection, self._ballast))
+                self._commit(said)
+            except SpoolError as error:
+                return taken, error
+        return samples, full
+
+    def _commit(self, taken: Sequence[_Waiting]) -> None:
+        records = [w.record for w in taken if w.record is not None]
+        unknown = {r.source_id: r.received_at for r in records if r.source_id not in self._sources}
+        if unknown:
+            try:
+                write_sources(self.path, {**self._sources, **unknown})
+            except OSError as error:
+                raise trouble.said(self.path, error) from error
+            self._sources.update(unknown)
+        self._used = self._file.run(lambda connection: self._transaction(connection, records, taken), locked=True)
+
+    def _transaction(self, connection: sqlite3.Connection, records: Sequence[Record], taken: Sequence[_Waiting]) -> int:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            sequence = last_sequence(connection)
+            for record in records:
+                sequence += 1
+                if not insert(connection, sequence, record):
+                    raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} was given before")
             for name, value in _together(taken).items():
                 if value is None:
-                    self._connection.execute(self._queries["unnote"], (name,))
+                    connection.execute(self._queries["unnote"], (name,))
                 else:
-                    self._connection.execute(self._queries["note"], (name, value))
-            self._connection.execute("COMMIT")
-        except sqlite3.Error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                    connection.execute(self._queries["note"], (name, value, note_crc32(name, value)))
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        return used_bytes(self._connection)
+        if records:
+            self._last.write(Mark(sequence, records[-1].received_at))
+        if changed := _together(taken):
+            notes = {**self._notes, **changed}
+            self._notes = {name: value for name, value in notes.items() if value is not None}
+        return used_bytes(connection)
+
+    def _reopened(self, connection: sqlite3.Connection) -> None:
+        """Another file stands there: a repair took what it could, and what we know better replaces it."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(self._queries["unnote_all"])
+            kept = [(name, value, note_crc32(name, value)) for name, value in self._notes.items()]
+            connection.executemany(self._queries["note"], kept)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
     def _finish(self, taken: Sequence[_Waiting], error: SpoolError | None) -> None:
         now = time.monotonic()
@@ -188,13 +257,8 @@ class Spool:
         rows = sum(r.rows for r in records)
         self._waiting_bytes -= sum(len(r.body) for r in records)
         metrics.spool_waiting_rows.dec(rows)
-        metrics.spool_append_rows.observe(rows)
         if error is None:
-            for name, value in _together(taken).items():
-                if value is None:
-                    self._notes.pop(name, None)
-                else:
-                    self._notes[name] = value
+            metrics.spool_append_rows.observe(rows)
         for waiting in taken:
             metrics.spool_append_seconds.observe(now - waiting.since)
             if waiting.durable.cancelled():
@@ -209,9 +273,3 @@ class Spool:
 def _together(taken: Sequence[_Waiting]) -> dict[str, str | None]:
     """The notes of several appends, the later one's where two have one name."""
     return {name: value for waiting in taken for name, value in waiting.notes.items()}
-
-
-def _refused(path: Path, error: sqlite3.Error) -> SpoolError:
-    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-        return SpoolFull(f"no disk space left for {path.name}")
-    return SpoolError(f"{path.name}: {error}")

@@ -7,10 +7,14 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from ingest.errors import SpoolCorrupt
+from ingest.batch import now_us
+from ingest.errors import SpoolFull
 from ingest.spool import aside
-from ingest.spool.append import connect, used_bytes
+from ingest.spool.ballast import Ballast
+from ingest.spool.file import last_sequence, make_room, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
+from ingest.spool.sidecar import Mark, MarkFile
+from ingest.spool.whole import WholeFile
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -20,53 +24,82 @@ class SpoolFile:
     """One spool file, read from behind the last batch that was taken.
 
     Deletes need no fsync: a batch that comes back after a crash is a replay, which the database knows to be one.
+    A damaged file is repaired; every method raises SpoolError where that can't be done, or the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = connect(path, "NORMAL")
-        queries = load("spool")
-        self._take, self._one, self._delete = queries["take"], queries["one"], queries["delete"]
-        self._depth = queries["depth"]
+        self._queries = load("spool")
+        self._file = WholeFile(path, "NORMAL", create=False)
+        self._file.reopened = self._reopened
+        self._ballast = Ballast(path)
+        self._head = MarkFile(path, "head")
         self._taken = 0  # the last sequence taken
+        self._out: set[int] = set()  # taken, and not yet deleted
 
     def take(self, max_rows: int) -> list[SpooledBatch]:
         """The oldest batches not yet taken, at most about ``max_rows`` rows, at least one batch if there is any."""
+        batches = self._file.run(lambda connection: self._read(connection, max_rows))
+        for spooled in batches:
+            self._taken = spooled.sequence
+            self._out.add(spooled.sequence)
+        return batches
+
+    def _read(self, connection: sqlite3.Connection, max_rows: int) -> list[SpooledBatch]:
         batches: list[SpooledBatch] = []
         rows = 0
-        cursor = self._connection.execute(self._take, (self._taken,))
-        for sequence, source_id, kind, n, received_at, first, last, crc32, body in cursor:
-            record = Record(source_id, kind, n, received_at, first, last, crc32, body)
-            self._taken = sequence
-            try:
-                batches.append(SpooledBatch(sequence, first, last, decode(record)))
-            except SpoolCorrupt:
-                # It stays in the file: nothing is deleted that did not reach the database.
-                log.exception("%s: batch %d left in place", self.path.name, sequence)
-                continue
-            rows += n
-            if rows >= max_rows:
-                break
-        cursor.close()
+        cursor = connection.execute(self._queries["take"], (self._taken,))
+        try:
+            for sequence, source_id, kind, n, received_at, first, last, crc32, body in cursor:
+                if sequence in self._out:
+                    continue
+                record = Record(source_id, kind, n, received_at, first, last, crc32, body)
+                batches.append(SpooledBatch(sequence, first, last, decode(record, sequence)))
+                rows += n
+                if rows >= max_rows:
+                    break
+        finally:
+            cursor.close()
         return batches
 
     def delete(self, sequences: Iterable[int]) -> None:
-        """Forget batches that the database has."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        """Forget batches that the database has. Where the disk refuses they stay, and may be deleted later."""
+        gone = list(sequences)
         try:
-            self._connection.executemany(self._delete, [(sequence,) for sequence in sequences])
-            self._connection.execute("COMMIT")
-        except sqlite3.Error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._file.run(lambda connection: self._forget(connection, gone))
+        except SpoolFull:
+            self._file.run(lambda connection: make_room(connection, self._ballast))
+            self._file.run(lambda connection: self._forget(connection, gone))
+        self._out.difference_update(gone)
+
+    def _forget(self, connection: sqlite3.Connection, sequences: list[int]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            deleted = [connection.execute(self._queries["delete"], (sequence,)).fetchone() for sequence in sequences]
+            oldest = connection.execute(self._queries["oldest"]).fetchone()
+            last = last_sequence(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
+        if oldest is not None:
+            self._mark(*oldest)
+        else:
+            self._mark(last + 1, max((row[0] for row in deleted if row is not None), default=0))
+
+    def _mark(self, sequence: int, received_at: int) -> None:
+        # Nobody has looked at the time of the oldest batch yet.
+        if isinstance(received_at, int) and 0 < received_at <= now_us():
+            self._head.write(Mark(sequence, received_at))
 
     def set_aside(self, sequence: int, why: str) -> Path | None:
         """Move a batch that no table takes out of the file, whole. None: it is not there any more.
 
-        Raises OSError or sqlite3.Error where the disk refuses: it then stays.
+        Raises OSError too where the disk refuses: it then stays.
         """
-        row = self._connection.execute(self._one, (sequence,)).fetchone()
+        query = self._queries["one"]
+        row = self._file.run(lambda connection: connection.execute(query, (sequence,)).fetchone())
         if row is None:
             return None
         kept = aside.keep(self.path, sequence, Record(*row), why)
@@ -75,9 +108,18 @@ class SpoolFile:
 
     def depth(self) -> tuple[int, int, int]:
         """Batches, rows and bytes that the file holds."""
-        batches, rows = self._connection.execute(self._depth).fetchone()
-        return batches, rows, used_bytes(self._connection)
+
+        def measure(connection: sqlite3.Connection) -> tuple[int, int, int]:
+            batches, rows = connection.execute(self._queries["depth"]).fetchone()
+            return batches, rows, used_bytes(connection)
+
+        return self._file.run(measure)
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        self._file.close()
+        self._head.close()
+
+    def _reopened(self, connection: sqlite3.Connection) -> None:
+        """What a repair brought back may stand before what was taken last."""
+        self._taken = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import asyncpg
 from ingest import metrics
 from ingest.batch import SampleBatch, now_us
 from ingest.config.model import WriterOptions
+from ingest.errors import SpoolError
 from ingest.spool.format import SpooledBatch
 from ingest.spool.take import SpoolFile
 from ingest.spool.wake import Sleeper
@@ -31,6 +31,8 @@ from ingest.writer.transaction import Written, write
 
 log = logging.getLogger(__name__)
 
+BACKFILL = ".backfill.sqlite"  # ends the names of files that are taken when nothing else waits
+_LOW_ROWS = 50_000  # of them at a time
 _LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
 
 
@@ -48,7 +50,8 @@ class Writer:
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
         self._stopping = False
-        self._committed: list[tuple[Path, tuple[SpooledBatch, ...]]] = []  # not yet deleted from the spools
+        self._committed: list[tuple[Path, list[int]]] = []  # not yet deleted from the spools
+        self._wrong: dict[Path, str] = {}  # what was said of files that can't be read or written
         self.written = 0  # samples committed since start
         self.quarantined = 0  # samples, events and gaps kept out since start
         self.database = "not yet connected"
@@ -142,10 +145,37 @@ class Writer:
         taken: list[tuple[Path, list[SpooledBatch]]] = []
         room = self._options.max_rows
         for path, file in self._files.items():
-            if room > 0 and (batches := file.take(room)):
+            if path.name.endswith(BACKFILL) or room <= 0:
+                continue
+            if batches := self._take_of(file, room):
                 taken.append((path, batches))
                 room -= sum(len(b.batch) for b in batches)
+        if not taken:
+            taken = self._take_low()
         return assemble(taken, self._limits) if taken else None
+
+    def _take_low(self) -> list[tuple[Path, list[SpooledBatch]]]:
+        """A little of the low-priority lane, for when nothing else waits: live data that comes then waits for it."""
+        for path, file in self._files.items():
+            if not path.name.endswith(BACKFILL):
+                continue
+            if batches := self._take_of(file, min(_LOW_ROWS, self._options.max_rows)):
+                return [(path, batches)]
+        return []
+
+    def _take_of(self, file: SpoolFile, rows: int) -> list[SpooledBatch]:
+        """Nothing where the file can't be read: the others go on."""
+        try:
+            return file.take(rows)
+        except SpoolError as error:
+            self._spool_failed(file.path, error)
+            return []
+
+    def _spool_failed(self, path: Path, error: Exception) -> None:
+        """Say it once for each thing that is wrong."""
+        if self._wrong.get(path) != str(error):
+            log.error("%s", error)
+        self._wrong[path] = str(error)
 
     async def _commit(self, connection: asyncpg.Connection[Any], group: Group) -> asyncpg.Connection[Any]:
         """Write ``group``, again until the database has it, after which it may leave the spools."""
@@ -165,7 +195,7 @@ class Writer:
                 pieces.popleft()
                 backoff.reset()
                 self._count(piece, written, time.monotonic() - started)
-                self._committed += piece.complete
+                self._committed += [(path, [b.sequence for b in batches]) for path, batches in piece.complete]
         return connection
 
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
@@ -203,13 +233,20 @@ class Writer:
                 try:
                     run = asyncio.get_running_loop().run_in_executor
                     await run(self._thread, self._files[path].set_aside, spooled.sequence, why)
-                except (OSError, sqlite3.Error):
+                except (OSError, SpoolError):
                     log.exception("%s: batch %d stays until the next start", path.name, spooled.sequence)
 
     def _delete_committed(self) -> None:
+        """What a disk does not let go now is deleted later; a replay of it would be a no-op."""
         committed, self._committed = self._committed, []
-        for path, batches in committed:
-            self._files[path].delete(b.sequence for b in batches)
+        for path, sequences in committed:
+            try:
+                self._files[path].delete(sequences)
+            except SpoolError as error:
+                self._spool_failed(path, error)
+                self._committed.append((path, sequences))
+            else:
+                self._wrong.pop(path, None)
 
     def _count(self, piece: Piece, written: Written, seconds: float) -> None:
         group = piece.group
@@ -234,7 +271,11 @@ class Writer:
     def _measure(self) -> tuple[int, int]:
         rows = used = 0
         for path, file in self._files.items():
-            _, file_rows, file_bytes = file.depth()
+            try:
+                _, file_rows, file_bytes = file.depth()
+            except SpoolError as error:
+                self._spool_failed(path, error)
+                continue
             metrics.spool_rows.labels(spool=path.stem).set(file_rows)
             metrics.spool_bytes.labels(spool=path.stem).set(file_bytes)
             rows += file_rows

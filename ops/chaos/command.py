@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from ingest.errors import PlantlogError
+
+if TYPE_CHECKING:
+    from ops.chaos.report import Report
 
 
 def chaos(
@@ -38,7 +43,7 @@ def chaos(
     folder = Path(tempfile.mkdtemp(prefix="plantlog-chaos-", dir="/var/tmp"))
     asked = Asked(seed, seconds, server, channels, hz, folder)
     try:
-        report = asyncio.run(run(asked, lambda line: console.print(line, highlight=False)))
+        report = asyncio.run(_until_told(run(asked, lambda line: console.print(line, highlight=False))))
     except* PlantlogError as errors:
         for error in errors.exceptions:
             console.print(f"chaos could not go on: {error}", highlight=False, soft_wrap=True)
@@ -62,3 +67,10 @@ def chaos(
     if report.failures:
         raise typer.Exit(1)
     console.print("[green]✓[/] no sample was duplicated, invented or altered; none is missing without a gap")
+
+
+async def _until_told(running: Coroutine[Any, Any, Report]) -> Report:
+    """SIGTERM ends it as Ctrl-C does: everything is brought down, the disk unmounted."""
+    task = asyncio.ensure_future(running)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task

@@ -1,7 +1,6 @@
 """The spool: durable, bounded, in order, and honest about a damaged batch."""
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,22 +133,6 @@ async def test_close_makes_durable_what_waits(tmp_path: Path) -> None:
     await asyncio.gather(*waiting)
     file = SpoolFile(tmp_path / "opcua.sqlite")
     assert len(file.take(100)) == 20
-    file.close()
-
-
-async def test_a_damaged_batch_stays_in_the_file_and_the_others_go_on(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "opcua.sqlite", MIB)
-    for i in range(3):
-        await spool.append(batch([(i, 0, 0.0, 0)]))
-    await spool.close()
-    with sqlite3.connect(tmp_path / "opcua.sqlite") as direct:
-        direct.execute("UPDATE batch SET body = zeroblob(24) WHERE sequence = (SELECT min(sequence) + 1 FROM batch)")
-    direct.close()
-    file = SpoolFile(tmp_path / "opcua.sqlite")
-    taken = file.take(100)
-    assert [int(t.batch.channel_id[0]) for t in taken if isinstance(t.batch, SampleBatch)] == [0, 2]
-    file.delete(t.sequence for t in taken)
-    assert file.depth()[0] == 1
     file.close()
 
 

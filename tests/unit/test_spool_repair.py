@@ -1,0 +1,395 @@
+"""Damaged spool files: what is intact comes back to the bit, what is not is on record, and both processes go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.errors import SpoolError
+from ingest.spool import repair
+from ingest.spool.append import Spool
+from ingest.spool.file import PAGE_SIZE, connect, examine, note_crc32
+from ingest.spool.format import Record, decode, encode, seal
+from ingest.spool.pages import Pages
+from ingest.spool.repair import damaged_files
+from ingest.spool.take import SpoolFile
+from schema.queries import load
+from tests.samples import batch
+
+MIB = 1024**2
+_NUMBERS = frozenset(map(str, range(60)))
+NAME = "opcua.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A spool file with a log beside it, as a killed process leaves it, and what is in it."""
+
+    folder: Path
+    rows: dict[int, Record]  # sequence → what was appended, of those that were not deleted
+    notes: dict[str, str]
+
+
+def _batches(chance: random.Random, count: int) -> Iterator[Batch]:
+    for k in range(count):
+        source = chance.choice((1, 2, 7))
+        rows = chance.choice((1, 3, 50, 400, 2000, 6000))
+        if chance.random() < 0.15:
+            yield EventBatch(source, now_us(), (Event("text", now_us(), 5, 0, "open" * rows, {"k": k}),))
+        else:
+            yield replace(batch([(k, i, chance.random(), 0) for i in range(rows)], source), received_at=now_us())
+
+
+async def _fill(folder: Path, chance: random.Random) -> tuple[dict[int, Record], dict[str, str]]:
+    spool = Spool(folder / NAME, 64 * MIB)
+    file = SpoolFile(folder / NAME)
+    for k, one in enumerate(_batches(chance, 60)):
+        await spool.append(one, {f"heard:{one.source_id}": str(k), "open": "[1, 2]" if k % 2 else None})
+        if k == 20:
+            file.delete([b.sequence for b in file.take(1)])
+            file.delete([b.sequence for b in file.take(9000)])
+    kept = dict(spool.notes)
+    # A copy while it is open: with its log, as after a kill.
+    copied = folder / "copied"
+    copied.mkdir()
+    for path in _beside(folder):
+        shutil.copy(path, copied)
+    file.close()
+    await spool.close()
+    with closing(sqlite3.connect(folder / NAME)) as direct:
+        found = direct.execute(load("spool")["take"], (0,)).fetchall()
+    return {row[0]: Record(*row[1:]) for row in found}, kept
+
+
+def _beside(folder: Path) -> list[Path]:
+    return list(folder.glob(f"{NAME}*"))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    folder = tmp_path_factory.mktemp("stored")
+    rows, notes = asyncio.run(_fill(folder, random.Random(1)))
+    copied = folder / "copied"
+    assert (copied / f"{NAME}-wal").stat().st_size > 20 * PAGE_SIZE
+    assert len(rows) > 40
+    return Stored(copied, rows, notes)
+
+
+def _copy(stored: Stored, to: Path) -> Path:
+    shutil.copytree(stored.folder, to, ignore=shutil.ignore_patterns("*-shm"), dirs_exist_ok=True)
+    return to / NAME
+
+
+async def _recover(path: Path) -> tuple[dict[int, Batch], dict[str, str]]:
+    """What the writer takes, and the notes that a collector has."""
+    spool = Spool(path, 64 * MIB)
+    try:
+        file = SpoolFile(path)
+        taken = {b.sequence: b.batch for b in file.take(10**9)}
+        file.close()
+        return taken, dict(spool.notes)
+    finally:
+        await spool.close()
+
+
+def _equal(a: Batch, b: Batch) -> bool:
+    return encode(a) == encode(b)
+
+
+def _look(stored: Stored, taken: dict[int, Batch], notes: dict[str, str]) -> set[int]:
+    """Nothing is invented, altered or unsaid. Returns what is lost."""
+    said: dict[int, list[Gap]] = {}
+    for sequence, one in taken.items():
+        if isinstance(one, GapBatch):
+            said.setdefault(one.source_id, []).extend(one.gaps)
+            assert sequence > max(stored.rows), "a sequence is given once"
+        else:
+            assert sequence in stored.rows
+            assert _equal(one, decode(stored.rows[sequence], sequence))
+    lost = stored.rows.keys() - taken.keys()
+    for sequence in lost:
+        row = stored.rows[sequence]
+        assert any(
+            gap.reason == "spool_corrupt" and gap.from_time <= row.received_at <= (gap.to_time or 0)
+            for gap in said.get(row.source_id, [])
+        ), f"nothing says that batch {sequence} is lost"
+    # With the log an older note is all that there is.
+    assert all(notes[name] in {"open": ("[1, 2]",)}.get(name, _NUMBERS) for name in notes)
+    assert notes.keys() <= stored.notes.keys()
+    return set(lost)
+
+
+async def test_an_intact_file_is_left_alone(stored: Stored, tmp_path: Path) -> None:
+    taken, notes = await _recover(_copy(stored, tmp_path))
+    assert taken.keys() == stored.rows.keys()
+    assert not _look(stored, taken, notes)
+    assert notes == stored.notes
+    assert not (tmp_path / "damaged").exists()
+
+
+def _overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def _damage(chance: random.Random, path: Path) -> str:
+    log = path.with_name(path.name + "-wal")
+    target = chance.choice((path, log))
+    size = target.stat().st_size
+    match chance.randrange(6):
+        case 0:
+            length = chance.choice((1, 4, 100, 5000, 3 * PAGE_SIZE))
+            at = chance.randrange(max(1, size - length))
+            _overwrite(target, at, chance.randbytes(length))
+            return f"{length} bytes at {at} of {target.name}"
+        case 1:
+            at = chance.randrange(size)
+            os.truncate(target, at)
+            return f"{target.name} cut at {at} of {size}"
+        case 2:
+            at, length = 0, chance.choice((1, 16, 100, PAGE_SIZE))
+            _overwrite(target, 0, chance.randbytes(length))
+            return f"head of {target.name}, {length} bytes"
+        case 3:
+            places = [chance.randrange(size) for _ in range(20)]
+            for at in places:
+                _overwrite(target, at, chance.randbytes(1))
+            return f"20 single bytes of {target.name}: {places}"
+        case 4:
+            page = chance.randrange(max(1, size // PAGE_SIZE))
+            _overwrite(target, page * PAGE_SIZE, bytes(PAGE_SIZE))
+            return f"page {page} of {target.name} is zero"
+        case _:
+            log.unlink()
+            return "no log"
+
+
+@pytest.mark.parametrize("seed", range(150))
+async def test_random_damage(stored: Stored, tmp_path: Path, seed: int) -> None:
+    path = _copy(stored, tmp_path)
+    what = _damage(random.Random(seed), path)
+    taken, notes = await _recover(path)
+    lost = _look(stored, taken, notes)
+    if lost:
+        assert damaged_files(path), what
+    again, _ = await _recover(path)
+    assert again.keys() == taken.keys(), "a repaired file is whole"
+
+
+async def test_every_batch_outside_a_damaged_page_comes_back(stored: Stored, tmp_path: Path) -> None:
+    """Page after page of a file without a log is destroyed; only what stands on it is lost."""
+    whole = _copy(stored, tmp_path / "whole")
+    with closing(sqlite3.connect(whole)) as direct:
+        direct.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    pages = whole.stat().st_size // PAGE_SIZE
+    damaged = 0
+    for page in range(pages):
+        folder = tmp_path / f"page-{page}"
+        folder.mkdir()
+        for other in _beside(whole.parent):
+            shutil.copy(other, folder)
+        path = folder / NAME
+        _overwrite(path, page * PAGE_SIZE, random.Random(page).randbytes(PAGE_SIZE))
+        taken, notes = await _recover(path)
+        lost = _look(stored, taken, notes)
+        assert lost <= _rows_on(whole, page + 1), f"page {page + 1}: lost more than stood there"
+        damaged += bool(lost)
+        shutil.rmtree(folder)
+    assert damaged > 20
+
+
+def _rows_on(path: Path, number: int) -> set[int]:
+    """Sequences that need a page: found by taking it away."""
+    with Pages(path, path.with_name("none")) as pages:
+        every = {row[0] for row in pages.rows() if len(row) == 10}
+        intact = pages.page
+
+        def without(asked: int) -> bytes:
+            return b"" if asked == number else intact(asked)
+
+        pages.page = without  # type: ignore[method-assign, assignment]
+        left = {row[0] for row in pages.rows() if len(row) == 10}
+    return {sequence for sequence in every - left if isinstance(sequence, int)}
+
+
+def test_a_changed_batch_is_found_whatever_of_it_was_changed(stored: Stored) -> None:
+    sequence, record = next((s, r) for s, r in stored.rows.items() if r.kind == "samples")
+    assert _equal(decode(record, sequence), decode(record, sequence))
+    others = {"source_id": 3, "rows": record.rows + 1, "received_at": 0, "first_time": 1, "last_time": 1}
+    for name, value in {**others, "kind": "events", "body": bytes(len(record.body))}.items():
+        changed = Record(**{**{f: getattr(record, f) for f in Record.__slots__}, name: value})
+        with pytest.raises(SpoolError):
+            decode(changed, sequence)
+    with pytest.raises(SpoolError):
+        decode(record, sequence + 1)
+
+
+async def test_a_running_collector_goes_on(tmp_path: Path) -> None:
+    """The schema page is destroyed under both processes; what is appended afterwards is in the new file."""
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    file = SpoolFile(tmp_path / NAME)
+    await spool.append(batch([(1, 0, 0.5, 0)]), {"heard:1": "1"})
+    (first,) = file.take(10)
+    for path in (spool.path, spool.path.with_name(NAME + "-wal")):
+        _overwrite(path, 0, b"\xa5" * path.stat().st_size)
+    with closing(sqlite3.connect(spool.path)) as direct, pytest.raises(sqlite3.DatabaseError):
+        direct.execute("SELECT * FROM batch").fetchall()
+    for k in range(2, 40):
+        await spool.append(batch([(k, i, 0.5, 0) for i in range(2000)]), {"heard:1": str(k)})
+    file.delete([first.sequence])
+    taken = file.take(10**9)
+    got = [b.batch.channel_id[0] for b in taken if isinstance(b.batch, SampleBatch)]
+    file.close()
+    await spool.close()
+    taken_again, notes = _recover_later(spool.path)
+    channels = {int(b.channel_id[0]) for b in taken_again if isinstance(b, SampleBatch)}
+    lost = set(range(2, 40)) - channels - {int(c) for c in got}
+    gaps = [g for b in taken_again if isinstance(b, GapBatch) for g in b.gaps]
+    gaps += [g for b in taken if isinstance(b.batch, GapBatch) for g in b.batch.gaps]
+    assert not lost or gaps
+    assert notes["heard:1"] == "39"
+
+
+def _recover_later(path: Path) -> tuple[list[Batch], dict[str, str]]:
+    with closing(connect(path, "FULL", create=False)) as connection:
+        rows = connection.execute(load("spool")["take"], (0,)).fetchall()
+        notes = {name: value for name, value, _ in connection.execute(load("spool")["notes"])}
+    return [decode(Record(*row[1:]), row[0]) for row in rows], notes
+
+
+async def test_the_writer_finds_a_changed_batch_and_the_collector_goes_on(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    for k in range(5):
+        await spool.append(batch([(k, 0, 0.0, 0)]), {"heard:1": str(k)})
+    with closing(sqlite3.connect(spool.path)) as direct, direct:
+        direct.execute("UPDATE batch SET body = zeroblob(24) WHERE sequence = (SELECT min(sequence) + 2 FROM batch)")
+    file = SpoolFile(spool.path)
+    taken = file.take(100)
+    samples = [b for b in taken if isinstance(b.batch, SampleBatch)]
+    assert [int(b.batch.channel_id[0]) for b in samples if isinstance(b.batch, SampleBatch)] == [0, 1, 3, 4]
+    (gap,) = [gap for b in taken if isinstance(b.batch, GapBatch) for gap in b.batch.gaps]
+    assert gap.reason == "spool_corrupt"
+    await spool.append(batch([(9, 0, 0.0, 0)]), {"heard:1": "9"})
+    (later,) = file.take(100)
+    assert later.sequence > max(b.sequence for b in taken)
+    file.delete([b.sequence for b in taken])
+    file.delete([later.sequence])
+    assert file.depth()[:2] == (0, 0)
+    file.close()
+    await spool.close()
+    (kept,) = damaged_files(spool.path)
+    with closing(sqlite3.connect(kept)) as direct:
+        assert direct.execute("SELECT count(*) FROM batch").fetchone()[0] == 5, "the damaged file is kept whole"
+
+
+async def test_a_drained_file_that_is_damaged_has_lost_nothing(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    file = SpoolFile(spool.path)
+    for k in range(5):
+        await spool.append(batch([(k, 0, 0.0, 0)]))
+    file.delete([b.sequence for b in file.take(100)])
+    file.close()
+    await spool.close()
+    _overwrite(spool.path, 0, b"garbage")
+    taken, _ = await _recover(spool.path)
+    assert not taken, "all of it is in the database: no gap"
+
+
+async def test_a_file_that_was_removed_is_a_gap_and_sequences_go_on(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    await spool.append(batch([(1, 0, 0.0, 0)], 4))
+    file = SpoolFile(spool.path)
+    (before,) = file.take(10)
+    file.close()
+    await spool.close()
+    spool.path.unlink()
+    taken, _ = await _recover(spool.path)
+    ((sequence, gaps),) = taken.items()
+    assert isinstance(gaps, GapBatch)
+    assert (gaps.source_id, gaps.gaps[0].reason) == (4, "spool_corrupt")
+    assert sequence > before.sequence
+
+
+async def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    for k in range(3):
+        await spool.append(batch([(k, 0, 0.0, 0)]))
+    await spool.close()
+    _overwrite(spool.path, 0, bytes(16))
+
+    def killed(path: Path, folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(repair, "_put_in_place", killed)
+        SpoolFile(spool.path).take(10)
+    assert examine(spool.path) is not None
+    taken, _ = await _recover(spool.path)
+    assert len([b for b in taken.values() if isinstance(b, SampleBatch)]) == 3
+
+
+async def test_a_file_of_before_there_were_versions(tmp_path: Path) -> None:
+    """As the first plantlog wrote it: no gaps allowed, notes without checksums, of batches the body's only."""
+    path = tmp_path / NAME
+    record = encode(batch([(1, 0, 0.5, 0)]))
+    with closing(sqlite3.connect(path)) as direct:
+        direct.executescript(f"PRAGMA page_size = {PAGE_SIZE}; PRAGMA journal_mode = WAL;")
+        direct.executescript(
+            "CREATE TABLE batch (sequence INTEGER PRIMARY KEY AUTOINCREMENT, source_id INTEGER NOT NULL, kind TEXT"
+            "    NOT NULL CHECK (kind IN ('samples', 'events')), rows INTEGER NOT NULL, received_at INTEGER NOT NULL,"
+            "    first_time INTEGER NOT NULL, last_time INTEGER NOT NULL, crc32 INTEGER NOT NULL, body BLOB NOT NULL);"
+            "CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+            "INSERT INTO sqlite_sequence (name, seq) VALUES ('batch', 1000);"
+            "INSERT INTO note VALUES ('heard:1', '17');"
+        )
+        r = record
+        values = (r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, r.crc32, r.body)
+        columns = "source_id, kind, rows, received_at, first_time, last_time, crc32, body"
+        with direct:
+            direct.execute(f"INSERT INTO batch ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    spool = Spool(path, 64 * MIB)
+    assert dict(spool.notes) == {"heard:1": "17"}
+    await spool.append(GapBatch(1, now_us(), (Gap(1, 2, "stopped"),)))
+    await spool.close()
+    taken, notes = await _recover(path)
+    assert [type(b) for b in taken.values()] == [SampleBatch, GapBatch]
+    assert sorted(taken) == [1001, 1002]
+    assert notes == {"heard:1": "17"}
+    assert not (tmp_path / "damaged").exists()
+
+
+async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    await spool.append(batch([(1, 0, 0.0, 0)]))
+    await spool.close()
+    with closing(sqlite3.connect(spool.path)) as direct:
+        direct.execute("PRAGMA user_version = 2")
+    with pytest.raises(SpoolError, match="version 2, this plantlog knows 1: it was written by a newer one"):
+        Spool(tmp_path / NAME, 64 * MIB)
+    with pytest.raises(SpoolError, match="newer"):
+        SpoolFile(tmp_path / NAME).take(1)
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_checksums_see_where_a_name_ends() -> None:
+    assert note_crc32("ab", "c") != note_crc32("a", "bc")
+    record = encode(batch([(1, 0, 0.5, 0)]))
+    assert seal(1, record) != seal(2, record)
