@@ -103,7 +103,9 @@ class Backfill:
         start, end, reason, channels = hole
         remains = {channel: min(to, end) for channel, to in unknown.items() if to > start}
         if len(remains) == len(wanted) and all(to == end for to in remains.values()):
-            return  # nothing was filled: the gap stays as it is
+            # Said again: what was filled before it may have been said of a gap that both were.
+            await self._gaps.record(start, end, reason, "not in the history", channels)
+            return
         if remains:
             await self._gaps.record_each([(c, start, to) for c, to in remains.items()], reason, "not in the history")
         of = None if channels is None else tuple(channels)

@@ -13,6 +13,7 @@ from ops.chaos.schedule import Step
 from simulator.compare import Comparison
 
 _COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
+_SAID = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
 _ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
 
@@ -35,9 +36,7 @@ class Report:
     def failures(self) -> list[str]:
         """What must not be, in words."""
         total = self.compared["all"]
-        wrong = [
-            f"{getattr(total, name):,} samples {name.replace('_', ', ')}" for name in _ZERO if getattr(total, name)
-        ]
+        wrong = [f"{getattr(total, name):,} samples {_SAID.get(name, name)}" for name in _ZERO if getattr(total, name)]
         if self.quarantined:
             wrong.append(f"{self.quarantined:,} rows in quarantine")
         if still := sum(gap["open"] for gap in self.gaps):
@@ -71,10 +70,10 @@ class Report:
         """For people."""
         samples = Table(title=f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}")
         samples.add_column("")
+        for kind in self.compared:
+            samples.add_column(kind, justify="right")
         for name in _COUNTS:
-            samples.add_column(name.replace("_", ",\n"), justify="right")
-        for kind, part in self.compared.items():
-            samples.add_row(kind, *(f"{getattr(part, name):,}" for name in _COUNTS))
+            samples.add_row(_SAID.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
         faults = Table(title="faults")
         faults.add_column("what")
         faults.add_column("times", justify="right")

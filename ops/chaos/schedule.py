@@ -15,7 +15,13 @@ Lane: TypeAlias = Literal["plant", "process", "database", "disk"]
 Act: TypeAlias = Literal["kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill"]
 
 _FIRST = 2.0  # s before the first fault
-_PAUSE = (2.0, 8.0)  # s between two faults of a lane
+# s between two faults of a lane; a disk that is always full would let little be tried
+_PAUSE: dict[Lane, tuple[float, float]] = {
+    "plant": (2.0, 8.0),
+    "process": (2.0, 8.0),
+    "database": (2.0, 8.0),
+    "disk": (10.0, 60.0),
+}
 _WHOLE = 2**31
 
 
@@ -99,7 +105,12 @@ def _lane(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterato
         if not bag:
             bag = chance.sample(faults, len(faults))
         fault = bag.pop()
-        step = Step(at + chance.uniform(*_PAUSE), fault, chance.uniform(*fault.seconds), chance.uniform(*fault.values))
+        step = Step(
+            at + chance.uniform(*_PAUSE[fault.lane]),
+            fault,
+            chance.uniform(*fault.seconds),
+            chance.uniform(*fault.values),
+        )
         at = step.at + step.seconds
         if at > seconds:
             return
