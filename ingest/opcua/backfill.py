@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 from asyncua import Client, ua
@@ -17,7 +18,7 @@ from asyncua import Client, ua
 from ingest.appender import Appender
 from ingest.batch import Batch, Event, EventBatch, Gap, Int32s, SampleBatch, now_us
 from ingest.config.model import OpcuaSource
-from ingest.errors import DecodeError, SpoolFull
+from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.history import read_history
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _NODES = 10  # a request
 _PAUSE = 0.02  # s, between requests: live data goes first
+_REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 _BOUND_NOT_FOUND = 0x80D7_0000
 
 
@@ -57,8 +59,13 @@ class Backfill:
         if not self._source.backfill or to_time <= from_time:
             return
         self._wanted.append((from_time, to_time, reason, None if channels is None else list(channels)))
-        await self._spool.note({self._note: json.dumps(self._wanted)})
+        await self._remember()
         self._something.set()
+
+    async def _remember(self) -> None:
+        # Where the disk refuses, a process that is killed now leaves the gap as it is, or reads it twice.
+        with suppress(SpoolError):
+            await self._spool.note({self._note: json.dumps(self._wanted) if self._wanted else None})
 
     async def run(self, client: Client) -> None:
         """Read until cancelled. Raises OSError or ua.UaError where the session is no good any more."""
@@ -68,7 +75,7 @@ class Backfill:
                 await self._something.wait()
             await self._fill(client, *self._wanted[0])
             del self._wanted[0]
-            await self._spool.note({self._note: json.dumps(self._wanted) if self._wanted else None})
+            await self._remember()
 
     async def _fill(self, client: Client, start: int, end: int, reason: str, channels: list[int] | None) -> None:
         wanted = range(len(self._ids)) if channels is None else np.flatnonzero(np.isin(self._ids, channels)).tolist()
@@ -138,6 +145,9 @@ class Backfill:
                 return len(batch)
             except SpoolFull:
                 await self._lane.wait_for_room()
+            except SpoolError as error:
+                log.error("source %s: %s", self._source.name, error)
+                await asyncio.sleep(_REFUSED_SECONDS)
 
 
 def _unknown_until(change: DataChange, start: int, end: int) -> int | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ingest.batch import now_us
 from ingest.errors import SpoolFull
 from ingest.spool import aside
 from ingest.spool.ballast import Ballast
-from ingest.spool.file import last_sequence, make_room, used_bytes
+from ingest.spool.file import checkpoint, last_sequence, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
 from ingest.spool.sidecar import Mark, MarkFile
 from ingest.spool.whole import WholeFile
@@ -68,7 +69,9 @@ class SpoolFile:
         try:
             self._file.run(lambda connection: self._forget(connection, gone))
         except SpoolFull:
-            self._file.run(lambda connection: make_room(connection, self._ballast))
+            self._ballast.free()
+            with suppress(SpoolFull):
+                self._file.run(checkpoint)
             self._file.run(lambda connection: self._forget(connection, gone))
         self._out.difference_update(gone)
 
