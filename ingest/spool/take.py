@@ -39,7 +39,7 @@ class SpoolFile:
         self._out: set[int] = set()  # taken, and not yet deleted
 
     def take(self, max_rows: int) -> list[SpooledBatch]:
-        """The oldest batches not yet taken, at most about ``max_rows`` rows, at least one batch if there is any."""
+        """The oldest batches not yet taken, at most ``max_rows`` rows, but one batch if there is any."""
         batches = self._file.run(lambda connection: self._read(connection, max_rows))
         for spooled in batches:
             self._taken = spooled.sequence
@@ -55,8 +55,11 @@ class SpoolFile:
                 if sequence in self._out:
                     continue
                 record = Record(source_id, kind, n, received_at, first, last, crc32, body)
-                batches.append(SpooledBatch(sequence, first, last, decode(record, sequence)))
+                spooled = SpooledBatch(sequence, first, last, decode(record, sequence))
                 rows += n
+                if batches and rows > max_rows:
+                    break
+                batches.append(spooled)
                 if rows >= max_rows:
                     break
         finally:
