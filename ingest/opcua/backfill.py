@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from asyncua import Client, ua
 from ingest.appender import Appender
 from ingest.batch import Batch, Event, EventBatch, Gap, Int32s, SampleBatch, now_us
 from ingest.config.model import OpcuaSource
-from ingest.errors import DecodeError, SpoolFull
+from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.history import read_history
@@ -31,6 +32,7 @@ Hole: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to µs, re
 
 _NODES = 50  # a request
 _PAUSE = 0.02  # s, between requests: live data goes first
+_REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 _BOUND_NOT_FOUND = 0x80D7_0000
 
 
@@ -59,8 +61,13 @@ class Backfill:
         if not self._source.backfill or to_time <= from_time:
             return
         self._wanted.append((from_time, to_time, reason, None if channels is None else list(channels)))
-        await self._spool.note({self._note: json.dumps(self._wanted)})
+        await self._remember()
         self._something.set()
+
+    async def _remember(self) -> None:
+        # Where the disk refuses, a process that is killed now leaves the gap as it is, or reads it twice.
+        with suppress(SpoolError):
+            await self._spool.note({self._note: json.dumps(self._wanted) if self._wanted else None})
 
     async def run(self, client: Client) -> None:
         """Read until cancelled. Raises OSError or ua.UaError where the session is no good any more."""
@@ -72,7 +79,7 @@ class Backfill:
             await self._fill(client, holes)
             for hole in holes:
                 self._wanted.remove(hole)
-            await self._spool.note({self._note: json.dumps(self._wanted) if self._wanted else None})
+            await self._remember()
 
     async def _fill(self, client: Client, holes: list[Hole]) -> None:
         """Read what ``holes`` of the same channels span, once."""
@@ -172,6 +179,9 @@ class Backfill:
                 return await self._lane.append(batch)
             except SpoolFull:
                 await self._lane.wait_for_room()
+            except SpoolError as error:
+                log.error("source %s: %s", self._source.name, error)
+                await asyncio.sleep(_REFUSED_SECONDS)
 
 
 def _together(wanted: list[Hole]) -> list[Hole]:

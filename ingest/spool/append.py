@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from ingest.appender import Notes
 from ingest.batch import Batch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool import trouble
-from ingest.spool.ballast import Ballast
-from ingest.spool.file import insert, last_sequence, make_room, note_crc32, read_notes, used_bytes
+from ingest.spool.ballast import BYTES, Ballast
+from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, note_crc32, read_notes, used_bytes
 from ingest.spool.format import Record, encode
 from ingest.spool.sidecar import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
@@ -138,7 +139,9 @@ class Spool:
 
     def _measure(self) -> tuple[int, bool]:
         try:
-            return self._file.run(used_bytes), not self._ballast.restore()
+            used, free = self._file.run(lambda connection: (used_bytes(connection), free_bytes(connection)))
+            # On a disk that stays full what the writer deletes is room, too.
+            return used, not self._ballast.restore() and free < BYTES
         except SpoolError as error:
             log.warning("%s", error)
             return self._used, self._tight
@@ -196,7 +199,8 @@ class Spool:
         said, samples = [w for w in taken if not w.is_samples], [w for w in taken if w.is_samples]
         if said:
             try:
-                self._file.run(lambda connection: make_room(connection, self._ballast))
+                self._ballast.free()
+                self._file.run(checkpoint)
                 self._commit(said)
             except SpoolError as error:
                 return taken, error
@@ -231,6 +235,10 @@ class Spool:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        if self._tight:
+            # The file grows now, from what is left of the ballast: deletes then need no space but the log's own.
+            with suppress(sqlite3.Error):
+                checkpoint(connection)
         if records:
             self._last.write(Mark(sequence, records[-1].received_at))
         if changed := _together(taken):

@@ -10,7 +10,6 @@ from pathlib import Path
 from ingest.batch import now_us
 from ingest.errors import SpoolCorrupt, SpoolError
 from ingest.spool import trouble
-from ingest.spool.ballast import Ballast
 from ingest.spool.format import Record, seal
 from ingest.spool.sidecar import read_mark
 from schema.queries import load
@@ -113,9 +112,14 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def make_room(connection: sqlite3.Connection, ballast: Ballast) -> None:
-    """On a full disk: free the ballast and empty the log, which can then be written from its beginning again."""
-    ballast.free()
+def free_bytes(connection: sqlite3.Connection) -> int:
+    """Bytes of the pages that deletes have freed."""
+    free, size = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in _PAGE_PRAGMAS[1:])
+    return int(free * size)
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Empty the log, which can then be written from its beginning again. Raises sqlite3.Error on a full disk."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ingest.batch import now_us
 from ingest.errors import SpoolFull
 from ingest.spool import aside
 from ingest.spool.ballast import Ballast
-from ingest.spool.file import last_sequence, make_room, used_bytes
+from ingest.spool.file import checkpoint, last_sequence, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
 from ingest.spool.sidecar import Mark, MarkFile
 from ingest.spool.whole import WholeFile
@@ -38,7 +39,7 @@ class SpoolFile:
         self._out: set[int] = set()  # taken, and not yet deleted
 
     def take(self, max_rows: int) -> list[SpooledBatch]:
-        """The oldest batches not yet taken, at most about ``max_rows`` rows, at least one batch if there is any."""
+        """The oldest batches not yet taken, at most ``max_rows`` rows, but one batch if there is any."""
         batches = self._file.run(lambda connection: self._read(connection, max_rows))
         for spooled in batches:
             self._taken = spooled.sequence
@@ -54,8 +55,11 @@ class SpoolFile:
                 if sequence in self._out:
                     continue
                 record = Record(source_id, kind, n, received_at, first, last, crc32, body)
-                batches.append(SpooledBatch(sequence, first, last, decode(record, sequence)))
+                spooled = SpooledBatch(sequence, first, last, decode(record, sequence))
                 rows += n
+                if batches and rows > max_rows:
+                    break
+                batches.append(spooled)
                 if rows >= max_rows:
                     break
         finally:
@@ -68,7 +72,9 @@ class SpoolFile:
         try:
             self._file.run(lambda connection: self._forget(connection, gone))
         except SpoolFull:
-            self._file.run(lambda connection: make_room(connection, self._ballast))
+            self._ballast.free()
+            with suppress(SpoolFull):
+                self._file.run(checkpoint)
             self._file.run(lambda connection: self._forget(connection, gone))
         self._out.difference_update(gone)
 

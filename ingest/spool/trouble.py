@@ -28,6 +28,11 @@ def full(error: BaseException) -> bool:
     return _code(error) & 0xFF == _FULL
 
 
+def read_only(error: BaseException) -> bool:
+    """The file was opened for reading only, or can't be written any more."""
+    return _code(error) & 0xFF == _READONLY
+
+
 def damaged(error: BaseException) -> bool:
     """The file is not what SQLite wrote, or the disk can't read it."""
     if isinstance(error, SpoolCorrupt):

@@ -40,6 +40,7 @@ class WholeFile:
         meanwhile. Raises SpoolFull where the disk has no space, SpoolError where it refuses for other reasons.
         """
         repairs = 0
+        again = True
         while True:
             try:
                 if not locked:
@@ -50,6 +51,9 @@ class WholeFile:
                 self._current()
             except (SpoolError, sqlite3.Error, OSError) as error:
                 why = self._damage(error)
+                if again and trouble.read_only(error):
+                    again = False  # the disk may have been read-only when the file was opened, and no longer be
+                    continue
                 if why is None or repairs == _REPAIRS:
                     raise trouble.said(self.path, error) from error
                 repairs += 1

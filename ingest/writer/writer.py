@@ -51,6 +51,7 @@ class Writer:
         self._taking = asyncio.Lock()
         self._stopping = False
         self._committed: list[tuple[Path, list[int]]] = []  # not yet deleted from the spools
+        self._low_at_work = False  # a worker has a group of the low-priority lane
         self._wrong: dict[Path, str] = {}  # what was said of files that can't be read or written
         self.written = 0  # samples committed since start
         self.quarantined = 0  # samples, events and gaps kept out since start
@@ -90,6 +91,9 @@ class Writer:
         try:
             while (group := await self._next()) is not None:
                 connection = await self._commit(connection, group)
+                if any(_is_low(path) for path, _ in group.taken):
+                    self._low_at_work = False
+                    self._something.set()
         finally:
             connection.terminate()
 
@@ -145,7 +149,7 @@ class Writer:
         taken: list[tuple[Path, list[SpooledBatch]]] = []
         room = self._options.max_rows
         for path, file in self._files.items():
-            if path.name.endswith(BACKFILL) or room <= 0:
+            if _is_low(path) or room <= 0:
                 continue
             if batches := self._take_of(file, room):
                 taken.append((path, batches))
@@ -155,11 +159,15 @@ class Writer:
         return assemble(taken, self._limits) if taken else None
 
     def _take_low(self) -> list[tuple[Path, list[SpooledBatch]]]:
-        """A little of the low-priority lane, for when nothing else waits: live data that comes then waits for it."""
+        """A little of the low-priority lane, for when nothing else waits.
+
+        One worker at a time: live data that comes then finds another one, or waits for these few rows.
+        """
+        if self._low_at_work:
+            return []
         for path, file in self._files.items():
-            if not path.name.endswith(BACKFILL):
-                continue
-            if batches := self._take_of(file, min(_LOW_ROWS, self._options.max_rows)):
+            if _is_low(path) and (batches := self._take_of(file, min(_LOW_ROWS, self._options.max_rows))):
+                self._low_at_work = True
                 return [(path, batches)]
         return []
 
@@ -263,10 +271,11 @@ class Writer:
         metrics.written_rows.labels(lane=written.lane).inc(written.samples)
         metrics.write_rows.observe(len(group.columns))
         now = now_us()
-        lags = [(now - b.last_time) / 1e6 for b in group.batches() if isinstance(b.batch, SampleBatch)]
+        live = [b for path, of_file in group.taken if not _is_low(path) for b in of_file]
+        lags = [(now - b.last_time) / 1e6 for b in live if isinstance(b.batch, SampleBatch)]
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))
-        self.lag_seconds = max(lags)
+        self.lag_seconds = max(lags, default=self.lag_seconds)
 
     def _measure(self) -> tuple[int, int]:
         rows = used = 0
@@ -286,6 +295,10 @@ class Writer:
         self._delete_committed()
         for file in self._files.values():
             file.close()
+
+
+def _is_low(path: Path) -> bool:
+    return path.name.endswith(BACKFILL)
 
 
 def _report(deleted: asyncio.Future[None]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.batch import Event, EventBatch, SampleBatch, now_us
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
 from ingest.spool.take import SpoolFile
@@ -187,3 +188,67 @@ async def test_backends_killed_while_writing(database: Database, owner: asyncpg.
     file = SpoolFile(tmp_path / "opcua.sqlite")
     assert file.depth()[0] == 0
     file.close()
+
+
+def _live(at: int, channel: int = 90, rows: int = 1) -> SampleBatch:
+    return replace(batch([(channel, at + i, 1.0, 0) for i in range(rows)], source_id=2), received_at=now_us())
+
+
+async def _histories(folder: Path, batches: int) -> None:
+    spool = Spool(folder / "opcua.backfill.sqlite", 512 * MIB)
+    for k in range(batches):
+        await spool.append(batch([(c, 1000 * k + t, 0.5, 0) for c in range(10) for t in range(300)]))
+    await spool.close()
+
+
+async def test_history_is_taken_when_nothing_else_waits(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    await _histories(tmp_path, 60)
+    for channel, name in ((90, "modbus"), (91, "push")):  # before and behind it in the alphabet
+        await spooled(tmp_path, *(_live(400 * i, channel, 400) for i in range(10)), name=name)
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1, max_rows=1000)))
+    transactions = await owner.fetch(
+        "SELECT array_agg(DISTINCT source_id) AS sources, sum(rows)::int AS rows, min(written_at) AS at"
+        " FROM plant.ingest_batch GROUP BY xmin::text ORDER BY at"
+    )
+    sources = [t["sources"] for t in transactions]
+    live = sources.count([2])
+    assert live > 1
+    assert sources == [[2]] * live + [[1]] * 60, "live first, and never together"
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id < 10") == 180_000
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+async def test_history_does_not_delay_live_data(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, connections: int
+) -> None:
+    await _histories(tmp_path, 160)
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=connections))
+    running = asyncio.create_task(writer.run())
+    spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
+    for at in range(5):
+        await spool.append(_live(at))
+        await until(lambda at=at: _has_live(owner, at + 1))  # type: ignore[misc]
+    lag = writer.lag_seconds
+    writer.drain()
+    await asyncio.wait_for(running, 60)
+    await spool.close()
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id < 10") == 480_000
+    assert writer.lag_seconds == lag, "history is late by nature"
+    rows = await owner.fetchval(
+        "SELECT max(t.sum) FROM (SELECT sum(rows) FROM plant.ingest_batch GROUP BY xmin::text) AS t"
+    )
+    assert rows == 48_000, "as many of its batches as are not more than 50,000 rows"
+    # Between being received and being written a live batch waits for what was at work, and what was just taken.
+    waited = await owner.fetchval(
+        "SELECT max(n) FROM (SELECT live.sequence, count(DISTINCT history.xmin::text) AS n"
+        " FROM plant.ingest_batch AS live JOIN plant.ingest_batch AS history ON history.source_id = 1"
+        "  AND history.written_at BETWEEN live.received_at AND live.written_at"
+        " WHERE live.source_id = 2 GROUP BY live.sequence) AS t"
+    )
+    assert (waited or 0) <= 2
+
+
+async def _has_live(owner: asyncpg.Connection, rows: int) -> bool:
+    return bool(await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id = 90") == rows)

@@ -63,7 +63,9 @@ async def test_what_was_appended_is_taken_in_order_and_deleted(tmp_path: Path) -
     await asyncio.gather(*(spool.append(b) for b in sent))
     file = SpoolFile(spool.path)
     taken = file.take(45)
-    assert [len(t.batch) for t in taken] == [10] * 5, "takes whole batches, until there are rows enough"
+    assert [len(t.batch) for t in taken] == [10] * 4, "takes whole batches, and no more rows than asked for"
+    taken += file.take(5)
+    assert [len(t.batch) for t in taken] == [10] * 5, "but one batch, however large"
     taken += file.take(10**6)
     assert all(isinstance(t.batch, SampleBatch) and same(t.batch, s) for t, s in zip(taken, sent, strict=True))
     assert [t.sequence for t in taken] == sorted({t.sequence for t in taken})

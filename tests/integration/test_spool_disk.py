@@ -1,0 +1,324 @@
+"""The spool on disks that are full, read-only or failing: small file systems of their own, which need root to mount."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.config.model import ModbusSource, WriterOptions
+from ingest.errors import SpoolError, SpoolFull
+from ingest.modbus.collector import collect
+from ingest.spool.append import Spool
+from ingest.spool.take import SpoolFile
+from ingest.status import SourceStatus
+from ingest.writer.writer import Writer
+from tests.database import Database
+from tests.integration.test_push import site
+from tests.modbus_wire import good, nasty
+from tests.samples import batch
+
+MIB = 1024**2
+DISK = 64 * MIB
+LIMIT = 1024 * MIB  # of the spool: more than the disk has
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+
+def run(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@dataclass
+class Disk:
+    """A mounted file system."""
+
+    folder: Path
+    image: Path | None  # None: tmpfs
+
+    def free(self) -> int:
+        disk = os.statvfs(self.folder)
+        return disk.f_bavail * disk.f_frsize
+
+    def fill(self, leave: int) -> None:
+        """Somebody else's file takes all but so many bytes."""
+        with (self.folder / "film.mkv").open("ab") as file:
+            while (left := self.free() - leave) > 0:
+                try:
+                    file.write(bytes(min(left, MIB)))
+                    file.flush()
+                except OSError:
+                    return
+
+    def clear(self) -> None:
+        (self.folder / "film.mkv").unlink()
+
+    def remount(self, how: str) -> None:
+        run("mount", "-o", f"remount,{how}", self.folder)
+
+    def fail(self) -> None:
+        """ext4 finds itself damaged, and takes no more writes (errors=remount-ro)."""
+        device = Path(run("findmnt", "-no", "SOURCE", self.folder)).name
+        Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")
+
+    def check(self) -> None:
+        """Unmounted, repaired, mounted again."""
+        assert self.image is not None
+        run("umount", self.folder)
+        subprocess.run(["e2fsck", "-fy", self.image], check=False, capture_output=True)
+        run("mount", "-o", "loop,errors=remount-ro", self.image, self.folder)
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    image = None
+    if request.param == "tmpfs":
+        run("mount", "-t", "tmpfs", "-o", f"size={DISK}", "plantlog-test", folder)
+    else:
+        image = tmp_path / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(DISK)
+        run("mkfs.ext4", "-q", "-m", "0", image)
+        run("mount", "-o", "loop,errors=remount-ro", image, folder)
+    try:
+        yield Disk(folder, image)
+    finally:
+        run("umount", "--lazy", folder)
+
+
+def samples(number: int, rows: int = 4000) -> SampleBatch:
+    """About 94 KiB."""
+    return batch([(number, i, float(i), 0) for i in range(rows)])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def until_full(spool: Spool, numbers: Iterator[int]) -> list[int]:
+    """Append until the spool takes no more; which batches it took."""
+    taken: list[int] = []
+    with pytest.raises(SpoolFull, match=r"no disk space left for opcua\.sqlite"):
+        for number in numbers:
+            await spool.append(samples(number), {"heard:1": str(number)})
+            taken.append(number)
+    return taken
+
+
+def inside(file: SpoolFile) -> tuple[list[int], list[int]]:
+    """(sequences, first channels of the sample batches) that were not taken yet."""
+    taken = file.take(10**9)
+    return [b.sequence for b in taken], [int(b.batch.channel_id[0]) for b in taken if isinstance(b.batch, SampleBatch)]
+
+
+async def test_a_full_disk(disk: Disk) -> None:
+    spool = Spool(disk.folder / "spool" / "opcua.sqlite", LIMIT)
+    numbers = iter(range(10_000))
+    disk.fill(leave=10 * MIB)
+    durable = await until_full(spool, numbers)
+    assert durable
+    assert spool.full
+    # What is missing is still put on record, and so is what happened.
+    for k in range(50):
+        gap = Gap(k, None, "spool_full", tuple(range(1000)))
+        await spool.append(GapBatch(1, now_us(), (gap,)), {"gaps:1": str(k)})
+        await spool.append(EventBatch(1, now_us(), (Event("restart", now_us()),)))
+    with pytest.raises(SpoolFull):
+        await spool.append(samples(10_001))
+    assert spool.notes["gaps:1"] == "49"
+    # The writer takes all that is inside, and deletes it.
+    disk.fill(leave=0)
+    file = SpoolFile(spool.path)
+    sequences, channels = inside(file)
+    assert channels == durable
+    assert len(sequences) == len(durable) + 100
+    for sequence in sequences:
+        file.delete([sequence])
+    assert file.depth()[:2] == (0, 0)
+    room = asyncio.create_task(spool.wait_for_room())
+    disk.clear()
+    await asyncio.wait_for(room, 30)
+    await spool.append(samples(20_000))
+    assert inside(file)[1] == [20_000]
+    file.close()
+    await spool.close()
+    again = Spool(spool.path, LIMIT)
+    assert again.notes == {"heard:1": str(durable[-1]), "gaps:1": "49"}
+    await again.close()
+
+
+async def test_what_the_writer_deletes_is_room_on_a_disk_that_stays_full(disk: Disk) -> None:
+    spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
+    numbers = iter(range(10_000))
+    disk.fill(leave=20 * MIB)
+    durable = await until_full(spool, numbers)
+    disk.fill(leave=0)
+    file = SpoolFile(spool.path)
+    sequences, channels = inside(file)
+    assert channels == durable
+    for k in range(0, len(sequences), 10):
+        file.delete(sequences[k : k + 10])
+    await asyncio.wait_for(spool.wait_for_room(), 30)
+    await spool.append(samples(30_000))
+    assert inside(file)[1] == [30_000]
+    file.close()
+    await spool.close()
+
+
+async def test_the_writer_empties_the_spool_of_a_full_disk(disk: Disk, database: Database) -> None:
+    spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
+    disk.fill(leave=10 * MIB)
+    durable = await until_full(spool, iter(range(100)))
+    disk.fill(leave=0)
+    owner = await asyncpg.connect(database.owner_dsn)
+    writer = Writer(disk.folder, database.ingest_dsn, WriterOptions(connections=1))
+    writing = asyncio.create_task(writer.run())
+    await until(lambda: writer.written == 4000 * len(durable))
+    disk.clear()
+    await asyncio.wait_for(spool.wait_for_room(), 30)
+    await spool.append(samples(101))
+    await until(lambda: writer.written == 4000 * (len(durable) + 1))
+    writer.drain()
+    await asyncio.wait_for(writing, 60)
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 4000 * (len(durable) + 1)
+    await owner.close()
+    assert await spool.depth() == (0, 0)
+    await spool.close()
+
+
+async def test_a_read_only_disk(disk: Disk) -> None:
+    path = disk.folder / "opcua.sqlite"
+    spool = Spool(path, LIMIT)
+    for number in range(3):
+        await spool.append(samples(number), {"heard:1": str(number)})
+    await spool.close()
+    disk.remount("ro")
+    with pytest.raises(SpoolError, match=r"opcua\.sqlite: .*(readonly|unable to open)"):
+        Spool(path, LIMIT)
+    file = SpoolFile(path)
+    sequences, channels = inside(file)
+    assert channels == [0, 1, 2]
+    with pytest.raises(SpoolError, match=r"opcua\.sqlite: "):
+        file.delete(sequences)
+    assert file.depth()[0] == 3
+    disk.remount("rw")
+    file.delete(sequences)
+    assert file.depth()[0] == 0
+    spool = Spool(path, LIMIT)
+    assert spool.notes == {"heard:1": "2"}
+    await spool.append(samples(3))
+    assert inside(file)[1] == [3]
+    file.close()
+    await spool.close()
+
+
+@pytest.mark.parametrize("disk", ["ext4"], indirect=True)
+async def test_a_disk_that_fails_under_a_running_collector(disk: Disk) -> None:
+    path = disk.folder / "opcua.sqlite"
+    spool = Spool(path, LIMIT)
+    file = SpoolFile(path)
+    for number in range(5):
+        await spool.append(samples(number))
+    os.sync()
+    disk.fail()
+    with pytest.raises(SpoolError) as refused:
+        await spool.append(samples(5))
+    assert not isinstance(refused.value, SpoolFull)
+    with pytest.raises(SpoolError):
+        await spool.append(GapBatch(1, now_us(), (Gap(1, None, "spool_full"),)))
+    sequences, channels = inside(file)
+    assert channels == [0, 1, 2, 3, 4], "what is inside can still be taken"
+    with pytest.raises(SpoolError):
+        file.delete(sequences)
+    file.close()
+    await spool.close()
+    disk.check()
+    spool, file = Spool(path, LIMIT), SpoolFile(path)
+    await spool.append(samples(6))
+    assert inside(file)[1] == [0, 1, 2, 3, 4, 6], "what was said to be durable is there, what was refused is not"
+    file.close()
+    await spool.close()
+
+
+async def test_the_writer_goes_on_beside_a_disk_that_fails(disk: Disk, database: Database, tmp_path: Path) -> None:
+    """A spool file that can't be opened does not keep the others from being written."""
+    for name in ("modbus", "opcua"):
+        spool = Spool(tmp_path / f"{name}.sqlite", LIMIT)
+        await spool.append(samples(1 if name == "opcua" else 2))
+        await spool.close()
+    (tmp_path / "modbus.sqlite").unlink()
+    with suppress(FileNotFoundError):
+        (tmp_path / "modbus.sqlite.last").unlink()
+    (tmp_path / "modbus.sqlite").symlink_to(disk.folder / "not-there")
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1))
+    writer.drain()
+    await asyncio.wait_for(writer.run(), 60)
+    assert writer.written == 4000
+
+
+async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
+    spool = Spool(disk.folder / "modbus.sqlite", LIMIT)
+    async with nasty(lambda frame, number: [(0, good(frame, number % 1000))]) as port:
+        source = ModbusSource.model_validate(
+            {
+                "name": "plc",
+                "kind": "modbus",
+                "address": f"tcp://127.0.0.1:{port}",
+                "poll_interval": 0.05,
+                "tags": [{"name": f"t{i}", "address": f"holding:{i}", "type": "uint16"} for i in range(3)],
+            }
+        )
+        status = SourceStatus(1, "plc", "modbus", source.address, 3)
+        collecting = asyncio.create_task(collect(source, {f"t{i}": i for i in range(3)}, status, spool))
+        await until(lambda: status.samples > 10)
+        await asyncio.to_thread(disk.fill, 0)
+        await until(lambda: status.open_gaps > 0)
+        disk.clear()
+        await until(lambda: status.open_gaps == 0)
+        at = status.samples
+        await until(lambda: status.samples > at)
+        collecting.cancel()
+        await asyncio.wait([collecting])
+    file = SpoolFile(spool.path)
+    batches = [b.batch for b in file.take(10**9)]
+    file.close()
+    await spool.close()
+    gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps if g.reason == "spool_full"]
+    assert [(g.channel_ids, g.to_time is None) for g in gaps[:2]] == [((0, 1, 2), True), ((0, 1, 2), False)]
+    gap = gaps[1]
+    times = sorted({t for b in batches if isinstance(b, SampleBatch) for t in b.time.tolist()})
+    assert times[times.index(gap.from_time) + 1] == gap.to_time, "from the last sample before to the first behind"
+
+
+async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
+    here = site(disk.folder)
+    rows = [b"boiler pressure=%d %d" % (i, 1_790_000_000_000_000_000 + 1000 * i) for i in range(5000)]
+    answers: list[int] = []
+    async with here.running():
+        assert (await here.push(rows[0])).status == 204
+        disk.fill(leave=0)
+        for _ in range(200):
+            refused = await here.push(b"\n".join(rows))
+            answers.append(refused.status)
+            if refused.status != 204:
+                break
+        assert refused.status == 503
+        assert "no disk space left for push.sqlite" in refused.message
+        assert refused.headers["Retry-After"]
+        disk.clear()
+        async with asyncio.timeout(30):
+            while (await here.push(b"\n".join(rows))).status != 204:
+                await asyncio.sleep(0.1)
+        assert len(set(here.samples())) == len(rows)
