@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 import psutil
 
 from ingest.errors import OperationError
+
+_LOWEST = 10_000
+_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +52,14 @@ def free(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> int:
-    """The first of ``count`` ports of 127.0.0.1 in a row that nobody has now."""
+    """The first of ``count`` ports of 127.0.0.1 in a row that nobody has now.
+
+    Below those that the system gives to outgoing connections, so that a listener that pauses finds its port free again.
+    """
     while True:
-        probes = [socket.socket() for _ in range(count)]
-        try:
-            probes[0].bind(("127.0.0.1", 0))
-            first: int = probes[0].getsockname()[1]
-            for i, probe in enumerate(probes[1:], 1):
-                probe.bind(("127.0.0.1", first + i))
-        except (OSError, OverflowError):
-            continue
-        else:
+        first = random.randrange(_LOWEST, _EPHEMERAL - count)
+        if all(free("127.0.0.1", port) for port in range(first, first + count)):
             return first
-        finally:
-            for probe in probes:
-                probe.close()
 
 
 def holder(port: int) -> str:

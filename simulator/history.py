@@ -66,7 +66,7 @@ class _Values:
         self.times: list[datetime] = []
         self._most = most
         self._arrived: deque[datetime] = deque()
-        self._forgotten = datetime.min  # the latest time of a value that is no longer kept
+        self._forgotten: datetime | None = None  # the latest time of a value that is no longer kept
 
     def add(self, value: Any) -> None:
         """One more; of two with one time the last one counts."""
@@ -82,11 +82,11 @@ class _Values:
             oldest = self._arrived.popleft()
             at = bisect_left(self.times, oldest)
             del self.times[at], self.kept[at]
-            self._forgotten = max(self._forgotten, oldest)
+            self._forgotten = oldest if self._forgotten is None else max(self._forgotten, oldest)
 
     def forgot_since(self, time: datetime) -> bool:
         """Whether a value later than ``time`` is no longer kept: then there is no telling what came behind it."""
-        return self._forgotten >= time
+        return self._forgotten is not None and self._forgotten >= time
 
 
 def _no_bound(time: Any) -> Any:

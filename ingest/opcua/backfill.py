@@ -32,6 +32,7 @@ Hole: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to µs, re
 
 _NODES = 50  # a request
 _PAUSE = 0.02  # s, between requests: live data goes first
+_TRIES = 3  # a server that ends the session over what it is asked is to be read live all the same
 _REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 _BOUND_NOT_FOUND = 0x80D7_0000
 
@@ -55,6 +56,7 @@ class Backfill:
             for start, end, reason, channels in json.loads(spool.notes.get(self._note, "[]"))
         ]
         self._something = asyncio.Event()
+        self._tries = 0  # in a row that ended with the session
 
     async def want(self, from_time: int, to_time: int, reason: str, channels: Iterable[int] | None) -> None:
         """Read this hole when there is time."""
@@ -76,7 +78,12 @@ class Backfill:
                 self._something.clear()
                 await self._something.wait()
             holes = _together(self._wanted)
-            await self._fill(client, holes)
+            self._tries += 1
+            if self._tries <= _TRIES:
+                await self._fill(client, holes)
+            else:
+                log.error("source %s: history is not read: the session ended each time", self._source.name)
+            self._tries = 0
             for hole in holes:
                 self._wanted.remove(hole)
             await self._remember()

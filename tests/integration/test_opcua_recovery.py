@@ -222,6 +222,33 @@ async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> No
         assert remains[0].to_time == oldest
 
 
+async def test_a_server_that_ends_the_session_over_its_history_is_read_live(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        cuts: list[asyncio.Task[None]] = []
+
+        async def cut() -> None:
+            await server.server.refuse(True)
+            await server.server.refuse(False)
+
+        async def ends_it(details: Any, value: Any) -> Any:
+            cuts.append(asyncio.create_task(cut()))
+            await asyncio.Event().wait()
+
+        server.server._history._read_history = ends_it  # type: ignore[assignment]
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await kept.until(lambda: values(kept) == server.written)
+            await server.server.forget()
+            await until(lambda: status.reconnects >= 4)
+            await until(lambda: status.state == "connected")
+            before = status.reconnects
+            await server.write(20)
+            await kept.until(lambda: server.written[-1] in values(kept))
+            assert status.reconnects == before
+            assert not any(gap.backfilled for gap in kept.gaps())
+
+
 async def test_an_overflow_is_a_gap_of_just_that_channel(tmp_path: Path) -> None:
     options = {**OPTIONS, "queue_size": 5}
     async with (
