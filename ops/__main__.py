@@ -132,16 +132,18 @@ def test(context: typer.Context) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *context.args])
 
 
-def _mount_bench() -> None:
-    """The benchmark's commands; imported only where they are asked for, or listed."""
+def _mount() -> None:
+    """The commands that have commands; imported only where they are asked for, or listed."""
     from ops.bench import app as bench
+    from ops.spool import app as spool
 
     app.add_typer(bench, name="bench")
+    app.add_typer(spool, name="spool")
 
 
 def main() -> int:
     """Run a command; what went wrong is said in words, with exit code 1."""
-    _mount_bench()
+    _mount()
     try:
         app(prog_name="plantlog")
     except ConfigError as error:
