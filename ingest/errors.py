@@ -4,7 +4,7 @@ PlantlogError
 ├── ConfigError          the configuration is not legal: all problems at once
 ├── SpoolError
 │   ├── SpoolFull        no room for another batch: push back to the source
-│   └── SpoolCorrupt     a stored batch does not match its checksum
+│   └── SpoolCorrupt     a stored batch is not what was written
 ├── SourceError          a source can't be read now; the message says which and why
 │   └── DecodeError      a message from a source is not what its protocol says
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
@@ -33,7 +33,9 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.field}: found {self.found}; legal: {self.legal}"
+        said = f"{place}: {self.field}: found {self.found}; legal: {self.legal}"
+        # One line, whatever names of files and fields hold
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
 
 
 class ConfigError(PlantlogError):
@@ -53,7 +55,7 @@ class SpoolFull(SpoolError):  # noqa: N818  (a state that callers wait out, not 
 
 
 class SpoolCorrupt(SpoolError):  # noqa: N818
-    """A stored batch does not match its checksum."""
+    """A stored batch does not match its checksum, or is not what its row says."""
 
 
 class SourceError(PlantlogError):

@@ -189,6 +189,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        log.info("stopping: what the spools hold is written, for %.0f s at most", _DRAIN_SECONDS)
         writer.drain()
         try:
             async with asyncio.timeout(_DRAIN_SECONDS):

@@ -133,10 +133,12 @@ def test(context: typer.Context) -> None:
 
 
 def _mount() -> None:
-    """The commands that have commands; imported only where they are asked for, or listed."""
+    """The commands that have a folder of their own."""
     from ops.bench import app as bench
+    from ops.chaos.command import chaos
     from ops.spool import app as spool
 
+    app.command()(chaos)
     app.add_typer(bench, name="bench")
     app.add_typer(spool, name="spool")
 

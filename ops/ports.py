@@ -47,6 +47,24 @@ def free(host: str, port: int) -> bool:
     return True
 
 
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports of 127.0.0.1 in a row that nobody has now."""
+    while True:
+        probes = [socket.socket() for _ in range(count)]
+        try:
+            probes[0].bind(("127.0.0.1", 0))
+            first: int = probes[0].getsockname()[1]
+            for i, probe in enumerate(probes[1:], 1):
+                probe.bind(("127.0.0.1", first + i))
+        except (OSError, OverflowError):
+            continue
+        else:
+            return first
+        finally:
+            for probe in probes:
+                probe.close()
+
+
 def holder(port: int) -> str:
     """Who listens on a port, as far as we may see: `` by NAME (process N)``, or nothing."""
     try:

@@ -73,6 +73,7 @@ def _arguments() -> argparse.ArgumentParser:
     run.add_argument(
         "--jitter", type=_duration, default=0.0, help="source times of one cycle differ by up to this; default: equal"
     )
+    run.add_argument("--history", type=int, help="values of each OPC UA node to remember; default: none of a load")
     run.add_argument("--no-truth", action="store_true")
     run.set_defaults(do=lambda given: asyncio.run(_run(given)))
     to = commands.add_parser("export", parents=[shape], help="write the matching plant.toml and tag lists")
@@ -121,7 +122,8 @@ def _duration(text: str) -> float:
 
 
 async def _run(given: argparse.Namespace) -> None:
-    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, not given.no_truth, given.jitter)
+    truth = not given.no_truth
+    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, truth, given.jitter, given.history)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

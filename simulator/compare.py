@@ -3,8 +3,8 @@
 What is missing is looked for among the gaps: one that is on record holds the moment at which the value was published,
 or its source time, and was not closed as backfilled. Any other miss is silent, which must never be.
 
-OPC UA by (channel, source timestamp). Modbus has no source time: a stored sample belongs to the last answer that was
-sent before it arrived, and each answer to one sample; a stored text to the last text that was sent before.
+OPC UA and push by (channel, source timestamp). Modbus has no source time: a stored sample belongs to the last answer
+that was sent before it arrived, and each answer to one sample; a stored text to the last text that was sent before.
 
 What a channel published before its first sample in the table was published while nobody listened, and does not count.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.queries import load
-from simulator.truth import ROW, PublishedText, read_truth
+from simulator.truth import ROW, VIAS, PublishedText, read_truth
 
 _ANSWER_US = 5_000_000  # an answer that was sent this long ago is no longer on its way
 _STOPPED_US = 120_000_000  # and to a collector that was suspended it arrives this much later at most
@@ -122,10 +122,10 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
     """Compare what has a source time (Modbus: an arrival) in [from_us, to_us) µs.
 
     ``truth`` is the folder that ``run --state DIR`` fills, DIR/truth; ``dsn`` that of anybody who may read. Keys of the
-    result: ``opcua`` and ``modbus`` (numbers), ``text`` (of both), ``all`` (their sum). Samples with a Bad status of
-    Modbus channels tell of outages; no device published them, and they are not counted. Modbus answers of the last 5 s
-    count only if they are stored: they may still be on their way. Nothing is waited for: call when the table has
-    reached ``to_us``. Raises OSError or asyncpg's errors where files or database can't be read.
+    result: ``opcua``, ``modbus`` and ``push`` (numbers), ``text`` (of all), ``all`` (their sum). Samples with a Bad
+    status of Modbus channels tell of outages; no device published them, and they are not counted. Modbus answers of the
+    last 5 s count only if they are stored: they may still be on their way. Nothing is waited for: call when the table
+    has reached ``to_us``. Raises OSError or asyncpg's errors where files or database can't be read.
     """
     recorded = read_truth(truth)
     queries = load("compare")
@@ -143,20 +143,22 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
         await connection.close()
     index = {name: i for i, name in enumerate(recorded.names)}
     tags = np.array([index[c["name"]] for c in channels], np.int32)
-    is_modbus = np.zeros(len(index) + 1, bool)  # the last one is tag -1: of no channel that the simulator has
-    is_modbus[tags] = [c["kind"] == "modbus" for c in channels]
+    via = np.full(len(index) + 1, "opcua", "U6")  # the last one is tag -1: of no channel that the simulator has
+    via[tags] = [c["kind"] for c in channels]
     first = np.zeros(len(index), np.int64)
     first[tags] = [c["first_us"] or 0 for c in channels]
     stored = _rows(copied, np.array([c["id"] for c in channels], np.int64), tags)
-    opcua = recorded.rows["opcua"]
-    opcua = opcua[(opcua["time"] >= np.maximum(first[opcua["tag"]], from_us)) & (opcua["time"] < to_us)]
+    counted = {
+        name: rows[(rows["time"] >= np.maximum(first[rows["tag"]], from_us)) & (rows["time"] < to_us)]
+        for name, rows in recorded.rows.items()
+    }
+    of = {name: stored[via[stored["tag"]] == name] for name in VIAS}
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     told: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     result = {
-        "opcua": _by_time(opcua, stored[~is_modbus[stored["tag"]]], recorded.names, gaps),
-        "modbus": _by_order(
-            recorded.rows["modbus"], stored[is_modbus[stored["tag"]]], first, (from_us, to_us), recorded.names, gaps
-        ),
+        "opcua": _by_time(counted["opcua"], of["opcua"], recorded.names, gaps),
+        "modbus": _by_order(recorded.rows["modbus"], of["modbus"], first, (from_us, to_us), recorded.names, gaps),
+        "push": _by_time(counted["push"], of["push"], recorded.names, gaps),
         "text": _texts(recorded.texts, told, first_texts, (from_us, to_us), index, gaps),
     }
     total = Comparison()

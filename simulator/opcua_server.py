@@ -25,6 +25,8 @@ from simulator.subscriptions import Subscriptions
 from simulator.tags import OpcuaType, SimTag
 
 NAMESPACE = "urn:plantlog:simulator:plant"
+_RICH = 1000  # tags, at most, that have properties: thousands of load channels need none
+_HISTORY = 2000  # values of a node that are remembered, where nobody says
 _APPLICATION_URI = "urn:plantlog:simulator"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: dict[OpcuaType, Any] = {
@@ -63,8 +65,18 @@ class _Published(ua.DataValue):  # type: ignore[misc]
 class OpcuaServer:
     """Serves the tags that have an OPC UA type. Tags are indices into the plant's list."""
 
-    def __init__(self, tags: list[SimTag], pki: Path, secure: bool, written: SetPointWritten | None = None) -> None:
+    def __init__(
+        self,
+        tags: list[SimTag],
+        pki: Path,
+        secure: bool,
+        written: SetPointWritten | None = None,
+        history: int | None = None,
+    ) -> None:
+        """``history``: values of each node that are remembered; None: many of a plant, none of a load."""
         self._tags = {i: tag for i, tag in enumerate(tags) if tag.opcua is not None}
+        self._rich = len(self._tags) <= _RICH
+        self._kept = history if history is not None else _HISTORY if self._rich else 0
         self._pki = pki
         self._secure = secure
         self._written = written
@@ -81,7 +93,7 @@ class OpcuaServer:
         server = Server()
         self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loses)
         server.iserver.subscription_service = self._subscriptions
-        self._history = server.iserver.history_manager = History(server.iserver)
+        self._history = server.iserver.history_manager = History(server.iserver, self._kept)
         await server.init()
         server.iserver.isession.add_method_callback(
             ua.NodeId(ua.ObjectIds.Server_ResendData), self._subscriptions.resend
@@ -180,7 +192,6 @@ class OpcuaServer:
         folders: dict[str, Any] = {
             "": await server.nodes.objects.add_folder(ua.NodeId("Plant", namespace), f"{namespace}:Plant")
         }
-        rich = len(self._tags) <= 1000  # thousands of load channels need no properties and no history
         for count, (i, tag) in enumerate(self._tags.items()):
             path, _, leaf = tag.name.rpartition("/")
             folder = await _folder(folders, path, namespace)
@@ -193,13 +204,13 @@ class OpcuaServer:
                 variant,
                 datatype=ua.NodeId(_TYPES[opcua].value),
             )
-            if rich and tag.unit:
+            if self._rich and tag.unit:
                 await node.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit)))
-            if rich and tag.lo is not None and tag.hi is not None:
+            if self._rich and tag.lo is not None and tag.hi is not None:
                 await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
             if tag.writable:
                 await node.set_writable()
-            if rich:
+            if self._kept:
                 self._history.historize(node.nodeid)
             self._nodes[i] = node.nodeid
             if count % 500 == 0:

@@ -30,7 +30,14 @@ class Simulator:
     """Runs a plant until stopped. ``jitter`` (s): how much older than its cycle a value's source time may be."""
 
     def __init__(
-        self, plant: Plant, state: Path, secure: bool, speed: float, keep_truth: bool, jitter: float = 0.0
+        self,
+        plant: Plant,
+        state: Path,
+        secure: bool,
+        speed: float,
+        keep_truth: bool,
+        jitter: float = 0.0,
+        history: int | None = None,
     ) -> None:
         self.plant = plant
         tags = plant.tags
@@ -40,7 +47,7 @@ class Simulator:
         self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us()) if keep_truth else None
         self._server = self._publisher = None
         if any(tag.opcua is not None for tag in tags):
-            self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written)
+            self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)
             self._publisher = Publisher(plant, self._server, self.faults, self._truth, jitter)
         self._registers = {
             name: Registers(

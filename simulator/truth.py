@@ -2,7 +2,8 @@
 
 Numbers are appended as blocks of fixed records, texts as JSON lines; each start of the simulator has files of its own.
 An OPC UA row is a value written to the server (channel, source timestamp, value, status, and when that was: a source's
-clock may jump). A Modbus row is a value in an answer that was sent, with the time of sending.
+clock may jump). A Modbus row is a value in an answer that was sent, with the time of sending. A push row is a value
+that a gateway measured and goes on sending until it is taken.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,8 @@ from ingest.batch import now_us
 
 ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8"), ("at", "<i8")])
 MAX_BYTES = 1024**3  # half an hour of 20,000 values/s, or weeks of the demo plant
-Via: TypeAlias = Literal["opcua", "modbus"]
+Via: TypeAlias = Literal["opcua", "modbus", "push"]
+VIAS: tuple[Via, ...] = get_args(Via)
 
 
 class PublishedText(NamedTuple):
@@ -44,7 +46,7 @@ class TruthWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self._max_bytes = max_bytes
         (folder / f"{started}.names.json").write_text(json.dumps(names))
-        self._files = {via: (folder / f"{started}.{via}.truth").open("ab", buffering=0) for via in ("opcua", "modbus")}
+        self._files = {via: (folder / f"{started}.{via}.truth").open("ab", buffering=0) for via in VIAS}
         self._texts = (folder / f"{started}.texts.jsonl").open("a", buffering=1)
 
     def numbers(
@@ -58,7 +60,7 @@ class TruthWriter:
         """Values of ``tags`` (indices), all columns (n,); ``time`` in µs, one for all or one for each."""
         block = np.empty(len(tags), ROW)
         block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
-        block["at"] = now_us() if via == "opcua" else time
+        block["at"] = time if via == "modbus" else now_us()
         file = self._files[via]
         file.write(block.tobytes())
         if file.tell() >= self._max_bytes:
@@ -89,7 +91,7 @@ class Truth:
 def read_truth(folder: Path) -> Truth:
     """Read what every start wrote; a block that was cut by a kill is left out."""
     names: dict[str, int] = {}
-    rows: dict[Via, list[NDArray[Any]]] = {"opcua": [], "modbus": []}
+    rows: dict[Via, list[NDArray[Any]]] = {via: [] for via in VIAS}
     texts: list[PublishedText] = []
     for file in sorted(folder.glob("*.names.json")):
         own = json.loads(file.read_text())

@@ -21,23 +21,6 @@ def free_port() -> int:
         return port
 
 
-def free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row that nobody has now."""
-    while True:
-        first = free_port()
-        probes = [socket.socket() for _ in range(count)]
-        try:
-            for i, probe in enumerate(probes):
-                probe.bind(("127.0.0.1", first + i))
-        except (OSError, OverflowError):
-            continue
-        else:
-            return first
-        finally:
-            for probe in probes:
-                probe.close()
-
-
 def install() -> None:
     """The packages in package-lock.json, exactly."""
     if not (_FOLDER / "node_modules" / ".package-lock.json").exists():

@@ -49,7 +49,17 @@ def read_text(path: Path, field: str, legal: str, problems: list[Problem]) -> st
 
 def found(value: Any) -> str:
     """A value as it may be shown in one line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "tables nested too deep"
+    return short(text)
+
+
+def short(text: str) -> str:
+    """At most 80 characters of it."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 

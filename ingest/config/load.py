@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ingest.config import contradictions
-from ingest.config.explain import found, legal, nearest, read_text
+from ingest.config.explain import found, legal, nearest, read_text, short
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     HealthOptions,
@@ -95,7 +95,7 @@ class _Reading:
         return None
 
     def _problem(self, place: Place, value: str, allowed: str) -> None:
-        name = ".".join(str(part) for part in place)
+        name = ".".join(short(str(part)) for part in place)
         self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
 
     def _plant_name(self, table: Any) -> str:
@@ -193,7 +193,7 @@ class _Reading:
     def _existing(self, file: Path, place: Place) -> Path:
         try:
             exists = file.is_file()
-        except ValueError:  # a path with a NUL
+        except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
             exists = False
         if not exists:
             self._problem(place, found(str(file)), "an existing file")

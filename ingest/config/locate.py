@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]  # as in ("source", 1, "address")
 
+_DEEPEST = 8  # parts of a key that are told apart; no option has as many
+
 _PART = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER = re.compile(rf"\s*\[\s*({_DOTTED})\s*\]\s*(?:#.*)?$")
@@ -33,7 +35,7 @@ def locate(text: str) -> dict[Place, int]:
             lines.setdefault(table, number)
         elif match := _KEY.match(line):
             key = _parts(match[1])
-            for length in range(1, len(key) + 1):
+            for length in range(1, min(len(key), _DEEPEST) + 1):
                 lines.setdefault((*table, *key[:length]), number)
     return lines
 

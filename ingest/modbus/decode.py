@@ -101,7 +101,8 @@ class Decoder:
                 with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
                     values[same.into] = np.ascontiguousarray(wire).view(same.dtype)[:, 0]
         if len(self._scaled):
-            values[self._scaled] = values[self._scaled] * self._scale / self._divisor + self._offset
+            with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest number: infinite
+                values[self._scaled] = values[self._scaled] * self._scale / self._divisor + self._offset
         return values
 
     def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, str]]:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 from asyncua import Client, ua
@@ -27,7 +28,9 @@ from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
 
-_NODES = 10  # a request
+Hole: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to µs, reason, channel ids (None: all)
+
+_NODES = 50  # a request
 _PAUSE = 0.02  # s, between requests: live data goes first
 _REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 _BOUND_NOT_FOUND = 0x80D7_0000
@@ -47,8 +50,7 @@ class Backfill:
         self._lane = lane
         self._gaps = gaps
         self._note = f"backfill:{status.source_id}"
-        # (from µs, to µs, reason, channel ids; None: all of the source)
-        self._wanted: list[tuple[int, int, str, list[int] | None]] = [
+        self._wanted: list[Hole] = [
             (start, end, reason, channels)
             for start, end, reason, channels in json.loads(spool.notes.get(self._note, "[]"))
         ]
@@ -73,81 +75,124 @@ class Backfill:
             while not self._wanted:
                 self._something.clear()
                 await self._something.wait()
-            await self._fill(client, *self._wanted[0])
-            del self._wanted[0]
+            holes = _together(self._wanted)
+            await self._fill(client, holes)
+            for hole in holes:
+                self._wanted.remove(hole)
             await self._remember()
 
-    async def _fill(self, client: Client, start: int, end: int, reason: str, channels: list[int] | None) -> None:
+    async def _fill(self, client: Client, holes: list[Hole]) -> None:
+        """Read what ``holes`` of the same channels span, once."""
+        start, end = min(hole[0] for hole in holes), max(hole[1] for hole in holes)
+        channels = holes[0][3]
         wanted = range(len(self._ids)) if channels is None else np.flatnonzero(np.isin(self._ids, channels)).tolist()
-        remains: dict[int, int] = {}  # channel id → until when (µs) the history knows nothing
+        unknown: dict[int, int] = {}  # channel id → until when (µs) the history knows nothing
         count = 0
         for some in chunks(wanted, _NODES):
             tags = [i for i in some if self._source.tags[i].name not in self._status.bad_channels]
             try:
-                count += await self._read(client, tags, start, end, remains)
+                count += await self._read_as_many_as_allowed(client, tags, start, end, unknown)
             except (ua.UaStatusCodeError, DecodeError) as error:
                 if isinstance(error, ua.uaerrors.BadConnectionClosed | ua.uaerrors.BadSessionIdInvalid):
                     raise
                 log.info("source %s: no history: %s", self._source.name, type(error).__name__)
-                remains |= {int(self._ids[i]): end for i in tags}
+                unknown |= {int(self._ids[i]): end for i in tags}
             await asyncio.sleep(_PAUSE)
-        known = [int(self._ids[i]) for i in wanted if int(self._ids[i]) not in remains]
         log.info(
-            "source %s: %d values of %d channels read from history, none of %d",
-            self._source.name, count, len(known), len(remains),
+            "source %s: %d values of %d channels read from history, not all of %d",
+            self._source.name, count, len(wanted), len(unknown),
         )  # fmt: skip
-        if not known:
-            return  # nothing was filled: the gap stays as it is
+        for hole in holes:
+            await self._filled(hole, [int(self._ids[i]) for i in wanted], unknown)
+
+    async def _filled(self, hole: Hole, wanted: list[int], unknown: dict[int, int]) -> None:
+        """Put on record what became of a hole."""
+        start, end, reason, channels = hole
+        remains = {channel: min(to, end) for channel, to in unknown.items() if to > start}
+        if len(remains) == len(wanted) and all(to == end for to in remains.values()):
+            # Said again: what was filled before it may have been said of a gap that both were.
+            await self._gaps.record(start, end, reason, "not in the history", channels)
+            return
         if remains:
             await self._gaps.record_each([(c, start, to) for c, to in remains.items()], reason, "not in the history")
         of = None if channels is None else tuple(channels)
-        detail = f"{len(known)} of {len(wanted)} channels filled from the server's history"
+        detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels filled from the server's history"
         await self._gaps.backfilled(Gap(start, end, reason, of, detail))
 
-    async def _read(self, client: Client, tags: list[int], start: int, end: int, remains: dict[int, int]) -> int:
+    async def _read_as_many_as_allowed(
+        self, client: Client, tags: list[int], start: int, end: int, unknown: dict[int, int]
+    ) -> int:
+        """Servers limit the nodes of a request (OperationLimits.MaxNodesPerHistoryReadData, OPC 10000-5, 6.3.11)."""
+        try:
+            return await self._read(client, tags, start, end, unknown)
+        except ua.uaerrors.BadTooManyOperations:
+            if len(tags) == 1:
+                raise
+            halves = tags[: len(tags) // 2], tags[len(tags) // 2 :]
+            return sum([await self._read_as_many_as_allowed(client, half, start, end, unknown) for half in halves])
+
+    async def _read(self, client: Client, tags: list[int], start: int, end: int, unknown: dict[int, int]) -> int:
         """Read some tags' history into the lane; how many values that were."""
         begun: set[int] = set()
-        count = 0
+        kept: list[tuple[int, DataChange]] = []  # a channel's values
+        texts: list[Event] = []
         async for page in read_history(client, self._source, tags, start, end):
             channel = int(self._ids[page.tag])
             if page.change is None:
-                remains[channel] = end
+                unknown[channel] = end
                 continue
             if page.tag not in begun:
                 begun.add(page.tag)
-                unknown = _unknown_until(page.change, start, end)
-                if unknown is not None:
-                    remains[channel] = unknown
-            count += await self._keep(page.change, channel, bool(self._is_text[page.tag]), start, end)
-        return count
+                until = _unknown_until(page.change, start, end)
+                if until is not None:
+                    unknown[channel] = until
+            if self._is_text[page.tag]:
+                texts += [
+                    Event("text", t.time, channel, t.status, t.text)
+                    for t in page.change.texts
+                    if start <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
+                ]
+            elif page.change.handle:
+                kept.append((channel, page.change))
+        if texts:
+            await self._keep(EventBatch(self._status.source_id, now_us(), texts))
+        samples = self._samples(kept, start, end)
+        if samples is not None:
+            await self._keep(samples)
+        return len(texts) + (0 if samples is None else len(samples))
 
-    async def _keep(self, change: DataChange, channel: int, is_text: bool, start: int, end: int) -> int:
-        received = now_us()
-        batch: Batch
-        if is_text:
-            events = [Event("text", t.time, channel, t.status, t.text) for t in change.texts if start <= t.time <= end]
-            if not events:
-                return 0
-            batch = EventBatch(self._status.source_id, received, events)
-        else:
-            if not change.handle:
-                return 0
-            time, value = np.concatenate(change.time), np.concatenate(change.value)
-            status = np.concatenate(change.status)
-            ours = (time >= start) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
-            if not ours.any():
-                return 0
-            ids = np.full(int(ours.sum()), channel, np.int32)
-            batch = SampleBatch(self._status.source_id, received, ids, time[ours], value[ours], status[ours])
+    def _samples(self, kept: list[tuple[int, DataChange]], start: int, end: int) -> SampleBatch | None:
+        """One batch of all channels' values between ``start`` and ``end`` (µs)."""
+        if not kept:
+            return None
+        columns = [(np.concatenate(c.time), np.concatenate(c.value), np.concatenate(c.status)) for _, c in kept]
+        time, value, status = (np.concatenate([column[k] for column in columns]) for k in range(3))
+        ids = np.repeat(np.array([channel for channel, _ in kept], np.int32), [len(column[0]) for column in columns])
+        ours = (time >= start) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
+        if not ours.any():
+            return None
+        return SampleBatch(self._status.source_id, now_us(), ids[ours], time[ours], value[ours], status[ours])
+
+    async def _keep(self, batch: Batch) -> None:
         while True:
             try:
-                await self._lane.append(batch)
-                return len(batch)
+                return await self._lane.append(batch)
             except SpoolFull:
                 await self._lane.wait_for_room()
             except SpoolError as error:
                 log.error("source %s: %s", self._source.name, error)
                 await asyncio.sleep(_REFUSED_SECONDS)
+
+
+def _together(wanted: list[Hole]) -> list[Hole]:
+    """The oldest hole, and those of the same channels that overlap it, or one that does."""
+    start, end, _, channels = wanted[0]
+    together = [wanted[0]]
+    for hole in wanted[1:]:
+        if hole[3] == channels and hole[0] <= end and hole[1] >= start:
+            start, end = min(start, hole[0]), max(end, hole[1])
+            together.append(hole)
+    return together
 
 
 def _unknown_until(change: DataChange, start: int, end: int) -> int | None:

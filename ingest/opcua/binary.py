@@ -11,7 +11,8 @@ import struct
 from ingest.errors import DecodeError
 
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01
-_MAX_DEPTH = 8  # of nested diagnostic infos
+_MAX_DEPTH = 8  # of what holds its own kind: diagnostic infos, variants
+_SIZES = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 8: 8, 9: 8, 10: 4, 11: 8, 13: 8, 14: 16, 19: 4}  # of built-in types
 
 _BYTE, _UINT16, _UINT32, _INT32, _INT64 = (struct.Struct(f) for f in ("<B", "<H", "<I", "<i", "<q"))
 
@@ -77,24 +78,28 @@ class Reader:
         return self.body[start : self.at]
 
     def node_id(self) -> int | None:
-        """NodeId; the identifier if it is a number of namespace 0, else None."""
-        encoding = self.byte() & 0x3F
-        if encoding == 0:
-            return self.byte()
-        if encoding == 1:
+        """NodeId or ExpandedNodeId; the identifier if it is a number of namespace 0 of this server, else None."""
+        encoding = self.byte()
+        form, elsewhere = encoding & 0x3F, encoding & 0xC0
+        namespace, identifier = 0, None
+        if form == 0:
+            identifier = self.byte()
+        elif form == 1:
             namespace, identifier = self.byte(), self.uint16()
-            return identifier if namespace == 0 else None
-        namespace = self.uint16()
-        if encoding == 2:
-            identifier = self.uint32()
-            return identifier if namespace == 0 else None
-        if encoding in (3, 5):
+        elif form == 2:
+            namespace, identifier = self.uint16(), self.uint32()
+        elif form in (3, 5):
+            self.skip(2)
             self.string()
-        elif encoding == 4:
-            self.skip(16)
+        elif form == 4:
+            self.skip(2 + 16)
         else:
-            raise DecodeError(f"node id of unknown encoding {encoding}")
-        return None
+            raise DecodeError(f"node id of unknown encoding {form}")
+        if encoding & 0x80:
+            self.string()  # the namespace's URI
+        if encoding & 0x40:
+            self.skip(4)  # the server's index
+        return identifier if namespace == 0 and not elsewhere else None
 
     def extension_object(self) -> tuple[int | None, int, int]:
         """(type id, start, end) of an extension object's body, which is stepped over."""
@@ -123,3 +128,58 @@ class Reader:
             self.skip(4)
         if mask & 0x40:
             self.diagnostic_info(depth + 1)
+
+    def variant(self, depth: int = 0) -> None:
+        """Step over a Variant (OPC 10000-6, 5.2.2.16)."""
+        if depth > _MAX_DEPTH:
+            raise DecodeError("variants nested too deep")
+        encoding = self.byte()
+        kind = encoding & 0x3F
+        if encoding & 0x80:
+            size = _SIZES.get(kind)
+            if kind == 0:
+                raise DecodeError("an array of nothing")
+            if size is not None:
+                self.skip(size * self.count(size))
+            else:
+                for _ in range(self.count(1)):
+                    self._built_in(kind, depth)
+        else:
+            self._built_in(kind, depth)
+        if encoding & 0x40:
+            self.skip(4 * self.count(4))  # dimensions
+
+    def _built_in(self, kind: int, depth: int) -> None:
+        """Step over one value of a built-in type (OPC 10000-6, 5.1.2), each of which takes a byte at least."""
+        if kind in _SIZES:
+            self.skip(_SIZES[kind])
+        elif kind in (12, 15, 16) or 26 <= kind <= 31:  # the latter are kept for later: a ByteString
+            self.string()
+        elif kind in (17, 18):
+            self.node_id()
+        elif kind == 20:  # QualifiedName
+            self.skip(2)
+            self.string()
+        elif kind == 21:  # LocalizedText
+            mask = self.byte()
+            for bit in (1, 2):
+                if mask & bit:
+                    self.string()
+        elif kind == 22:
+            self.extension_object()
+        elif kind == 23:
+            self._data_value(depth + 1)
+        elif kind == 24:
+            self.variant(depth + 1)
+        elif kind == 25:
+            self.diagnostic_info(depth + 1)
+        elif kind != 0:
+            raise DecodeError(f"variant of unknown type {kind}")
+
+    def _data_value(self, depth: int) -> None:
+        mask = self.byte()
+        if mask & 0x01:
+            self.variant(depth)
+        for bit, size in ((0x02, 4), (0x04, 8), (0x10, 2), (0x08, 8), (0x20, 2)):
+            if mask & bit:
+                self.skip(size)

@@ -12,8 +12,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from asyncua.common.utils import Buffer
-from asyncua.ua import ua_binary
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s, UInt32s
@@ -22,6 +20,7 @@ from ingest.opcua.binary import UNIX_EPOCH_TICKS, Reader, microseconds
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
+_BOOLEAN = 1
 _STRING = 12
 _BAD_TYPE_MISMATCH = 0x80740000
 _FIRST_LOOK = 64  # items looked at through a layout before it is trusted with more: breaks cost little
@@ -137,6 +136,8 @@ def _run(
     decoded.handle.append(handles)
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
         value = items["value"].astype(np.float64) if mask & _VALUE else np.full(run, np.nan)
+    if kind == _BOOLEAN:
+        value = (value != 0).astype(np.float64)  # any byte but 0 is true (OPC 10000-6, 5.2.2.1)
     decoded.value.append(value)
     decoded.status.append(items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32))
     decoded.time.append(_times(items, handles, mask, arrival, decoded))
@@ -168,7 +169,7 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
         reader.skip(1)
         text = reader.string().decode("utf-8", errors="replace")
     else:
-        _skip_variant(reader)
+        reader.variant()
     status = reader.uint32() if mask & _STATUS else 0
     source = reader.int64() if mask & _SOURCE else 0
     if mask & _SOURCE_PICO:
@@ -186,13 +187,3 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     decoded._one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
     if kind:
         decoded.unsupported.append((handle, f"variant of encoding 0x{kind:02X}, neither a number nor a string"))
-
-
-def _skip_variant(reader: Reader) -> None:
-    """Step over a value that we don't store; asyncua's codec knows its length."""
-    buffer = Buffer(reader.body, reader.at)
-    try:
-        ua_binary.variant_from_binary(buffer)
-    except Exception as error:  # whatever its codec makes of garbage
-        raise DecodeError(f"value that can't be decoded: {type(error).__name__}: {error}") from error
-    reader.at = len(reader.body) - len(buffer)

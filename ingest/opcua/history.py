@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +15,8 @@ from ingest.opcua.message import response_header
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658
+_LEAST_RESULT = 11  # bytes of one result: status, point, empty extension object
+_BAD = 0x8000_0000
 _VALUES = 1000  # of a node, an answer: small enough that live data does not wait for it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,6 +29,16 @@ class Page:
     change: DataChange | None  # None: the server has no history of it, ``status`` says why
     status: int
     last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one HistoryReadResponse says of one node."""
+
+    tag: int
+    status: int
+    point: bytes  # where to go on; empty: there is no more
+    change: DataChange | None  # None: no history in it
 
 
 async def read_history(
@@ -56,19 +68,23 @@ async def read_history(
             for i in asked
         ]
         body = bytes(await client.uaclient.protocol.send_request(request, 2 * source.time_out))
-        reader = Reader(body)
-        response_header(reader, _HISTORY_READ_RESPONSE)
-        count = reader.count(5)
-        for tag in asked[:count]:
-            status = reader.uint32()
-            point = reader.string()
-            type_id, start, end = reader.extension_object()
-            bad = status & 0x8000_0000 or type_id != _HISTORY_DATA
-            change = None if bad else history_data(body, start, end, tag, to_time)
-            points[tag] = point
-            if bad or not point:
-                del points[tag]
-            yield Page(tag, change, status, tag not in points)
-        for tag in asked[count:]:  # an answer that is too short
-            del points[tag]
-            yield Page(tag, None, 0x8000_0000, True)
+        for answer in answers(body, asked, to_time):
+            points[answer.tag] = answer.point
+            if answer.change is None or not answer.point:
+                del points[answer.tag]
+            yield Page(answer.tag, answer.change, answer.status, answer.tag not in points)
+
+
+def answers(body: bytes, asked: Sequence[int], arrival: int) -> Iterator[Answer]:
+    """One answer for each tag of ``asked``, in order; what the server left out is Bad. Raises DecodeError."""
+    reader = Reader(body)
+    response_header(reader, _HISTORY_READ_RESPONSE)
+    count = reader.count(_LEAST_RESULT)
+    for tag in asked[:count]:
+        status = reader.uint32()
+        point = reader.string()
+        type_id, start, end = reader.extension_object()
+        bad = status & _BAD or type_id != _HISTORY_DATA
+        yield Answer(tag, status, point, None if bad else history_data(body, start, end, tag, arrival))
+    for tag in asked[count:]:
+        yield Answer(tag, _BAD, b"", None)

@@ -7,7 +7,7 @@ import struct
 import sys
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -75,35 +75,62 @@ def seal(sequence: int, record: Record) -> int:
 def decode(record: Record, sequence: int | None = None) -> Batch:
     """The batch in ``record``, which stands in a spool file under ``sequence``.
 
-    Raises SpoolCorrupt where it is not what was stored.
+    Raises SpoolCorrupt where the body is not what was stored, or not what the row says.
     """
     try:
         whole = record.crc32 == zlib.crc32(record.body) or (sequence and record.crc32 == seal(sequence, record))
-        if whole:
-            return _decoded(record)
-    except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
+    except (TypeError, AttributeError, struct.error) as error:
         raise SpoolCorrupt(f"batch {sequence} can't be read: {error}") from error
-    raise SpoolCorrupt(f"checksum of {record.rows} {record.kind} of source {record.source_id} does not match")
-
-
-def _decoded(record: Record) -> Batch:
-    if record.kind == "events":
-        events = tuple(Event(**event) for event in json.loads(record.body))
-        return EventBatch(record.source_id, record.received_at, events)
-    if record.kind == "gaps":
-        gaps = tuple(
-            Gap(**{**gap, "channel_ids": None if gap["channel_ids"] is None else tuple(gap["channel_ids"])})
-            for gap in json.loads(record.body)
-        )
-        return GapBatch(record.source_id, record.received_at, gaps)
+    if not whole:
+        raise SpoolCorrupt(f"checksum of {_named(record)} does not match")
     n = record.rows
-    if len(record.body) != n * ROW_BYTES:
-        raise SpoolCorrupt(f"{len(record.body)} bytes for {n} samples of source {record.source_id}")
-    return SampleBatch(
-        record.source_id,
-        record.received_at,
-        channel_id=np.frombuffer(record.body, np.int32, n, 0),
-        time=np.frombuffer(record.body, np.int64, n, 4 * n),
-        value=np.frombuffer(record.body, np.float64, n, 12 * n),
-        status=np.frombuffer(record.body, np.uint32, n, 20 * n),
-    )
+    if record.kind == "samples":
+        if not isinstance(n, int) or n < 1 or len(record.body) != n * ROW_BYTES:
+            raise SpoolCorrupt(f"{len(record.body)} bytes for {_named(record)}")
+        return SampleBatch(
+            record.source_id,
+            record.received_at,
+            channel_id=np.frombuffer(record.body, np.int32, n, 0),
+            time=np.frombuffer(record.body, np.int64, n, 4 * n),
+            value=np.frombuffer(record.body, np.float64, n, 12 * n),
+            status=np.frombuffer(record.body, np.uint32, n, 20 * n),
+        )
+    try:
+        said = json.loads(record.body)
+        if not isinstance(said, list) or not n == len(said) >= 1:
+            raise ValueError("another count")
+        if record.kind == "events":
+            return EventBatch(record.source_id, record.received_at, tuple(map(_event, said)))
+        return GapBatch(record.source_id, record.received_at, tuple(map(_gap, said)))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_named(record)}: {error}") from error
+
+
+def _named(record: Record) -> str:
+    return f"{record.rows} {record.kind} of source {record.source_id}"
+
+
+def _event(said: dict[str, Any]) -> Event:
+    event = Event(**said)
+    _check(isinstance(event.type, str), _is_int64(event.time), isinstance(event.detail, dict))
+    _check(event.channel_id is None or _is_int64(event.channel_id), event.status is None or _is_int64(event.status))
+    _check(event.text is None or isinstance(event.text, str))
+    return event
+
+
+def _gap(said: dict[str, Any]) -> Gap:
+    channels = said["channel_ids"]
+    gap = Gap(**{**said, "channel_ids": None if channels is None else tuple(channels)})
+    _check(_is_int64(gap.from_time), gap.to_time is None or _is_int64(gap.to_time), isinstance(gap.reason, str))
+    _check(gap.channel_ids is None or all(map(_is_int64, gap.channel_ids)), isinstance(gap.detail, str))
+    _check(isinstance(gap.backfilled, bool))
+    return gap
+
+
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _check(*right: bool) -> None:
+    if not all(right):
+        raise ValueError("a value of another type")

@@ -84,6 +84,10 @@ DELETE FROM batch WHERE sequence = ? RETURNING received_at;
 -- name: depth
 SELECT count(*), coalesce(sum(rows), 0) FROM batch;
 
+-- name: oldest_received
+-- Microseconds since 1970; NULL: nothing waits.
+SELECT min(received_at) FROM batch;
+
 -- name: by_source
 SELECT source_id, kind, count(*) AS batches, sum(rows) AS rows, sum(length(body)) AS bytes,
        min(received_at) AS oldest, max(received_at) AS newest

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ingest.batch import now_us
+from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running, until
-from tests.peers import free_ports
 
 SECOND = 1_000_000  # µs
 PORT = free_ports(8)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from ingest.batch import now_us
+from ops.ports import free_ports
 from simulator.compare import Comparison
 from tests.e2e.appliance import Appliance, running, until
-from tests.peers import free_ports
 
 SECOND = 1_000_000  # µs
 RATE = 5_000  # samples/s: 5,000 channels by OPC UA, 500 by Modbus, at 1 Hz, less what a lossless count may lack

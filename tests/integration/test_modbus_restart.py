@@ -12,8 +12,8 @@ from pathlib import Path
 from ingest.batch import Gap, GapBatch, SampleBatch
 from ingest.registry import Registry
 from ingest.spool.take import SpoolFile
+from ops.ports import free_ports
 from tests.modbus_wire import good, nasty
-from tests.peers import free_ports
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,9 +27,10 @@ from ingest.registry import Registry
 from ingest.spool.take import SpoolFile
 from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
+from ops.ports import free_ports
 from ops.register import register
 from tests.database import Database
-from tests.peers import free_port, free_ports
+from tests.peers import free_port
 
 _TAGS = """
 [[source.tag]]

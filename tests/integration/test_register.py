@@ -121,15 +121,15 @@ async def test_nothing_changed_writes_nothing(database: Database, tmp_path: Path
     assert await rows(database, versions) == before
 
 
-async def test_push_sources_are_left_alone(database: Database, tmp_path: Path) -> None:
+async def test_what_a_push_source_created_is_left_alone(database: Database, tmp_path: Path) -> None:
     connection = await asyncpg.connect(database.owner_dsn)
     await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('gateway', 'push', '')")
     await connection.execute(
-        "INSERT INTO plant.channel (name, source_id, address, kind) SELECT 'g/x', id, '', 'analog' FROM plant.source"
+        "INSERT INTO plant.channel (name, source_id, address, kind) SELECT 'g/x', id, 'g/x', 'analog' FROM plant.source"
     )
     await connection.close()
     await register(plant(tmp_path / "p", "a,holding:0,,,,,,,,\n"), database.owner_dsn, state_in(tmp_path))
-    assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == []
+    assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == [("gateway",)]
     assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
 
 

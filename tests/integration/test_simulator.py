@@ -10,10 +10,10 @@ import pytest
 from asyncua import Client, ua
 from pymodbus.client import AsyncModbusTcpClient
 
+from ops.ports import free_ports
 from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.truth import read_truth
-from tests.peers import free_ports
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,218 @@
+"""The plants that chaos reads: the simulator under load, or a server that is not ours, as processes of their own.
+
+Each keeps its ground truth in the simulator's form, and can be killed, suspended and started anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+
+from ingest.batch import now_us
+from ingest.errors import OperationError
+from ops.paths import CHECKOUT
+from simulator.export import export
+from simulator.load import OPCUA_CHANNELS, LoadPlant
+from simulator.truth import TruthWriter
+
+_HOST = "127.0.0.1"
+_START_SECONDS = 60.0
+_HISTORY = 300  # values of a node that the simulator remembers
+# Found out soon, tried again soon: a fault of seconds is to be over seconds later.
+_OPCUA = 'time_out = "2s"\nbackoff_max = "2s"\nkeep_alive = "2s"'
+_MODBUS = 'backoff_max = "2s"'
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Of the plant: where its wires listen, and where it listens itself."""
+
+    opcua_wire: int
+    opcua: int
+    modbus_wire: int
+    modbus: int
+    control: int
+    health: int
+
+
+class PlantProcess(ABC):
+    """A plant that is served by a child process."""
+
+    has_modbus: bool
+
+    def __init__(self, folder: Path, ports: Ports) -> None:
+        self.folder = folder
+        self.truth = folder / "truth"
+        self._ports = ports
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    @abstractmethod
+    def configure(self, config: Path) -> None:
+        """Write the part of plant.toml that names its sources, and their tag lists, into that folder."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start; returns when it serves. Raises OperationError where it does not."""
+
+    async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
+        """Tell it to fail. Raises OperationError where it can't be told."""
+        raise OperationError(f"this plant knows nothing of {fault}")
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    def _ended(self, log: Path) -> OperationError:
+        said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+        return OperationError("\n".join(("the plant did not start:", *said)))
+
+
+class Simulated(PlantProcess):
+    """The simulator, with a load of its own."""
+
+    def __init__(self, folder: Path, ports: Ports, channels: int, hz: float) -> None:
+        super().__init__(folder, ports)
+        self._channels, self._hz = channels, hz
+        self.has_modbus = channels > OPCUA_CHANNELS
+
+    def configure(self, config: Path) -> None:
+        """As the simulator exports it, at the wires' ports."""
+        plant = LoadPlant(self._channels, self._hz)
+        ports = (self._ports.opcua_wire, self._ports.modbus_wire)
+        export(plant, config, _HOST, *ports, secure=False, health_port=self._ports.health)
+        path = config / "plant.toml"
+        text = path.read_text().replace('kind = "opcua"', f'kind = "opcua"\n{_OPCUA}')
+        path.write_text(text.replace('kind = "modbus"', f'kind = "modbus"\n{_MODBUS}'))
+
+    async def start(self) -> None:
+        """Returns when its control answers and its server listens."""
+        log = self.folder.parent / "simulator.log"
+        load = ("--channels", str(self._channels), "--hz", f"{self._hz:g}", "--history", str(_HISTORY))
+        ports = {"control": self._ports.control, "opcua": self._ports.opcua, "modbus": self._ports.modbus}
+        with log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "simulator", "run", "--state", str(self.folder), *load),
+                *(part for name, port in ports.items() for part in (f"--{name}-port", str(port))),
+                cwd=CHECKOUT,
+                env={"PYTHONPATH": str(CHECKOUT)},
+                stdout=output,
+                stderr=output,
+            )
+        async with asyncio.timeout(_START_SECONDS):
+            while not await _listens(self._ports.opcua):
+                if self._process.returncode is not None:
+                    raise self._ended(log)
+                await asyncio.sleep(0.1)
+
+    async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
+        """Through its control."""
+        asked = {"target": target, "fault": fault, "seconds": seconds, "value": value}
+        url = f"http://{_HOST}:{self._ports.control}/fault"
+        async with aiohttp.ClientSession() as session, session.post(url, json=asked) as answer:
+            if answer.status != 200:
+                raise OperationError(f"fault {fault} on {target}: {await answer.text()}")
+
+
+_PEERS = CHECKOUT / "tests" / "peers"
+_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
+_EACH = 20  # nodes of a kind
+
+
+class NodeOpcua(PlantProcess):
+    """node-opcua's server over a secured channel: 100 nodes, five new values of each a second."""
+
+    has_modbus = False
+
+    def __init__(self, folder: Path, ports: Ports) -> None:
+        super().__init__(folder, ports)
+        self._nodes = [f"ns=1;s={kind}{i}" for kind in _KINDS for i in range(_EACH)]
+        self._names = [f"node/{kind}{i}" for kind in _KINDS for i in range(_EACH)]
+        self._reading: asyncio.Task[None] | None = None
+
+    def configure(self, config: Path) -> None:
+        """One source, with all nodes."""
+        (config / "tags").mkdir(parents=True, exist_ok=True)
+        lines = [f"{name},{node},{_kind(name)}" for name, node in zip(self._names, self._nodes, strict=True)]
+        (config / "tags" / "opcua.csv").write_text("\n".join(("name,address,kind", *lines)) + "\n")
+        address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
+        source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{_OPCUA}'
+        head = f'[plant]\nname = "node"\n\n[health]\nport = {self._ports.health}\n'
+        (config / "plant.toml").write_text(
+            f'{head}\n{source}\npublishing_interval = "500ms"\ntags = "tags/opcua.csv"\n'
+        )
+
+    async def start(self) -> None:
+        """Returns when it says that it is ready."""
+        if shutil.which("node") is None or not (_PEERS / "node_modules").exists():
+            raise OperationError(f"node-opcua is not installed: run `npm ci --ignore-scripts` in {_PEERS}")
+        log = self.folder.parent / "node-opcua.log"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *("node", "opcua-server.js", str(self._ports.opcua), str(self.folder / "pki")),
+                cwd=_PEERS,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        output = self._process.stdout
+        assert output is not None
+        async with asyncio.timeout(_START_SECONDS):
+            while (line := await output.readline()).strip() != b"ready":
+                if not line:
+                    raise self._ended(log)
+        self._reading = asyncio.create_task(self._record(output))
+
+    async def kill(self) -> None:
+        """SIGKILL; what it had said before is recorded."""
+        await super().kill()
+        if self._reading is not None:
+            await self._reading
+
+    async def _record(self, output: asyncio.StreamReader) -> None:
+        index = {node: i for i, node in enumerate(self._nodes)}
+        truth = TruthWriter(self.truth, self._names, now_us())
+        try:
+            while (line := await output.readline()).endswith(b"\n"):
+                node, milliseconds, value, status = json.loads(line)
+                if isinstance(value, str):
+                    truth.text("opcua", index[node], milliseconds * 1000, value, status)
+                    continue
+                tag, number = np.array([index[node]]), np.array([float(value)])
+                truth.numbers("opcua", tag, milliseconds * 1000, number, np.array([status], np.uint32))
+        finally:
+            truth.close()
+
+
+def _kind(name: str) -> str:
+    """The channel kind of a node's name."""
+    return next(kind for prefix, kind in _KINDS.items() if name.startswith(f"node/{prefix}"))
+
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(_HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True

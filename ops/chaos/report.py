@@ -1,0 +1,87 @@
+"""What chaos came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from ops.chaos.schedule import Step
+from simulator.compare import Comparison
+
+_COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
+_SAID = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
+_ZERO = ("duplicated", "invented", "altered", "missing_silent")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts of samples, and of what was done to them."""
+
+    seed: int
+    seconds: float
+    server: str
+    compared: Mapping[str, Comparison]  # opcua, modbus, push, text, all
+    steps: Sequence[Step]
+    gaps: Sequence[Mapping[str, Any]]  # reason, gaps, backfilled, open, seconds
+    quarantined: int
+    settled_seconds: float
+    refused: Mapping[str, int]  # what the gateway was answered instead of 204
+    left_out: Sequence[str] = field(default_factory=tuple)  # faults that this machine can't have, and why
+
+    @property
+    def failures(self) -> list[str]:
+        """What must not be, in words."""
+        total = self.compared["all"]
+        wrong = [f"{getattr(total, name):,} samples {_SAID.get(name, name)}" for name in _ZERO if getattr(total, name)]
+        if self.quarantined:
+            wrong.append(f"{self.quarantined:,} rows in quarantine")
+        if still := sum(gap["open"] for gap in self.gaps):
+            wrong.append(f"{still} gaps still open")
+        return wrong
+
+    def json(self) -> dict[str, Any]:
+        """The counts first, then how they came to be."""
+        total = self.compared["all"]
+        return {
+            **{name: getattr(total, name) for name in _COUNTS},
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "server": self.server,
+            "faults": dict(self.survived()),
+            "gaps": [dict(gap) for gap in self.gaps],
+            "quarantined": self.quarantined,
+            "settled_seconds": round(self.settled_seconds, 1),
+            "gateway_refused": dict(self.refused),
+            "left_out": list(self.left_out),
+            "kinds": {name: asdict(part) for name, part in self.compared.items() if name != "all"},
+            "examples": total.examples,
+            "failures": self.failures,
+        }
+
+    def survived(self) -> Counter[str]:
+        """How often each fault was done."""
+        return Counter(step.fault.name for step in self.steps)
+
+    def tables(self) -> list[Table]:
+        """For people."""
+        samples = Table(title=f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}")
+        samples.add_column("")
+        for kind in self.compared:
+            samples.add_column(kind, justify="right")
+        for name in _COUNTS:
+            samples.add_row(_SAID.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
+        faults = Table(title="faults")
+        faults.add_column("what")
+        faults.add_column("times", justify="right")
+        for name, times in sorted(self.survived().items()):
+            faults.add_row(name, str(times))
+        gaps = Table(title="gaps on record")
+        for name in ("reason", "gaps", "backfilled", "open", "seconds"):
+            gaps.add_column(name, justify="left" if name == "reason" else "right")
+        for gap in self.gaps:
+            gaps.add_row(*(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in gap.values()))
+        return [faults, gaps, samples]

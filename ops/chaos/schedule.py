@@ -1,0 +1,117 @@
+"""What fails when: a random schedule that its seed determines.
+
+Faults of one lane come one after the other, each once before any comes again; the lanes run beside each other, so that
+a database may be away while a collector is killed and the plant's network is cut.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Lane: TypeAlias = Literal["plant", "process", "database", "disk"]
+Act: TypeAlias = Literal["kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill"]
+
+_FIRST = 2.0  # s before the first fault
+# s between two faults of a lane; a disk that is always full would let little be tried
+_PAUSE: dict[Lane, tuple[float, float]] = {
+    "plant": (2.0, 8.0),
+    "process": (2.0, 8.0),
+    "database": (2.0, 8.0),
+    "disk": (10.0, 60.0),
+}
+_WHOLE = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to fail. ``seconds``: least and longest; 0 for what happens in a moment."""
+
+    name: str
+    lane: Lane
+    act: Act
+    on: str  # a process, a wire, or what the plant is told
+    seconds: tuple[float, float] = (0.0, 0.0)
+    values: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A fault of the schedule."""
+
+    at: float  # s from the start
+    fault: Fault
+    seconds: float
+    value: float
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("OPC UA connection cut, refused for a while", "plant", "cut", "opcua", (0.0, 8.0)),
+    Fault("OPC UA network black-holed", "plant", "silence", "opcua", (3.0, 15.0)),
+    Fault("garbage on the OPC UA wire", "plant", "garble", "opcua"),
+    Fault("OPC UA server killed and restarted", "plant", "restart", "plant", (0.5, 6.0)),
+    Fault("OPC UA server suspended", "plant", "suspend", "plant", (2.0, 10.0)),
+    Fault("OPC UA subscriptions forgotten", "plant", "plant", "forget_subscriptions", (1.0, 1.0)),
+    Fault("OPC UA notifications lost, to be republished", "plant", "plant", "lose_messages", (1.0, 4.0), (0, 0)),
+    Fault("OPC UA notifications lost for good", "plant", "plant", "lose_messages", (1.0, 4.0), (1, 1)),
+    Fault("OPC UA source clock jumps", "plant", "plant", "clock_jump", (3.0, 8.0), (-1800.0, 1800.0)),
+    Fault("OPC UA values with a Bad status", "plant", "plant", "bad_status", (2.0, 6.0)),
+    Fault("Modbus connection cut, refused for a while", "plant", "cut", "modbus", (0.0, 8.0)),
+    Fault("Modbus network black-holed", "plant", "silence", "modbus", (2.0, 10.0)),
+    Fault("garbage on the Modbus wire", "plant", "garble", "modbus"),
+    Fault("Modbus exceptions", "plant", "plant", "exception", (2.0, 6.0), (4, 4)),
+    Fault("collector-opcua killed", "process", "kill", "collector-opcua"),
+    Fault("collector-modbus killed", "process", "kill", "collector-modbus"),
+    Fault("collector-push killed", "process", "kill", "collector-push"),
+    Fault("writer killed", "process", "kill", "writer"),
+    Fault("collector-opcua suspended", "process", "suspend", "collector-opcua", (2.0, 10.0)),
+    Fault("collector-modbus suspended", "process", "suspend", "collector-modbus", (2.0, 10.0)),
+    Fault("collector-push suspended", "process", "suspend", "collector-push", (2.0, 8.0)),
+    Fault("writer suspended", "process", "suspend", "writer", (2.0, 12.0)),
+    Fault("collector-opcua stopped and started", "process", "restart", "collector-opcua", (0.0, 4.0)),
+    Fault("collector-modbus stopped and started", "process", "restart", "collector-modbus", (0.0, 4.0)),
+    Fault("writer stopped and started", "process", "restart", "writer", (0.0, 4.0)),
+    Fault("gateway's connections cut, refused for a while", "process", "cut", "push", (0.0, 5.0)),
+    Fault("gateway's network black-holed", "process", "silence", "push", (2.0, 8.0)),
+    Fault("database killed", "database", "kill", "postgres"),
+    Fault("database stopped and started", "database", "restart", "postgres", (0.0, 8.0)),
+    Fault("database suspended", "database", "suspend", "postgres", (2.0, 12.0)),
+    Fault("database connections cut, refused for a while", "database", "cut", "database", (0.0, 8.0)),
+    Fault("database network black-holed", "database", "silence", "database", (3.0, 15.0)),
+    Fault("garbage on the database wire", "database", "garble", "database"),
+    Fault("samples table locked", "database", "lock", "postgres", (1.0, 8.0)),
+    Fault("database sessions ended", "database", "terminate", "postgres"),
+    Fault("spool's disk full", "disk", "fill", "spool", (3.0, 12.0)),
+)
+
+
+def schedule(seed: int, seconds: float, faults: Collection[Fault]) -> list[Step]:
+    """The steps of ``seconds`` seconds in the order of their times; all are over by the end."""
+    steps = [
+        step
+        for number, lane in enumerate(dict.fromkeys(fault.lane for fault in faults))
+        for step in _lane(
+            random.Random(seed * _WHOLE + number), seconds, [fault for fault in faults if fault.lane == lane]
+        )
+    ]
+    return sorted(steps, key=lambda step: step.at)
+
+
+def _lane(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterator[Step]:
+    at, bag = _FIRST, list[Fault]()
+    while True:
+        if not bag:
+            bag = chance.sample(faults, len(faults))
+        fault = bag.pop()
+        step = Step(
+            at + chance.uniform(*_PAUSE[fault.lane]),
+            fault,
+            chance.uniform(*fault.seconds),
+            chance.uniform(*fault.values),
+        )
+        at = step.at + step.seconds
+        if at > seconds:
+            return
+        yield step

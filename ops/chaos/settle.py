@@ -1,0 +1,65 @@
+"""When the faults are over: until what was published before is in the table, or on record as missing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import time
+from pathlib import Path
+
+import asyncpg
+
+from ingest.errors import OperationError
+from ops.chaos.gateway import Gateway
+from ops.paths import State
+from schema.queries import load
+
+_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+
+
+async def settle(state: State, reader_dsn: str, gateway: Gateway, us: int) -> float:
+    """Return once every source has samples in the table that were received after ``us`` and nothing older waits.
+
+    The seconds that this took. Raises OperationError where it takes too long: then something hangs.
+    """
+    started = time.monotonic()
+    while waiting := await _waiting(state, reader_dsn, gateway, us):
+        if time.monotonic() - started > _SECONDS:
+            raise OperationError(f"not over after {_SECONDS:.0f} s: {'; '.join(waiting)}")
+        await asyncio.sleep(_LOOK_SECONDS)
+    return time.monotonic() - started
+
+
+async def _waiting(state: State, reader_dsn: str, gateway: Gateway, us: int) -> list[str]:
+    """What is still waited for, in words."""
+    if gateway.oldest <= us:
+        return [f"the gateway has {gateway.waiting} batches that nobody took"]
+    files = [path for path in sorted(state.spool.glob("*.sqlite")) if _oldest(path) <= us]
+    if files:
+        return [f"batches wait in {path.name}" for path in files]
+    try:
+        connection = await asyncpg.connect(reader_dsn)
+    except (OSError, asyncpg.PostgresError) as error:
+        return [f"the database: {error}"]
+    try:
+        newest = await connection.fetch(load("chaos")["newest"])
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        return [f"the database: {error}"]
+    finally:
+        connection.terminate()
+    return [f"source {row['name']} has no samples since" for row in newest if (row["us"] or 0) <= us]
+
+
+def _oldest(spool: Path) -> float:
+    """When the oldest batch in a spool file was received (µs); infinite where it is empty."""
+    try:
+        connection = sqlite3.connect(f"file:{spool}?mode=ro", uri=True)
+        try:
+            (oldest,) = connection.execute(load("spool")["oldest_received"]).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return 0.0
+    return math.inf if oldest is None else float(oldest)

@@ -1,0 +1,380 @@
+"""OPC UA: a PublishResponse, RepublishResponse or HistoryReadResponse is decoded as asyncua does, or a DecodeError.
+
+- Where asyncua's codec takes a message as well, both see the same frame (subscription, numbers, times, status) and the
+  same samples and texts, bit for bit; what asyncua has no number for is NaN with a Bad status.
+- A decoder takes memory in proportion to the message: never more samples than it has bytes.
+- The receiver puts on the spool every sample and text of a channel that there is, and nothing else, whatever the times
+  and handles are; what can't be decoded is a gap.
+
+Input: what kind of message; the message's body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from asyncua import ua
+from asyncua.common.utils import Buffer, NotEnoughData
+from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
+
+from ingest.batch import EventBatch, GapBatch, SampleBatch
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.errors import DecodeError
+from ingest.gaps import Gaps
+from ingest.opcua.data_change import DataChange, data_change
+from ingest.opcua.history import answers
+from ingest.opcua.items import Subscription
+from ingest.opcua.message import Notification, publish_response, republish_response
+from ingest.opcua.receive import Receiver
+from ingest.spool.format import decode, encode
+from ingest.status import SourceStatus
+from tests.appender import Kept
+
+MAX_LEN = 2048
+WORDS = (
+    b"\1\0\x3d\3",  # PublishResponse
+    b"\1\0\x2b\3\1",  # DataChangeNotification
+    b"\1\0\x34\3\1",  # StatusChangeNotification
+    b"\1\0\x92\2\1",  # HistoryData
+    b"\xff\xff\xff\xff",
+    b"\xff\xff\xff\x7f",
+    b"\x0d\x0b",
+    b"\x01\x8b",
+    b"\x01\x98",
+    b"\x01\xd8",
+    b"\x3f",
+)
+
+_ARRIVAL = 1_790_000_000_123_456
+_ASKED = (5, 6, 7)  # tags whose history was asked for
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime(1601, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)  # asyncua clamps times to these
+_BAD_TYPE_MISMATCH = 0x80740000
+_NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
+_TAGS = 12
+_TEXTS = (3, 4)  # those of them that are texts
+_IDS = np.arange(100, 100 + _TAGS, dtype=np.int32)
+
+Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
+
+
+def check(data: bytes) -> None:
+    """Raises AssertionError where the contract does not hold for ``data``."""
+    if not data:
+        return
+    kind, body = data[0] % 4, data[1:]
+    try:
+        if kind == 0:
+            _published(body)
+        elif kind == 1:
+            _notified(body, republish_response(body), _theirs(ua.RepublishResponse, body))
+        elif kind == 2:
+            _history(body)
+        else:
+            asyncio.run(_received(body))
+    except DecodeError:
+        return
+
+
+def _published(body: bytes) -> None:
+    ours, theirs = publish_response(body), _theirs(ua.PublishResponse, body)
+    if theirs is not None:
+        said = theirs.Parameters
+        assert ours.subscription_id == said.SubscriptionId
+        assert ours.available == frozenset(said.AvailableSequenceNumbers or ())
+        assert ours.more == said.MoreNotifications
+    _notified(body, ours.notification, theirs)
+
+
+def _notified(body: bytes, ours: Notification, theirs: Any) -> None:
+    if theirs is not None:
+        message = theirs.Parameters if isinstance(theirs, ua.PublishResponse) else theirs
+        message = message.NotificationMessage
+        assert ours.sequence == message.SequenceNumber
+        published = _microseconds(message.PublishTime)
+        assert published is None or ours.publish_time == published
+        changes, statuses = _notifications(message.NotificationData or ())
+        assert len(ours.data_changes) == changes
+        assert ours.status == (statuses[-1] if statuses else None)
+    for start, end in ours.data_changes:
+        change = data_change(body, start, end, _ARRIVAL)
+        assert _size(change) <= end - start
+        decoded = _theirs(ua.DataChangeNotification, body[start:end])
+        if decoded is not None:
+            _same(change, [(item.ClientHandle, item.Value) for item in decoded.MonitoredItems or ()])
+
+
+def _notifications(found: Sequence[Any]) -> tuple[int, list[int]]:
+    """How many data changes, and the status changes; asyncua leaves alone what has a type id in a longer form."""
+    changes, statuses = 0, []
+    for one in found:
+        if isinstance(one, ua.DataChangeNotification) or _is_raw(one, 811):
+            changes += 1
+        elif isinstance(one, ua.StatusChangeNotification):
+            statuses.append(one.Status.value)
+        elif _is_raw(one, 820):
+            statuses.append(struct.unpack_from("<I", one.Body)[0])
+    return changes, statuses
+
+
+def _is_raw(one: Any, type_id: int) -> bool:
+    return (
+        isinstance(one, ua.ExtensionObject)
+        and (one.TypeId.Identifier, one.TypeId.NamespaceIndex) == (type_id, 0)
+        and not isinstance(one.TypeId, ua.ExpandedNodeId)
+    )
+
+
+def _history(body: bytes) -> None:
+    ours = list(answers(body, _ASKED, _ARRIVAL))
+    assert [answer.tag for answer in ours] == list(_ASKED)
+    assert sum(_size(answer.change) for answer in ours if answer.change is not None) <= len(body)
+    theirs = _theirs(ua.HistoryReadResponse, body)
+    for answer, result in zip(ours, () if theirs is None else theirs.Results, strict=False):
+        assert answer.status == result.StatusCode.value
+        assert answer.point == (result.ContinuationPoint or b"")
+        if answer.change is not None and isinstance(result.HistoryData, ua.HistoryData):
+            _same(answer.change, [(answer.tag, value) for value in result.HistoryData.DataValues or ()])
+
+
+def _size(change: DataChange) -> int:
+    return sum(map(len, change.handle)) + len(change.texts)
+
+
+def _same(ours: DataChange, theirs: Sequence[tuple[int, Any]]) -> None:
+    numbers: list[Row] = []
+    texts: list[tuple[int, str, int | None, int | None]] = []
+    for handle, value in theirs:
+        variant = value.Value
+        status = value.StatusCode.value if value.StatusCode is not None else 0
+        time = _time(value)
+        if variant is not None and variant.VariantType is ua.VariantType.String and not variant.is_array:
+            text = (variant.Value or "").encode(errors="surrogateescape").decode(errors="replace")
+            texts.append((handle, text, status, time))
+        elif variant is not None and variant.VariantType in _NUMBERS and not variant.is_array:
+            numbers.append((handle, _bits(float(variant.Value)), status, time))
+        elif variant is None or variant.VariantType is ua.VariantType.Null:
+            numbers.append((handle, _bits(math.nan), status or None, time))  # no value, or one that is null
+        else:
+            numbers.append((handle, _bits(math.nan), status or _BAD_TYPE_MISMATCH, time))
+    _equal([*_rows(ours)], numbers)
+    _equal([(t.handle, t.text, t.status, t.time) for t in ours.texts], texts)
+
+
+def _equal(ours: Sequence[tuple[Any, ...]], theirs: Sequence[tuple[Any, ...]]) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert all(theirs is None or mine == theirs for mine, theirs in zip(one, other, strict=True)), (one, other)
+
+
+def _rows(change: DataChange) -> Iterator[Row]:
+    if change.handle:
+        columns = [np.concatenate(c) for c in (change.handle, change.value, change.status, change.time)]
+        for handle, value, status, time in zip(*(column.tolist() for column in columns), strict=True):
+            yield handle, _bits(value), status, time
+
+
+def _bits(value: float) -> bytes:
+    return struct.pack("d", math.nan if math.isnan(value) else value)
+
+
+def _time(value: Any) -> int | None:
+    if value.SourcePicoseconds is not None and value.ServerTimestamp is not None:
+        return None  # asyncua reads these two in an order that is not OPC 10000-6, 5.2.2.17's
+    for time in (value.SourceTimestamp, value.ServerTimestamp):
+        if time is None or time == _FIRST:
+            if time is not None:
+                return None  # one of the first ten ticks, or before
+            continue
+        return _microseconds(time)
+    return _ARRIVAL
+
+
+def _microseconds(time: datetime) -> int | None:
+    return None if time <= _FIRST or time >= _LAST else (time - _EPOCH) // timedelta(microseconds=1)
+
+
+class _Whole(Buffer):  # type: ignore[misc]
+    """asyncua's buffer; a negative length, which leads its codec backwards, ends it."""
+
+    def read(self, size: int) -> bytes:
+        if size < 0:
+            raise NotEnoughData("a negative length")
+        return bytes(super().read(size))
+
+    def copy(self, size: int = -1) -> _Whole:
+        return _Whole(self._data, self._cur_pos, self._size if size == -1 or size > self._size else size)
+
+
+class _TooLong(Exception):  # noqa: N818
+    """asyncua's codec takes too long: it reads arrays of nothing as long as their length says."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    def over(_: int, __: FrameType | None) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, over)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _theirs(kind: Any, body: bytes) -> Any:
+    """What asyncua's codec makes of it; None where it refuses."""
+    try:
+        with _limited(0.1):
+            read = struct_from_binary(kind, _Whole(body))
+            return None if _misread(read) else read
+    except Exception:  # whatever its codec makes of garbage
+        return None
+
+
+def _misread(read: Any) -> bool:
+    """Whether asyncua met an inner diagnostic info: it takes it for an extension object (OPC 10000-6, 5.2.2.12)."""
+    if isinstance(read, ua.DiagnosticInfo):
+        return read.InnerDiagnosticInfo is not None
+    if isinstance(read, list | tuple):
+        return any(map(_misread, read))
+    return is_dataclass(read) and any(_misread(getattr(read, one.name)) for one in fields(read))
+
+
+def _source() -> OpcuaSource:
+    tags = tuple(
+        OpcuaTag(name=f"t{i}", address=f"ns=2;s=t{i}", kind="text" if i in _TEXTS else "analog") for i in range(_TAGS)
+    )
+    return OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", stale_after=60.0, tags=tags)
+
+
+_SOURCE = _source()
+
+
+async def _received(body: bytes) -> None:
+    response = publish_response(body)
+    status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
+    spool = Kept()
+    receiver = Receiver(_SOURCE, _IDS, status, spool, Gaps(status, spool))
+    subscription = Subscription(1, 0.5, 0.5, 5.0, list(range(_TAGS)))
+    await receiver.durable(body, response.notification, subscription, {})
+    await receiver.look()
+    due: list[tuple[int, ...]] = []
+    for start, end in response.notification.data_changes:
+        try:
+            change = data_change(body, start, end, _ARRIVAL)
+        except DecodeError:
+            assert status.missed
+            assert any(isinstance(batch, GapBatch) for batch in spool.batches)
+            continue
+        rows = [(handle, state or 0) for handle, _, state, _ in _rows(change)]
+        rows += [(text.handle, text.status) for text in change.texts]
+        due += [(int(_IDS[handle]), state) for handle, state in rows if handle < _TAGS]
+    kept: list[tuple[int, ...]] = []
+    for batch in spool.batches:
+        assert len(batch)
+        assert encode(decode(record := encode(batch))) == record, "the spool does not give back what it was given"
+        if isinstance(batch, SampleBatch):
+            kept += zip(batch.channel_id.tolist(), batch.status.tolist(), strict=True)
+        elif isinstance(batch, EventBatch):
+            kept += [(e.channel_id or 0, e.status or 0) for e in batch.events if e.type == "text"]
+    assert sorted(kept) == sorted(due)
+
+
+def seeds() -> dict[str, bytes]:
+    """Messages by asyncua's encoder, and those that were captured from node-opcua's server."""
+    found: dict[str, bytes] = {}
+    captured = Path(__file__).parents[1] / "unit" / "golden" / "opcua"
+    for file in sorted(captured.glob("*/message.hex")):
+        body = bytes.fromhex(file.read_text())
+        found[f"node-opcua-{file.parent.name}"] = b"\0" + body
+    for name, values in _values().items():
+        change = ua.DataChangeNotification(
+            MonitoredItems=[ua.MonitoredItemNotification(handle, value) for handle, value in enumerate(values)]
+        )
+        for kind, body in ((0, _response([change])), (1, _again([change])), (3, _response([change]))):
+            found[f"{('published', 'published-again', '', 'received')[kind]}-{name}"] = bytes((kind,)) + body
+        found[f"history-{name}"] = b"\2" + _history_of(values)
+    ended = ua.StatusChangeNotification(Status=ua.StatusCode(0x800A0000))
+    found["published-status"] = b"\0" + _response([ended])
+    found["published-nothing"] = b"\0" + _response([])
+    event = ua.EventNotificationList(Events=[ua.EventFieldList(1, [ua.Variant("overheated")])])
+    found["published-event"] = b"\0" + _response([event])
+    return found
+
+
+def _values() -> dict[str, list[Any]]:
+    kinds = ua.VariantType
+    time = datetime(2026, 9, 21, 12, 0, 0, 125000, tzinfo=UTC)
+    scalars: dict[str, list[tuple[Any, Any]]] = {
+        "numbers": [(1.5, kinds.Double), (2.5, kinds.Float), (-3, kinds.Int16), (2**53, kinds.Int64), (7, kinds.Byte)],
+        "booleans": [(True, kinds.Boolean), (False, kinds.Boolean)],
+        "texts": [("AUTO", kinds.String), ("", kinds.String), ("µ°C", kinds.String)],
+        "others": [
+            (time, kinds.DateTime),
+            (ua.NodeId("Boiler", 2), kinds.NodeId),
+            (ua.QualifiedName("Level", 2), kinds.QualifiedName),
+            (ua.LocalizedText("full", "en"), kinds.LocalizedText),
+            (ua.StatusCode(0x80050000), kinds.StatusCode),
+            (b"\1\2", kinds.ByteString),
+            (ua.Range(0.0, 10.0), kinds.ExtensionObject),
+        ],
+        "arrays": [([1.5, 2.5], kinds.Double), (["a", "b"], kinds.String), ([], kinds.Int32)],
+    }
+    found = {
+        name: [ua.DataValue(ua.Variant(*one), SourceTimestamp=time, ServerTimestamp=time) for one in ones]
+        for name, ones in scalars.items()
+    }
+    nested = ua.Variant([ua.Variant(1.5), ua.Variant("x")], kinds.Variant)
+    matrix = ua.Variant([[1, 2], [3, 4]], kinds.Int32, Dimensions=[2, 2])
+    found["nested"] = [ua.DataValue(nested), ua.DataValue(matrix)]
+    found["bare"] = [
+        ua.DataValue(None, ua.StatusCode(0x80050000)),
+        ua.DataValue(ua.Variant(1.5), None),
+        ua.DataValue(ua.Variant(1.5), ua.StatusCode(0x480), SourceTimestamp=time),
+    ]
+    alike = [ua.DataValue(ua.Variant(float(i), kinds.Double), SourceTimestamp=time) for i in range(9)]
+    found["run"] = alike
+    return found
+
+
+def _response(data: list[Any]) -> bytes:
+    response = ua.PublishResponse()
+    response.Parameters.SubscriptionId = 77
+    response.Parameters.AvailableSequenceNumbers = [4, 5]
+    _message(response.Parameters.NotificationMessage, data)
+    return bytes(struct_to_binary(response))
+
+
+def _again(data: list[Any]) -> bytes:
+    response = ua.RepublishResponse()
+    _message(response.NotificationMessage, data)
+    return bytes(struct_to_binary(response))
+
+
+def _message(message: Any, data: list[Any]) -> None:
+    message.SequenceNumber = 5
+    message.PublishTime = datetime(2026, 9, 21, 12, tzinfo=UTC)
+    message.NotificationData = data
+
+
+def _history_of(values: list[Any]) -> bytes:
+    response = ua.HistoryReadResponse()
+    response.Results = [
+        ua.HistoryReadResult(ua.StatusCode(0), b"more", ua.HistoryData(DataValues=values)),
+        ua.HistoryReadResult(ua.StatusCode(0x80340000), None, None),
+    ]
+    return bytes(struct_to_binary(response))

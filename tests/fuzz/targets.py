@@ -1,0 +1,45 @@
+"""The targets by name, and their files."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = ("modbus", "opcua", "push", "config", "spool")
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target, imported."""
+
+    name: str
+    contract: str  # what holds for every input, in words
+    max_len: int  # bytes of an input; longer ones only cost time
+    words: tuple[bytes, ...]  # what the mutations put in: the language of the input
+    check: Callable[[bytes], None]
+    seeds: Callable[[], dict[str, bytes]]
+
+
+def target(name: str) -> Target:
+    """Import the target ``name``, one of NAMES."""
+    module = importlib.import_module(f"tests.fuzz.{name}")
+    return Target(name, module.__doc__ or "", module.MAX_LEN, module.WORDS, module.check, module.seeds)
+
+
+def seeds_of(name: str) -> Path:
+    """The folder of its seeds."""
+    return _HERE / "seeds" / name
+
+
+def found_of(name: str) -> Path:
+    """The folder of the inputs that it failed on once; there may be none."""
+    return _HERE / "found" / name
+
+
+def inputs(name: str) -> list[Path]:
+    """Every kept input of a target."""
+    return sorted(path for folder in (seeds_of(name), found_of(name)) if folder.is_dir() for path in folder.iterdir())

@@ -1,0 +1,116 @@
+"""The view ``coverage``: what each channel should have on a day, has, lacks, and what was read from history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from tests.database import Database
+
+DAY = datetime(2026, 3, 9, tzinfo=UTC)
+_CHANNELS = """
+INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', ''), ('server', 'opcua', '');
+INSERT INTO plant.channel (name, source_id, address, kind, attributes)
+SELECT c.name, s.id, '', 'analog', c.attributes::jsonb
+FROM (VALUES ('plc/a', 'plc', '{"expected_interval": 60}'),
+             ('plc/b', 'plc', '{"expected_interval": 60}'),
+             ('server/x', 'server', '{}')) AS c (name, source, attributes)
+JOIN plant.source AS s ON s.name = c.source
+"""
+_SAMPLES = """
+INSERT INTO plant.samples_raw (time, value, channel_id, status)
+SELECT t, 1, c.id, $4
+FROM plant.channel AS c
+CROSS JOIN generate_series($2::timestamptz, $3::timestamptz - INTERVAL '1 microsecond', INTERVAL '1 minute') AS t
+WHERE c.name = $1
+"""
+_GAP = """
+INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason, backfilled_at)
+SELECT c.source_id, CASE WHEN $1 LIKE '%/%' THEN c.id END, $2, $3, 'disconnected', CASE WHEN $4 THEN now() END
+FROM plant.channel AS c
+WHERE c.name LIKE $1 || '%'
+LIMIT 1
+"""
+
+
+def hours(count: float) -> timedelta:
+    return timedelta(hours=count)
+
+
+async def filled(database: Database) -> asyncpg.Connection[Any]:
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(_CHANNELS)
+    return connection
+
+
+async def coverage(connection: asyncpg.Connection[Any], day: datetime = DAY) -> dict[str, tuple[Any, ...]]:
+    rows = await connection.fetch("SELECT * FROM plant.coverage WHERE day = $1", day)
+    return {row["name"]: tuple(row)[3:] for row in rows}
+
+
+async def test_a_whole_day_and_one_with_a_gap(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute(_SAMPLES, "plc/a", DAY, DAY + hours(24), 0)
+    await connection.execute(_SAMPLES, "plc/b", DAY, DAY + hours(6), 0)
+    await connection.execute(_SAMPLES, "plc/b", DAY + hours(8), DAY + hours(24), 0)
+    await connection.execute(_GAP, "plc/b", DAY + hours(6), DAY + hours(8), False)
+    assert await coverage(connection) == {
+        "plc/a": (1440, 1440, 1440, 0, 0.0, 0.0),
+        "plc/b": (1440, 1320, 1320, 120, 7200.0, 0.0),
+    }
+    await connection.close()
+
+
+async def test_a_gap_of_the_source_is_one_of_each_channel_and_is_cut_at_midnight(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute(_SAMPLES, "plc/a", DAY - hours(24), DAY - hours(1), 0)
+    await connection.execute(_SAMPLES, "plc/b", DAY - hours(24), DAY - hours(1), 0)
+    await connection.execute(_GAP, "plc", DAY - hours(1), DAY + hours(2), False)
+    await connection.execute(_SAMPLES, "plc/a", DAY + hours(2), DAY + hours(24), 0)
+    assert await coverage(connection, DAY - hours(24)) == dict.fromkeys(
+        ("plc/a", "plc/b"), (1440, 1380, 1380, 60, 3600.0, 0.0)
+    )
+    assert await coverage(connection) == {
+        "plc/a": (1440, 1320, 1320, 120, 7200.0, 0.0),
+        "plc/b": (1440, 0, 0, 120, 7200.0, 0.0),
+    }
+    await connection.close()
+
+
+async def test_overlapping_gaps_count_once_and_what_remains_is_not_backfilled(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute(_GAP, "server", DAY + hours(1), DAY + hours(5), True)
+    await connection.execute(_GAP, "server/x", DAY + hours(1), DAY + hours(2), False)
+    await connection.execute(_GAP, "server/x", DAY + hours(1.5), DAY + hours(3), False)
+    assert await coverage(connection) == {"server/x": (None, 0, 0, None, 7200.0, 7200.0)}
+    await connection.close()
+
+
+async def test_bad_samples_are_got_and_a_channel_is_expected_from_its_first_day_s_first_sample(
+    database: Database,
+) -> None:
+    connection = await filled(database)
+    await connection.execute(_SAMPLES, "plc/a", DAY + hours(12), DAY + hours(18), 0)
+    await connection.execute(_SAMPLES, "plc/a", DAY + hours(18), DAY + hours(24), -(2**31))
+    assert await coverage(connection) == {"plc/a": (720, 720, 360, 0, 0.0, 0.0)}
+    await connection.close()
+
+
+async def test_gaps_in_which_nothing_was_missing_do_not_show(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute(_GAP, "plc/a", DAY + hours(1), DAY + hours(1), False)
+    assert await coverage(connection) == {}
+    await connection.close()
+
+
+async def test_an_open_gap_lasts_until_now(database: Database) -> None:
+    connection = await filled(database)
+    now = await connection.fetchval("SELECT now()")
+    await connection.execute(_GAP, "plc/a", now - timedelta(seconds=90), None, False)
+    rows = await connection.fetch(
+        "SELECT sum(missing_seconds) AS s FROM plant.coverage WHERE day > now() - INTERVAL '3 days'"
+    )
+    assert 90 <= rows[0]["s"] < 120
+    await connection.close()

@@ -1,0 +1,33 @@
+"""Every input that is kept, the seeds and what failed once, against the contract of its fuzzing target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import NAMES, inputs, seeds_of, target
+
+KEPT = [(name, file) for name in NAMES for file in inputs(name)]
+
+
+@pytest.mark.parametrize(("name", "file"), KEPT, ids=[f"{name}-{file.name}" for name, file in KEPT])
+@pytest.mark.timeout(30)
+def test_kept_inputs(name: str, file: Path) -> None:
+    target(name).check(file.read_bytes())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_are_what_the_encoders_make(name: str) -> None:
+    """Names only: what encoders write may change with their versions, which must not fail."""
+    made = target(name).seeds()
+    assert {file.name for file in seeds_of(name).iterdir()} == made.keys()
+    assert all(len(content) <= target(name).max_len for content in made.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.binary(max_size=400))
+def test_anything(name: str, data: bytes) -> None:
+    target(name).check(data)
