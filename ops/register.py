@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,10 @@ def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
 
 
 def spooled_rows(folder: Path) -> int:
-    """Rows in the spool files that are not yet in the database."""
+    """Rows in the spool files that are not yet in the database; a damaged file is for its collector to repair."""
     rows = 0
     for path in sorted(folder.glob("*.sqlite")):
-        with closing(sqlite3.connect(path, timeout=10)) as connection:
+        with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(path, timeout=10)) as connection:
             connection.execute("PRAGMA query_only = ON")
             rows += connection.execute(load("spool")["depth"]).fetchone()[1]
     return rows

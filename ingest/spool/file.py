@@ -39,7 +39,7 @@ def connect(path: Path, synchronous: str, *, create: bool) -> sqlite3.Connection
             if create or trouble.strange(error):
                 raise
             connection.close()
-            connection = _read_only(path)
+            connection = read_only(path)
     except BaseException:
         connection.close()
         raise
@@ -97,7 +97,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
     """For a disk that can't be written: what is inside is still taken."""
     # Without a log everything is in the file itself; SQLite can't know that nobody writes, we do.
     logged = path.with_name(path.name + "-wal").exists()

@@ -85,7 +85,7 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
         raise SpoolCorrupt(f"checksum of {_named(record)} does not match")
     n = record.rows
     if record.kind == "samples":
-        if n < 1 or len(record.body) != n * ROW_BYTES:
+        if not isinstance(n, int) or n < 1 or len(record.body) != n * ROW_BYTES:
             raise SpoolCorrupt(f"{len(record.body)} bytes for {_named(record)}")
         return SampleBatch(
             record.source_id,

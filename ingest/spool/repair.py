@@ -80,6 +80,18 @@ def damaged_files(path: Path) -> list[Path]:
     return sorted((path.parent / aside.FOLDER).glob(f"{path.stem}-*/{path.name}"))
 
 
+def intact(path: Path) -> Iterator[tuple[int, Record]]:
+    """Sequence and row of every intact batch of a damaged file, in no order, also of deleted ones that still stand."""
+    seen: set[int] = set()
+    with Pages(path, path.with_name(path.name + "-wal")) as pages:
+        for row in pages.rows():
+            match row:
+                case [int(sequence), None, *_] if len(row) == 10 and sequence not in seen:
+                    if (record := _intact(sequence, row)) is not None:
+                        seen.add(sequence)
+                        yield sequence, record
+
+
 def _of(path: Path) -> Iterator[Path]:
     for ready in sorted((path.parent / aside.FOLDER).glob(f"{path.stem}-*/{_READY}")):
         yield ready.parent

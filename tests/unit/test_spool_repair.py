@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -297,6 +298,80 @@ async def test_the_writer_finds_a_changed_batch_and_the_collector_goes_on(tmp_pa
     (kept,) = damaged_files(spool.path)
     with closing(sqlite3.connect(kept)) as direct:
         assert direct.execute("SELECT count(*) FROM batch").fetchone()[0] == 5, "the damaged file is kept whole"
+
+
+_COLLECTOR = """
+import asyncio, os, sys
+from pathlib import Path
+from ingest.spool.append import Spool
+from tests.samples import batch
+
+async def main() -> None:
+    spool = Spool(Path(sys.argv[1]), 1 << 30)
+    async def one(lane: int) -> None:
+        for k in range(100):
+            number = 1000 * lane + k
+            await spool.append(batch([(number, 0, float(number), 0)]), {f"heard:{lane}": str(k)})
+            os.write(1, b"%d\\n" % number)
+            await asyncio.sleep(0.005)
+    await asyncio.gather(*(one(lane) for lane in range(4)))
+    await spool.close()
+asyncio.run(main())
+"""
+
+
+async def test_two_processes_go_on_with_the_repaired_file(tmp_path: Path) -> None:
+    """The writer repairs again and again under a collector in another process, whose every batch is somewhere."""
+    path = tmp_path / NAME
+    collector = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _COLLECTOR, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert collector.stdout is not None
+    told = [int(await collector.stdout.readline())]
+    file = SpoolFile(path)
+    taken: dict[int, Batch] = {}
+    damaged: list[int] = []
+
+    def take() -> int:
+        new = {b.sequence: b.batch for b in file.take(5)}
+        assert not new.keys() & taken.keys(), "a sequence is given once, and taken once"
+        taken.update(new)
+        file.delete(list(new)[::2])
+        return len(new)
+
+    while line := await collector.stdout.readline():
+        told.append(int(line))
+        if len(told) % 80 == 0:
+            command = (sys.executable, "-c", _SPOIL, str(path), str(max(taken, default=0)))
+            spoil = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            damaged += [int(n) for n in (await spoil.communicate())[0].split()]
+        take()
+    assert await collector.wait() == 0
+    while take():
+        pass
+    file.close()
+    numbers = [int(b.channel_id[0]) for b in taken.values() if isinstance(b, SampleBatch)]
+    assert len(numbers) == len(set(numbers))
+    assert damaged
+    assert len(told) == 400
+    assert set(told) - set(numbers) == set(damaged)
+    gaps = [gap for b in taken.values() if isinstance(b, GapBatch) for gap in b.gaps]
+    assert {gap.reason for gap in gaps} == {"spool_corrupt"}
+    assert len(damaged_files(path)) >= 1
+    assert (await _recover(path))[1] == {f"heard:{lane}": "99" for lane in range(4)}
+
+
+_SPOIL = """
+import sqlite3, struct, sys
+direct = sqlite3.connect(sys.argv[1], timeout=10)
+with direct:
+    direct.execute("BEGIN IMMEDIATE")
+    query = "SELECT sequence, body FROM batch WHERE kind = 'samples' AND sequence > ? LIMIT 1"
+    for sequence, body in direct.execute(query, sys.argv[2:]).fetchall():
+        direct.execute("UPDATE batch SET received_at = received_at + 1 WHERE sequence = ?", (sequence,))
+        print(struct.unpack("<i", body[:4])[0])
+direct.close()
+"""
 
 
 async def test_a_drained_file_that_is_damaged_has_lost_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""A spool file as CSV: samples and texts with names, times and statuses."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TextIO
+
+from ingest.batch import Batch, EventBatch, SampleBatch
+from ingest.errors import OperationError, SpoolCorrupt
+from ingest.registry import Registry
+from ingest.spool import aside
+from ingest.spool.file import examine, read_only
+from ingest.spool.format import Record, decode
+from ingest.spool.repair import intact
+from ops.paths import State
+from schema.queries import load
+
+_HEADER = ("source", "channel", "time", "value", "status")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEARS_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the years 1 to 9999, which ISO 8601 can say
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was written."""
+
+    rows: int = 0
+    batches: int = 0
+    others: int = 0  # events and gaps, which have no value
+    damaged: str = ""  # what is wrong with the file
+
+    @property
+    def remark(self) -> str:
+        """What else is to be said, in words."""
+        said = f"; {self.others:,} events and gaps are not values and were left out" if self.others else ""
+        return said + (
+            f"; the file is damaged ({self.damaged}): these are its intact batches, some of which the database may have"
+            if self.damaged
+            else ""
+        )
+
+
+def export(state: State, name: str, to: Path | None) -> Counts:
+    """Write the file that ``name`` means to ``to``, a new file, or to stdout. Raises OperationError."""
+    path = _find(state, name)
+    registry = Registry.load(state.registry)
+    counts = Counts()
+    if to is None:
+        _write(path, registry, sys.stdout, counts)
+        return counts
+    if to.exists():
+        raise OperationError(f"{to} exists already: give the name of a new file")
+    partial = to.with_name(to.name + ".partial")
+    try:
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            _write(path, registry, file, counts)
+        partial.replace(to)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OperationError(f"{to}: {error.strerror}") from error
+    return counts
+
+
+def _find(state: State, name: str) -> Path:
+    candidates = (state.spool / f"{name}.sqlite", state.spool / name, Path(name))
+    for path in candidates:
+        if path.is_file() and path.suffix in (".sqlite", ".json"):
+            return path
+    known = ", ".join(sorted(path.name.removesuffix(".sqlite") for path in state.spool.glob("*.sqlite")))
+    raise OperationError(f"{name} is no spool file; there are: {known or 'none'}")
+
+
+def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None:
+    sources = {number: name for name, number in registry.sources.items()}
+    channels = {number: name for name, number in registry.channels.items()}
+    for created in registry.created.values():
+        channels.update({number: name for name, number in created.items()})
+    writer = csv.writer(file)
+    writer.writerow(_HEADER)
+    for batch in _batches(path, counts):
+        counts.batches += 1
+        source = sources.get(batch.source_id, str(batch.source_id))
+        for channel, time, value, status in _values(batch, counts):
+            writer.writerow((source, channels.get(channel, str(channel)), _time(time), value, f"0x{status:08X}"))
+            counts.rows += 1
+
+
+def _batches(path: Path, counts: Counts) -> Iterator[Batch]:
+    if path.suffix == ".json":
+        kept = aside.read(path)
+        yield decode(kept.record, kept.sequence)
+        return
+    counts.damaged = examine(path) or ""
+    if not counts.damaged:
+        try:
+            with closing(read_only(path)) as connection:
+                for sequence, *columns in connection.execute(load("spool")["take"], (0,)):
+                    yield decode(Record(*columns), sequence)
+        except (sqlite3.Error, SpoolCorrupt) as error:
+            if counts.batches:
+                raise OperationError(f"{path} is damaged behind {counts.batches} batches: {error}") from error
+            counts.damaged = str(error)
+        else:
+            return
+    for sequence, record in intact(path):
+        yield decode(record, sequence)
+
+
+def _values(batch: Batch, counts: Counts) -> Iterator[tuple[int, int, Any, int]]:
+    """(channel id, µs, value or text, status)."""
+    if isinstance(batch, SampleBatch):
+        columns = (batch.channel_id.tolist(), batch.time.tolist(), batch.value.tolist(), batch.status.tolist())
+        yield from zip(*columns, strict=True)
+        return
+    counts.others += len(batch)
+    if isinstance(batch, EventBatch):
+        for event in batch.events:
+            if event.type == "text" and event.channel_id is not None:
+                counts.others -= 1
+                yield event.channel_id, event.time, event.text or "", event.status or 0
+
+
+def _time(us: int) -> str:
+    """ISO 8601; a number of µs where that has no words for it."""
+    if not _YEARS_US[0] <= us <= _YEARS_US[1]:
+        return str(us)
+    return (_EPOCH + timedelta(microseconds=us)).isoformat()

@@ -1,0 +1,393 @@
+"""``plantlog spool`` as people call it: files, quarantine, and what comes in again, with a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.config.model import WriterOptions
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ingest.spool.take import SpoolFile
+from ingest.writer.clock import microseconds
+from ingest.writer.writer import Writer
+from ops.deployment import Deployment
+from ops.paths import State
+from tests.database import Database
+from tests.samples import T0, batch
+
+MIB = 1024**2
+DAY = 86_400_000_000  # µs
+_PLANT = """
+[plant]
+name = "demo"
+[spool]
+max_bytes = "64MiB"
+[[source]]
+name = "a"
+kind = "push"
+token_file = "t"
+unknown = "create"
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A state folder as ``plantlog up`` leaves it."""
+
+    state: State
+    dsn: str
+
+    async def run(self, *arguments: str | Path, code: int = 0) -> str:
+        """What ``plantlog spool`` prints; of a failure, what it complains of."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ops", "spool", *map(str, arguments),
+            env={**os.environ, "PLANTLOG_STATE": str(self.state.root)},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, complaint = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == code, complaint.decode()
+        return (complaint if code else out).decode()
+
+    async def json(self, *arguments: str | Path) -> Any:
+        return json.loads(await self.run(*arguments, "--json"))
+
+    async def spool(self, name: str, *batches: SampleBatch | EventBatch | GapBatch) -> Path:
+        spool = Spool(self.state.spool / f"{name}.sqlite", 64 * MIB)
+        for one in batches:
+            await spool.append(one)
+        await spool.close()
+        return spool.path
+
+    async def write(self, **options: Any) -> None:
+        """Let the writer empty the spools."""
+        writer = Writer(self.state.spool, self.dsn, WriterOptions(connections=1, **options))
+        writer.drain()
+        await asyncio.wait_for(writer.run(), 60)
+
+
+def site_in(folder: Path, database: Database | None) -> Site:
+    state = State(folder / "state")
+    state.claim()
+    config = folder / "plant.toml"
+    config.write_text(_PLANT)
+    (folder / "t").write_text("token\n")
+    Deployment(config, simulator=False).save(state)
+    Registry({"a": 1, "b": 2}, {f"a/c{i}": i for i in range(10)}, {"a": {"made": 77}}).save(state.registry)
+    if database is not None:
+        state.dsn_file("owner").parent.mkdir()
+        for role in ("owner", "ingest", "reader"):
+            state.dsn_file(role).write_text(getattr(database, f"{role}_dsn") + "\n")
+    return Site(state, database.ingest_dsn if database is not None else "")
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> Site:
+    return site_in(tmp_path, None)
+
+
+@pytest.fixture
+async def owner(database: Database):  # type: ignore[no-untyped-def]
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
+        " VALUES (1, 'a', 'push', ''), (2, 'b', 'push', '')"
+    )
+    await connection.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'a/c' || i, 1, '', 'analog', '' FROM generate_series(0, 9) i"
+    )
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def site(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> Site:
+    return site_in(tmp_path, database)
+
+
+async def stored(owner: asyncpg.Connection) -> list[tuple[int, int, float]]:
+    rows = await owner.fetch("SELECT channel_id, time, value FROM plant.samples_raw ORDER BY 1, 2")
+    return [(r[0], microseconds(r[1]) - T0, r[2]) for r in rows]
+
+
+async def count(owner: asyncpg.Connection, table: str) -> int:
+    return int(await owner.fetchval(f"SELECT count(*) FROM plant.{table}"))
+
+
+def damage(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"nothing of a header")
+
+
+# show
+
+
+async def test_show(offline: Site) -> None:
+    at = now_us()
+    await offline.spool("opcua", replace(batch([(1, 0, 1.0, 0), (2, 0, 2.0, 0)]), received_at=at - 60_000_000))
+    await offline.spool("opcua.backfill")
+    path = await offline.spool("push", batch([(3, 0, 1.0, 0)], 2), EventBatch(1, at, (Event("restart", at),)))
+    shown = await offline.json("show")
+    files = {one["name"]: one for one in shown["files"]}
+    assert list(files) == ["opcua.backfill", "opcua", "push"]
+    opcua = files["opcua"]
+    assert (opcua["batches"], opcua["rows"], opcua["max_bytes"]) == (1, 2, 64 * MIB)
+    assert (opcua["oldest"], opcua["newest"]) == (at - 60_000_000, at - 60_000_000)
+    assert 0 < opcua["bytes"] < MIB
+    assert (files["opcua.backfill"]["rows"], files["opcua.backfill"]["max_bytes"]) == (0, 16 * MIB)
+    assert files["opcua.backfill"]["oldest"] is None
+    kinds = [(s["source_id"], s["kind"], s["batches"], s["rows"]) for s in files["push"]["sources"]]
+    assert kinds == [(1, "events", 1, 1), (2, "samples", 1, 1)]
+    assert shown["aside"] == []
+    damage(path)
+    (offline.state.root.parent / "plant.toml").write_text("not toml at all")
+    text = await offline.run("show")
+    assert "its header is destroyed" in text, "whatever is wrong with the configuration"
+    assert "0:01:0" in text
+    assert path.read_bytes().startswith(b"nothing"), "it only looks"
+
+
+async def test_show_while_a_collector_appends(offline: Site) -> None:
+    spool = Spool(offline.state.spool / "opcua.sqlite", 64 * MIB)
+    for k in range(5):
+        await spool.append(batch([(k, 0, 1.0, 0)]))
+    (file,) = (await offline.json("show"))["files"]
+    assert file["batches"] == 5
+    await spool.append(batch([(9, 0, 1.0, 0)]))
+    assert await spool.depth() == (6, 6)
+    await spool.close()
+
+
+async def test_show_what_was_damaged(offline: Site) -> None:
+    path = await offline.spool("opcua", batch([(1, 0, 1.0, 0)]))
+    damage(path)
+    with closing(SpoolFile(path)) as file:
+        assert len(file.take(10)) == 1
+    (shown,) = (await offline.json("show"))["files"]
+    assert (shown["trouble"], shown["batches"]) == (None, 1)
+    (damaged,) = shown["damaged"]
+    assert damaged in (await offline.run("show")).replace("\n", "")
+
+
+async def test_show_without_a_state_folder(tmp_path: Path) -> None:
+    nothing = Site(State(tmp_path / "nothing"), "")
+    assert "plantlog up" in await nothing.run("show", code=1)
+
+
+# export
+
+
+def lines(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))
+
+
+async def test_export(offline: Site, tmp_path: Path) -> None:
+    nan = batch([(1, 0, 0.1, 0), (77, 1, float("nan"), 0x80050000), (500, 2, -0.0, 0)], 2)
+    await offline.spool("opcua", nan, EventBatch(1, T0, (Event("text", T0 + 3, 4, 0, 'open, "wide"'),)))
+    await offline.spool("push", GapBatch(1, T0, (Gap(T0, None, "stale"),)))
+    expected = [
+        ["source", "channel", "time", "value", "status"],
+        ["b", "a/c1", "2026-09-21T14:13:20+00:00", "0.1", "0x00000000"],
+        ["b", "made", "2026-09-21T14:13:20.000001+00:00", "nan", "0x80050000"],
+        ["b", "500", "2026-09-21T14:13:20.000002+00:00", "-0.0", "0x00000000"],
+        ["a", "a/c4", "2026-09-21T14:13:20.000003+00:00", 'open, "wide"', "0x00000000"],
+    ]
+    assert lines(await offline.run("export", "opcua")) == expected
+    to = tmp_path / "out.csv"
+    assert await offline.run("export", offline.state.spool / "opcua.sqlite", "--to", to) == ""
+    assert lines(to.read_text()) == expected
+    assert "exists already" in await offline.run("export", "opcua", "--to", to, code=1)
+    assert "there are: opcua, push" in await offline.run("export", "modbus", code=1)
+    assert lines(await offline.run("export", "push")) == expected[:1]
+    assert "No such file" in await offline.run("export", "push", "--to", tmp_path / "no" / "x.csv", code=1)
+
+
+async def test_export_of_a_damaged_file(offline: Site) -> None:
+    path = await offline.spool("opcua", *(batch([(k, k, float(k), 0)]) for k in range(5)))
+    damage(path)
+    found = lines(await offline.run("export", path))
+    assert sorted(row[3] for row in found[1:]) == ["0.0", "1.0", "2.0", "3.0", "4.0"]
+
+
+# quarantine and retry
+
+
+BAD = [(1, 5), (2, 6), (2, 7)]
+
+
+async def poisoned(site: Site, owner: asyncpg.Connection, name: str = "opcua") -> None:
+    """400 samples, of which the table refuses three."""
+    await owner.execute("ALTER TABLE plant.samples_raw ADD CONSTRAINT beast CHECK (value <> 666)")
+    rows = [(c, t, 666.0 if (c, t) in BAD else float(t), 0) for c in range(4) for t in range(100)]
+    await site.spool(name, batch(rows))
+    await site.write()
+
+
+async def test_quarantine(site: Site, owner: asyncpg.Connection) -> None:
+    assert "nothing is in quarantine" in await site.run("quarantine")
+    assert await site.json("quarantine") == {"rows": 0, "reasons": []}
+    await poisoned(site, owner)
+    event = Event("text", T0 + 2 * DAY, 4, 0, "from tomorrow")
+    await site.spool("opcua", batch([(3, 2 * DAY, 1.0, 0x80050000)], 2), EventBatch(1, T0, (event,)))
+    await site.write()
+    found = await site.json("quarantine")
+    assert found["rows"] == 5
+    reasons = {one["reason"]: one for one in found["reasons"]}
+    assert {name: (one["rows"], one["sources"]) for name, one in reasons.items()} == {
+        "future": (2, ["a", "b"]),
+        "refused": (3, ["a"]),
+    }
+    listed = reasons["refused"]["listed"]
+    assert sorted((r["channel"], r["time_us"] - T0) for r in listed) == [(f"a/c{c}", t) for c, t in BAD]
+    assert all("beast" in r["error"] and r["value"] == "666" for r in listed)
+    assert sorted(r["kind"] for r in reasons["future"]["listed"]) == ["event", "sample"]
+    text = await site.run("quarantine", "--limit", "1")
+    assert "refused: 3 rows of a" in text
+    assert "0x80050000" in text or "event" in text
+
+
+async def test_retry_lands_what_is_no_longer_refused(site: Site, owner: asyncpg.Connection) -> None:
+    await poisoned(site, owner)
+    assert await count(owner, "samples_raw") == 397
+    done = await site.json("retry")
+    assert (done["landed"], done["refused"]) == (0, 3), "the table refuses them as before"
+    assert await owner.fetchval("SELECT count(*) FROM plant.quarantine WHERE retried_at IS NOT NULL") == 3
+    await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
+    assert "quarantine: 3 rows landed, 0 were refused again" in await site.run("retry")
+    assert await count(owner, "samples_raw") == 400
+    assert sorted((c, t) for c, t, v in await stored(owner) if v == 666) == BAD
+    assert await count(owner, "quarantine") == 0
+    assert (await site.json("retry"))["landed"] == 0
+    assert await count(owner, "samples_raw") == 400
+
+
+async def test_retry_lands_some_and_leaves_the_others(site: Site, owner: asyncpg.Connection) -> None:
+    await poisoned(site, owner)
+    await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
+    await owner.execute("ALTER TABLE plant.samples_raw ADD CHECK (value <> 666 OR channel_id = 2)")
+    done = await site.json("retry")
+    assert (done["landed"], done["refused"]) == (2, 1)
+    assert await count(owner, "samples_raw") == 399
+    assert await count(owner, "quarantine") == 1
+
+
+async def test_what_was_stored_meanwhile_is_a_conflict_or_the_same(site: Site, owner: asyncpg.Connection) -> None:
+    await poisoned(site, owner)
+    await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
+    await site.spool("opcua", batch([(1, 5, 666.0, 0), (2, 6, 1.0, 0)]))
+    await site.write()
+    assert (await site.json("retry"))["landed"] == 3
+    rows = {(c, t): v for c, t, v in await stored(owner)}
+    assert [rows[key] for key in BAD] == [666.0, 1.0, 666.0]
+    kept = await owner.fetch(
+        "SELECT channel_id, detail ->> 'refused_value' AS v FROM plant.event WHERE type='conflict'"
+    )
+    assert [tuple(r) for r in kept] == [(2, "666.0")], "the second, different value is on record"
+    assert await count(owner, "quarantine") == 0
+
+
+async def test_times_beyond_the_limits_need_a_word(site: Site, owner: asyncpg.Connection) -> None:
+    event = Event("text", T0 + 2 * DAY, 4, 0, "from tomorrow")
+    rows = batch([(1, 0, 1.0, 0), (2, 2 * DAY, 2.0, 0), (3, -4000 * DAY, 3.0, 0)])
+    await site.spool("opcua", rows, EventBatch(1, T0, (event,)))
+    await site.write()
+    done = await site.json("retry")
+    assert (done["landed"], done["outside"]) == (0, 3)
+    assert "3 are beyond the time limits (--anyway takes them)" in await site.run("retry")
+    assert (await site.json("retry", "--anyway"))["landed"] == 3
+    assert await stored(owner) == [(1, 0, 1.0), (2, 2 * DAY, 2.0), (3, -4000 * DAY, 3.0)]
+    assert [r["text"] for r in await owner.fetch("SELECT text FROM plant.event")] == ["from tomorrow"]
+    assert await count(owner, "quarantine") == 0
+
+
+async def test_events_and_gaps_come_back(site: Site, owner: asyncpg.Connection) -> None:
+    gap = Gap(T0, T0 + 5, "stale", (1, 7777))
+    far = Event("text", T0, 7777, 0, "a channel that is not there yet")
+    await owner.execute("ALTER TABLE plant.event ADD CONSTRAINT known CHECK (channel_id < 100)")
+    await site.spool("opcua", EventBatch(1, T0, (far,)), GapBatch(1, T0, (gap,)))
+    await site.write()
+    assert await count(owner, "quarantine") == 2
+    await owner.execute("ALTER TABLE plant.event DROP CONSTRAINT known")
+    await owner.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
+        " VALUES (7777, 'late', 1, '', 'analog', '')"
+    )
+    assert (await site.json("retry"))["landed"] == 2
+    found = await owner.fetch("SELECT channel_id, reason FROM plant.gap ORDER BY channel_id")
+    assert [tuple(r) for r in found] == [(1, "stale"), (7777, "stale")]
+    assert await owner.fetchval("SELECT text FROM plant.event") == far.text
+    assert await count(owner, "quarantine") == 0
+
+
+async def test_a_batch_that_was_set_aside(site: Site, owner: asyncpg.Connection) -> None:
+    await owner.execute("ALTER TABLE plant.ingest_batch ADD CONSTRAINT unlucky CHECK (rows <> 13)")
+    rows = batch([(1, t, float(t), 0) for t in range(13)])
+    await site.spool("opcua", rows, batch([(2, 0, 0.0, 0)]))
+    await site.write()
+    (aside,) = (await site.json("show"))["aside"]
+    (kept,) = (site.state.spool / "damaged").iterdir()
+    assert aside["path"] == str(kept)
+    assert ("unlucky" in aside["why"], aside["kind"], aside["rows"]) == (True, "samples", 13)
+    assert len(lines(await site.run("export", aside["path"]))) == 14
+    done = await site.json("retry")
+    assert (done["aside_landed"], done["aside_refused"]) == (0, 1)
+    assert kept.exists()
+    await owner.execute("ALTER TABLE plant.ingest_batch DROP CONSTRAINT unlucky")
+    before = kept.read_bytes()
+    done = await site.json("retry")
+    assert (done["aside_landed"], done["aside_refused"]) == (1, 0)
+    assert not kept.exists()
+    assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 14
+    assert await count(owner, "samples_raw") == 14
+    # As if it had been killed before the file was removed.
+    kept.write_bytes(before)
+    assert (await site.json("retry"))["aside_landed"] == 1
+    assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 14
+    assert await count(owner, "samples_raw") == 14
+    assert await count(owner, "event") == 0
+
+
+async def test_a_batch_set_aside_that_can_not_be_read_stays(site: Site) -> None:
+    folder = site.state.spool / "damaged"
+    folder.mkdir()
+    (folder / "opcua-1.json").write_text('{"why": "half a fi')
+    done = await site.json("retry")
+    assert (done["aside_landed"], done["aside_refused"]) == (0, 1)
+    assert "can't be read" in (await site.json("show"))["aside"][0]["why"]
+    assert "can't be read" in await site.run("export", folder / "opcua-1.json", code=1)
+
+
+async def test_two_at_once_land_each_row_once(site: Site, owner: asyncpg.Connection) -> None:
+    await owner.execute("ALTER TABLE plant.samples_raw ADD CONSTRAINT beast CHECK (value <> 666)")
+    await site.spool("opcua", batch([(c, t, 666.0, 0) for c in range(3) for t in range(100)]))
+    await site.write()
+    assert await count(owner, "quarantine") == 300
+    await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
+    both: Sequence[dict[str, int]] = await asyncio.gather(site.json("retry"), site.json("retry"))
+    assert sum(done["landed"] for done in both) == 300
+    assert await count(owner, "samples_raw") == 300
+    assert await count(owner, "quarantine") == 0
+
+
+async def test_without_a_database(offline: Site) -> None:
+    for command in ("quarantine", "retry"):
+        assert "has no database yet: run `plantlog up`" in await offline.run(command, code=1)
+    offline.state.dsn_file("owner").parent.mkdir()
+    for role in ("owner", "reader"):
+        offline.state.dsn_file(role).write_text("postgresql://nobody:nothing@127.0.0.1:1/nothing")
+    assert "the database does not answer" in await offline.run("quarantine", code=1)
+    assert "0 rows and 0 batches have landed" in await offline.run("retry", code=1)
