@@ -156,6 +156,8 @@ def _size(change: DataChange) -> int:
 
 
 def _same(ours: DataChange, theirs: Sequence[tuple[int, Any]]) -> None:
+    if any("encoding 0x18," in what for _, what in ours.unsupported):
+        return  # a variant right in a variant: illegal (OPC 10000-6, 5.2.2.16), and asyncua takes the inner one for it
     numbers: list[Row] = []
     texts: list[tuple[int, str, int | None, int | None]] = []
     for handle, value in theirs:
