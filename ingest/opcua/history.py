@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658
 _LEAST_RESULT = 11  # bytes of one result: status, point, empty extension object
 _BAD = 0x8000_0000
+_STUCK_PAGES = 100  # one after another that bring a node no further: it is given up
 _VALUES = 1000  # of a node, an answer: small enough that live data does not wait for it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,7 +28,7 @@ class Page:
     """A part of one node's history."""
 
     tag: int
-    change: DataChange | None  # None: the server has no history of it, ``status`` says why
+    change: DataChange | None  # None: the server has no history of it (``status`` says why), or comes to no end
     status: int
     last: bool
 
@@ -49,6 +51,8 @@ async def read_history(
     Raises ua.UaError, OSError, TimeoutError or DecodeError.
     """
     points: dict[int, bytes | None] = dict.fromkeys(tags)
+    reached: dict[int, int] = {}
+    stuck: Counter[int] = Counter()
     while points:
         asked = list(points)
         request = ua.HistoryReadRequest()
@@ -69,10 +73,23 @@ async def read_history(
         ]
         body = bytes(await client.uaclient.protocol.send_request(request, 2 * source.time_out))
         for answer in answers(body, asked, to_time):
+            change = answer.change
+            if change is not None and answer.point and not _went_on(answer.tag, change, reached, stuck):
+                change = None
             points[answer.tag] = answer.point
-            if answer.change is None or not answer.point:
+            if change is None or not answer.point:
                 del points[answer.tag]
-            yield Page(answer.tag, answer.change, answer.status, answer.tag not in points)
+            yield Page(answer.tag, change, answer.status, answer.tag not in points)
+
+
+def _went_on(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:
+    """Whether there is an end in sight: ``reached`` (µs) grows now and then, and ``stuck`` counts the pages between."""
+    latest = max([int(times.max()) for times in change.time] + [text.time for text in change.texts], default=None)
+    if latest is not None and latest > reached.get(tag, latest - 1):
+        reached[tag], stuck[tag] = latest, 0
+    else:
+        stuck[tag] += 1
+    return stuck[tag] < _STUCK_PAGES
 
 
 def answers(body: bytes, asked: Sequence[int], arrival: int) -> Iterator[Answer]:

@@ -29,7 +29,7 @@ _SIZES = {"b": 1, "Kb": 1024, "Mb": 1024**2}
 
 @dataclass(slots=True)
 class Figures:
-    """What one run came to. Memory is the process' resident set in MiB, without what the corpus takes."""
+    """What one run came to. Memory is the process' resident set in MiB; libFuzzer's corpus is part of it."""
 
     target: str
     seconds: float

@@ -1,0 +1,46 @@
+"""The fuzzer itself: it runs, counts, and tells a target that fails from one that holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.run import run
+from tests.fuzz.targets import seeds_of
+
+pytest.importorskip("atheris", reason="there are wheels of it for some platforms only")
+
+
+def test_a_target_that_holds(tmp_path: Path) -> None:
+    figures = run("spool", 2, 1, tmp_path / "corpus", tmp_path / "found")
+    assert figures.clean, figures.said
+    assert figures.executions > len(list(seeds_of("spool").iterdir()))
+    assert figures.edges > 0
+    assert figures.features >= figures.edges
+    assert figures.corpus_inputs > 0
+    assert figures.rss_at_end > 0
+    assert any((tmp_path / "corpus").iterdir())
+    assert not any((tmp_path / "found").iterdir())
+
+
+def test_a_target_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the child, what the decoder raises is no error that the contract knows."""
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text(
+        "import ingest.errors\n"
+        "class Other(Exception):\n"
+        "    pass\n"
+        "ingest.errors.SpoolCorrupt = Other\n"
+        "import ingest.spool.format\n"
+        "from ingest.errors import SpoolError\n"
+        "class Unknown(SpoolError):\n"
+        "    pass\n"
+        "ingest.errors.SpoolCorrupt = Unknown\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    figures = run("spool", 20, 1, None, tmp_path / "found")
+    assert not figures.clean
+    assert figures.crashes == 1
+    assert len(figures.artifacts) == 1
+    assert "Other" in figures.said

@@ -1,0 +1,73 @@
+"""Reading history to its end, and giving up where there is none; the server is one function that answers requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from asyncua import ua
+from asyncua.ua.ua_binary import struct_to_binary
+
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.opcua.history import Page, read_history
+
+START = datetime(2026, 9, 21, tzinfo=UTC)
+SOURCE = OpcuaSource(
+    name="s",
+    kind="opcua",
+    address="opc.tcp://h:4840",
+    tags=tuple(OpcuaTag(name=f"t{i}", address=f"ns=2;s=t{i}") for i in range(2)),
+)
+
+Answer = Callable[[int, str, bytes | None], tuple[list[int], bytes | None]]  # (request's number, node, point)
+
+
+async def pages(answer: Answer, at_most: int) -> list[Page]:
+    """What is read of both tags from a server that has for a node the values at these seconds, and a point to go on."""
+    number = 0
+
+    async def send_request(request: Any, _: float) -> bytes:
+        nonlocal number
+        number += 1
+        assert number <= at_most, "it is read for ever"
+        response = ua.HistoryReadResponse()
+        for node in request.Parameters.NodesToRead:
+            seconds, point = answer(number, node.NodeId.Identifier, node.ContinuationPoint)
+            values = [ua.DataValue(ua.Variant(float(s)), SourceTimestamp=START + timedelta(seconds=s)) for s in seconds]
+            history = ua.HistoryData(DataValues=values)
+            response.Results.append(ua.HistoryReadResult(ua.StatusCode(0), point, history))
+        return bytes(struct_to_binary(response))
+
+    client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
+    start = int(START.timestamp() * 1e6)
+    return [page async for page in read_history(client, SOURCE, [0, 1], start, start + 10**9)]
+
+
+def values(found: list[Page], tag: int) -> list[float]:
+    changes = [page.change for page in found if page.tag == tag and page.change is not None]
+    return [value for change in changes for run in change.value for value in run.tolist()]
+
+
+async def test_every_page_is_read() -> None:
+    def answer(number: int, node: str, point: bytes | None) -> tuple[list[int], bytes | None]:
+        assert point == (None if number == 1 else str(number - 1).encode())
+        last = number == (3 if node == "t0" else 150)
+        return ([number] if number % 2 else []), None if last else str(number).encode()
+
+    found = await pages(answer, 150)
+    assert values(found, 0) == [1, 3]
+    assert values(found, 1) == list(range(1, 150, 2))
+    assert [page.tag for page in found if page.last] == [0, 1]
+
+
+async def test_a_server_that_comes_to_no_end_is_given_up() -> None:
+    def answer(number: int, node: str, point: bytes | None) -> tuple[list[int], bytes | None]:
+        return ([1, 2] if node == "t0" else []), b"more"
+
+    found = await pages(answer, 200)
+    last = {page.tag: page for page in found}
+    assert all(page.last and page.change is None for page in last.values())
+    assert len(last) == 2
+    assert set(values(found, 0)) == {1, 2}
