@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
+from asyncua import Client
 
 from ingest.batch import now_us
 from ingest.errors import OperationError
@@ -64,6 +65,10 @@ class PlantProcess(ABC):
     @abstractmethod
     def configure(self, config: Path) -> None:
         """Write the part of plant.toml that names its sources, and their tag lists, into that folder."""
+
+    async def certificate(self) -> bytes | None:
+        """Its certificate (DER), which an operator would trust; None: it has none."""
+        return None
 
     @abstractmethod
     async def start(self) -> None:
@@ -181,17 +186,26 @@ class NodeOpcua(PlantProcess):
                     raise self._ended(log)
         self._reading = asyncio.create_task(self._record(output))
 
+    async def certificate(self) -> bytes | None:
+        """As it shows it to whoever asks for its endpoints."""
+        endpoints = await Client(f"opc.tcp://{_HOST}:{self._ports.opcua}").connect_and_get_server_endpoints()
+        return next(bytes(e.ServerCertificate) for e in endpoints if e.ServerCertificate)
+
     async def kill(self) -> None:
         """SIGKILL; what it had said before is recorded."""
+        if self._reading is not None and self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._reading  # to the end: a process has not ended before its pipes have
         await super().kill()
-        if self._reading is not None:
-            await self._reading
 
     async def _record(self, output: asyncio.StreamReader) -> None:
         index = {node: i for i, node in enumerate(self._nodes)}
         truth = TruthWriter(self.truth, self._names, now_us())
         try:
             while (line := await output.readline()).endswith(b"\n"):
+                if not line.startswith(b'["ns='):
+                    continue  # what node-opcua has to say
                 node, milliseconds, value, status = json.loads(line)
                 if isinstance(value, str):
                     truth.text("opcua", index[node], milliseconds * 1000, value, status)

@@ -78,12 +78,12 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
         stack.push_async_callback(plant.kill)
         await plant.start()
         token = _configure(plant, work / "config", numbers)
+        await _trust(plant, state)
         say("the plant serves; bringing the appliance up")
         await stack.enter_async_context(_appliance(state, work / "config" / "plant.toml"))
         owner = state.dsn_file("owner").read_text().strip()
         behind = await stack.enter_async_context(wired({"database": (numbers.database_wire, _port(owner))}))
         await _behind_the_wire(state, numbers.database_wire)
-        await _trust(state)
         scene = Scene(state, plant, {**wires, **behind}, owner)
         gateway = Gateway(f"http://{_HOST}:{numbers.push_wire}", token, plant.truth)
         pushing = asyncio.create_task(gateway.run())
@@ -190,10 +190,11 @@ async def _behind_the_wire(state: State, port: int) -> None:
         await asyncio.to_thread(Supervisor(state).start_program, name)
 
 
-async def _trust(state: State) -> None:
-    """Trust the server whose certificate was refused, as an operator does."""
-    for refused in (state.root / "pki" / "rejected").glob("*"):
-        refused.rename(state.trusted / refused.name)
+async def _trust(plant: PlantProcess, state: State) -> None:
+    """Trust the server, as an operator does."""
+    if (certificate := await plant.certificate()) is not None:
+        state.trusted.mkdir(parents=True, exist_ok=True)
+        (state.trusted / "plant.der").write_bytes(certificate)
 
 
 async def _play(steps: Sequence[Step], seconds: float, scene: Scene, say: Callable[[str], None]) -> None:

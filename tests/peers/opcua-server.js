@@ -35,20 +35,20 @@ const perKind = 20;
       nodes.push([kind, i, node]);
     }
   }
-  await server.start();
-  console.log("ready");
-  let n = 0;
-  setInterval(() => {
+  let n = -1;
+  const publish = () => {
     n += 1;
     const now = new Date();
-    const lines = [];
-    for (const [kind, i, node] of nodes) {
+    return nodes.map(([kind, i, node]) => {
       const v = value[kind](n * 100 + i);
-      const statusCode = i === 7 && n % 3 === 0 ? StatusCodes.UncertainLastUsableValue : StatusCodes.Good;
+      const statusCode = i === 7 && n % 3 === 1 ? StatusCodes.UncertainLastUsableValue : StatusCodes.Good;
       node.setValueFromSource({ dataType: kinds[kind], value: v }, statusCode, now);
-      lines.push(JSON.stringify([node.nodeId.toString(), now.getTime(), v, statusCode.value]));
-    }
-    process.stdout.write(lines.join("\n") + "\n");
-  }, 200);
+      return JSON.stringify([node.nodeId.toString(), now.getTime(), v, statusCode.value]);
+    });
+  };
+  const first = publish();
+  await server.start();
+  console.log(["ready", ...first].join("\n"));
+  setInterval(() => process.stdout.write(publish().join("\n") + "\n"), 200);
   process.stdin.on("end", () => process.exit(0)).resume();
 })();
