@@ -160,9 +160,9 @@ class NodeOpcua(PlantProcess):
         address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
         source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{_OPCUA}'
         head = f'[plant]\nname = "node"\n\n[health]\nport = {self._ports.health}\n'
-        (config / "plant.toml").write_text(
-            f'{head}\n{source}\npublishing_interval = "500ms"\ntags = "tags/opcua.csv"\n'
-        )
+        # Sampled faster than it publishes, or values are replaced before they are seen.
+        often = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'
+        (config / "plant.toml").write_text(f'{head}\n{source}\n{often}\ntags = "tags/opcua.csv"\n')
 
     async def start(self) -> None:
         """Returns when it says that it is ready."""
