@@ -54,7 +54,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _number(one["samples"]),
             escape(one["reason"][:_REASON]),
         )
-    sources = _table("source", "state", ">channels", ">bad", ">samples/s", ">newest", ">reconn.", "why")
+    sources = _table("source", "state", ">channels", ">bad", ">gaps", ">samples/s", ">newest", ">reconn.", "why")
     for one in status["sources"]:
         age = one["last_sample_age_seconds"]
         sources.add_row(
@@ -62,6 +62,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _coloured(one["state"]),
             _number(one["channels"]),
             f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
+            f"[yellow]{one['open_gaps']:,}[/]" if one["open_gaps"] else "0",
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
             "never" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
@@ -88,8 +89,13 @@ def _flow(status: dict[str, Any]) -> Table:
     database = status["database"]
     if database["reachable"]:
         what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
-        size = f"{_bytes(database['bytes'])}, {database['chunks']} chunks, {database['open_gaps']} open gaps"
+        size = f"{_bytes(database['bytes'])}, {database['chunks']} chunks"
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
+        quarantined = f"{database['quarantined']:,} rows in quarantine"
+        flow.add_row(
+            "on record",
+            f"{database['open_gaps']:,} gaps open, {database['gaps_today']:,} since midnight (UTC); {quarantined}",
+        )
     else:
         flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'][: 2 * _REASON])}")
     return flow

@@ -150,9 +150,14 @@ async def _compare(given: argparse.Namespace) -> None:
         parts = {name: asdict(part) for name, part in result.items()}
         print(json.dumps({**parts.pop("all"), "kinds": parts}, ensure_ascii=False))
         return
-    print(f"{'':8}{'published':>12}{'stored':>12}{'invented':>12}{'altered':>12}{'missing':>12}")
-    for name, part in result.items():
-        print(f"{name:8}" + "".join(f"{count:>12,}" for count in asdict(part).values() if isinstance(count, int)))
+    counts = {
+        name: [count for count in asdict(part).values() if isinstance(count, int)] for name, part in result.items()
+    }
+    print(f"{'':8}" + "".join(f"{name:>12}" for name in ("", "", "", "", "", "missing,", "missing,")))
+    heads = ("published", "stored", "duplicated", "invented", "altered", "with a gap", "no gap")
+    print(f"{'':8}" + "".join(f"{name:>12}" for name in heads))
+    for name, numbers in counts.items():
+        print(f"{name:8}" + "".join(f"{count:>12,}" for count in numbers))
     for example in result["all"].examples:
         print(example)
 

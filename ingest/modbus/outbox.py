@@ -92,7 +92,10 @@ class Outbox:
             self._texts.clear()
             await self._gaps.open(since, "disconnected", poll.lost)
         for failure in poll.failures:
-            await self._missing(failure.tags, failure.reason, failure.detail)
+            tags = failure.tags
+            if failure.reason == "poll_missed":  # by those that were silent for a period: a gap may have ended just now
+                tags = [i for i in tags if poll.at - self._had_to[i] > self._patience[i] / _PERIODS]
+            await self._missing(tags, failure.reason, failure.detail)
         refused = await self._samples(poll)
         refused |= await self._events(poll)
         if refused:

@@ -53,6 +53,7 @@ class Gateway:
         self._spool = spool
         self._channels = channels
         self._template = Template(source.channel)
+        self._count_channels()
 
     async def take(self, body: bytes, precision: Precision) -> Taken:
         """Make durable what is good in ``body``.
@@ -98,8 +99,11 @@ class Gateway:
             places.update(await self._channels.create(self.name, self._status.source_id, wanted))
         except DatabaseError as error:
             return places, str(error)
-        self._status.channels = len(self._configured) + len(self._channels.of(self.name))
+        self._count_channels()
         return places, ""
+
+    def _count_channels(self) -> None:
+        self._status.channels = len(self._configured) + len(self._channels.of(self.name))
 
     def _arrival(self, body: bytes, precision: Precision, untimed: int) -> tuple[str | None, int, Notes]:
         """The time of lines without one, and what to remember of it."""

@@ -41,6 +41,10 @@ joined AS (
 ),
 lengths AS (
     SELECT j.channel_id, j.missing @> day AS from_midnight,
+           -- Where a gap begins or ends, there is a sample: of one as long as three intervals two samples are missing.
+           (SELECT count(*) FILTER (WHERE lower(r) > day)
+                   + count(*) FILTER (WHERE upper(r) < least(day + INTERVAL '1 day', now()))
+            FROM unnest(j.missing) AS r) AS ends,
            (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::float8 FROM unnest(j.missing) AS r) AS missing,
            (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::float8
             FROM unnest(j.backfilled - j.missing) AS r) AS backfilled
@@ -63,7 +67,7 @@ SELECT c.id, c.name,
             THEN greatest(0, round(extract(epoch FROM least(day + INTERVAL '1 day', now()) - coalesce(b.since, day))::numeric
                                    / i.seconds::numeric)::bigint) END,
        coalesce(g.got, 0), coalesce(g.got_good, 0),
-       CASE WHEN i.seconds IS NOT NULL THEN round(coalesce(l.missing, 0) / i.seconds)::bigint END,
+       CASE WHEN i.seconds IS NOT NULL THEN greatest(0, round(coalesce(l.missing, 0) / i.seconds - coalesce(l.ends, 0) / 2.0))::bigint END,
        coalesce(l.missing, 0), coalesce(l.backfilled, 0)
 FROM got AS g
 FULL JOIN lengths AS l ON l.channel_id = g.channel_id

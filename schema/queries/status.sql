@@ -8,4 +8,8 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
        pg_database_size(current_database())                                                 AS bytes,
        (SELECT count(*) FROM timescaledb_information.chunks AS c
         WHERE c.hypertable_schema = 'plant' AND c.hypertable_name = 'samples_raw')          AS chunks,
-       (SELECT count(*) FROM plant.gap AS g WHERE g.to_time IS NULL)                        AS open_gaps;
+       (SELECT count(*) FROM plant.gap AS g WHERE g.to_time IS NULL)                        AS open_gaps,
+       -- Gaps in which nothing was missing after all are none.
+       (SELECT count(*) FROM plant.gap AS g
+        WHERE g.from_time >= date_trunc('day', now(), 'UTC') AND g.to_time > g.from_time)   AS gaps_today,
+       (SELECT count(*) FROM plant.quarantine AS q WHERE q.retried_at IS NULL)              AS quarantined;

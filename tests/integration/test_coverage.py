@@ -10,6 +10,7 @@ import asyncpg
 from tests.database import Database
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 _CHANNELS = """
 INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', ''), ('server', 'opcua', '');
 INSERT INTO plant.channel (name, source_id, address, kind, attributes)
@@ -55,10 +56,10 @@ async def test_a_whole_day_and_one_with_a_gap(database: Database) -> None:
     await connection.execute(_SAMPLES, "plc/a", DAY, DAY + hours(24), 0)
     await connection.execute(_SAMPLES, "plc/b", DAY, DAY + hours(6), 0)
     await connection.execute(_SAMPLES, "plc/b", DAY + hours(8), DAY + hours(24), 0)
-    await connection.execute(_GAP, "plc/b", DAY + hours(6), DAY + hours(8), False)
+    await connection.execute(_GAP, "plc/b", DAY + hours(6) - MINUTE, DAY + hours(8), False)
     assert await coverage(connection) == {
         "plc/a": (1440, 1440, 1440, 0, 0.0, 0.0),
-        "plc/b": (1440, 1320, 1320, 120, 7200.0, 0.0),
+        "plc/b": (1440, 1320, 1320, 120, 7260.0, 0.0),
     }
     await connection.close()
 
@@ -67,10 +68,10 @@ async def test_a_gap_of_the_source_is_one_of_each_channel_and_is_cut_at_midnight
     connection = await filled(database)
     await connection.execute(_SAMPLES, "plc/a", DAY - hours(24), DAY - hours(1), 0)
     await connection.execute(_SAMPLES, "plc/b", DAY - hours(24), DAY - hours(1), 0)
-    await connection.execute(_GAP, "plc", DAY - hours(1), DAY + hours(2), False)
+    await connection.execute(_GAP, "plc", DAY - hours(1) - MINUTE, DAY + hours(2), False)
     await connection.execute(_SAMPLES, "plc/a", DAY + hours(2), DAY + hours(24), 0)
     assert await coverage(connection, DAY - hours(24)) == dict.fromkeys(
-        ("plc/a", "plc/b"), (1440, 1380, 1380, 60, 3600.0, 0.0)
+        ("plc/a", "plc/b"), (1440, 1380, 1380, 60, 3660.0, 0.0)
     )
     assert await coverage(connection) == {
         "plc/a": (1440, 1320, 1320, 120, 7200.0, 0.0),
