@@ -30,7 +30,9 @@ def chaos(
         int, typer.Option(min=1, max=10_000, help="Of the simulator: 5,000 by OPC UA, the rest by Modbus.")
     ] = 5_500,
     hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="New values a second and channel.")] = 1.0,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here; - for the screen.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON; what happens meanwhile goes to standard error.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the state folder, to look at what happened.")] = False,
 ) -> None:
     """Run the appliance under load in a folder of its own while what can fail fails, then compare with the truth.
@@ -39,25 +41,27 @@ def chaos(
     """
     from ops.chaos.run import Asked, run  # noqa: PLC0415  (slow imports only when used)
 
-    console = Console(stderr=output == Path("-"))
+    console = Console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-chaos-", dir="/var/tmp"))
     asked = Asked(seed, seconds, server, channels, hz, folder)
+    wrong: list[str] = []
     try:
         report = asyncio.run(_until_told(run(asked, lambda line: console.print(line, highlight=False))))
     except* PlantlogError as errors:
-        for error in errors.exceptions:
-            console.print(f"chaos could not go on: {error}", highlight=False, soft_wrap=True)
+        wrong += [str(error) for error in errors.exceptions]
+    except* asyncio.CancelledError:
+        wrong.append("it was told to end")
+    if wrong:
+        for line in wrong:
+            console.print(f"chaos could not go on: {line}", highlight=False, soft_wrap=True)
         console.print(f"what is left is in {folder}", highlight=False)
-        raise typer.Exit(2) from None
+        raise typer.Exit(2)
     for table in report.tables():
         console.print(table)
     for line in (*report.left_out, *report.compared["all"].examples):
         console.print(line, highlight=False, soft_wrap=True)
-    text = json.dumps(report.json(), indent=2)
-    if output == Path("-"):
-        typer.echo(text)
-    elif output is not None:
-        output.write_text(text + "\n")
+    if as_json:
+        typer.echo(json.dumps(report.json(), indent=2))
     if keep or report.failures:
         console.print(f"state, logs and ground truth are kept in {folder}", highlight=False)
     else:

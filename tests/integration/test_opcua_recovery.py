@@ -13,6 +13,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
+from asyncua import ua
+from asyncua.common.utils import ServiceError
+
 from ingest.batch import now_us
 from ingest.config.model import OpcuaTag
 from simulator.opcua_server import OpcuaServer
@@ -247,6 +251,30 @@ async def test_a_server_that_ends_the_session_over_its_history_is_read_live(tmp_
             await kept.until(lambda: server.written[-1] in values(kept))
             assert status.reconnects == before
             assert not any(gap.backfilled for gap in kept.gaps())
+
+
+async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with serving(tmp_path) as server:
+        subscriptions = server.server._subscriptions
+        asked: list[int] = []
+
+        def publish(acks: Any) -> Any:
+            asked.append(len(asked))
+            if len(asked) in (2, 3):
+                raise ServiceError(ua.StatusCodes.BadTooManyPublishRequests)
+            return type(subscriptions).publish(subscriptions, acks)
+
+        subscriptions.publish = publish
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await until(lambda: status.state == "connected")
+            await until(lambda: len(asked) >= 3)
+            await server.write(30)
+            await kept.until(lambda: values(kept) == server.written)
+            assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
+    assert "the server takes 1 publish requests" in caplog.text
 
 
 async def test_an_overflow_is_a_gap_of_just_that_channel(tmp_path: Path) -> None:
