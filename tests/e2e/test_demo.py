@@ -56,7 +56,10 @@ async def test_a_device_that_fails_is_on_record_and_comes_back(appliance: Applia
         " WHERE s.name = 'conveyor-plc' AND e.type = 'source_state'"
     )
     assert states == ["connected", "disconnected", "connected"]
-    assert await appliance.fetchval("SELECT count(*) FROM plant.event WHERE type = 'missed'") >= 1
+    gaps = "SELECT count(*) FROM plant.gap g JOIN plant.source s ON s.id = g.source_id WHERE s.name = 'conveyor-plc'"
+    assert await appliance.fetchval(f"{gaps} AND g.channel_id IS NULL AND g.reason = 'disconnected'") == 1
+    assert await appliance.fetchval(f"{gaps} AND g.to_time IS NULL") == 0
+    assert (await appliance.compared(back - 60 * SECOND, back))["all"].missing_silent == 0
 
 
 def test_psql_answers_as_the_reader(appliance: Appliance) -> None:
