@@ -164,10 +164,9 @@ async def _appliance(state: State, config: Path) -> AsyncIterator[None]:
 
 
 async def _plantlog(state: State, *arguments: str) -> None:
-    rootfs = CHECKOUT / ".state" / "postgres" / "rootfs"  # spares an installation where there is one
     environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
-    if rootfs.exists():
-        environment.setdefault("PLANTLOG_ROOTFS", str(rootfs))
+    # Where the database's programs need a root file system of their own, one is enough for all state folders.
+    environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
     process = await asyncio.create_subprocess_exec(
         CHECKOUT / "plantlog",
         *arguments,
