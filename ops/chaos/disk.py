@@ -12,15 +12,27 @@ from pathlib import Path
 from ingest.errors import OperationError
 
 _FILL = "fill"  # the file that takes the room
+_TRY_MEGABYTES = 4
 _BLOCK = bytes(1024**2)
 
 
-def possible() -> str | None:
-    """Why there can be none; None: there can."""
+def possible(folder: Path) -> str | None:
+    """Why there can be none, tried in ``folder``; None: there can."""
     if os.geteuid() != 0:
         return "only root may mount"
     missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]
-    return f"{missing[0]} is not installed" if missing else None
+    if missing:
+        return f"{missing[0]} is not installed"
+    image, at = folder / "try.img", folder / "try"
+    try:
+        with mounted(image, at, _TRY_MEGABYTES):
+            return None
+    except OperationError as error:  # a container may have no loop devices
+        return str(error)
+    finally:
+        image.unlink(missing_ok=True)
+        with suppress(OSError):
+            at.rmdir()
 
 
 @contextmanager

@@ -64,7 +64,7 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
     numbers = _numbers()
     plant = _plant(asked, work / "plant", numbers.plant)
     async with AsyncExitStack() as stack:
-        why_no_disk = disk.possible()
+        why_no_disk = disk.possible(work)
         if why_no_disk is None:
             stack.enter_context(disk.mounted(work / "spool.img", state.spool, _DISK_MEGABYTES))
         faults, left_out = _possible(plant, why_no_disk)
