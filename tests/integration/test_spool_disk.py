@@ -14,14 +14,16 @@ import asyncpg
 import pytest
 
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
-from ingest.config.model import ModbusSource, WriterOptions
+from ingest.config.model import ModbusSource, OpcuaSource, WriterOptions
 from ingest.errors import SpoolError, SpoolFull
 from ingest.modbus.collector import collect
+from ingest.opcua.collector import collect as opcua_collect
 from ingest.spool.append import Spool
 from ingest.spool.take import SpoolFile
 from ingest.status import SourceStatus
 from ingest.writer.writer import Writer
 from tests.database import Database
+from tests.integration.test_opcua_recovery import serving
 from tests.integration.test_push import site
 from tests.modbus_wire import good, nasty
 from tests.samples import batch
@@ -300,6 +302,45 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
     gap = gaps[1]
     times = sorted({t for b in batches if isinstance(b, SampleBatch) for t in b.time.tolist()})
     assert times[times.index(gap.from_time) + 1] == gap.to_time, "from the last sample before to the first behind"
+
+
+async def test_opcua_on_a_full_disk_has_the_server_keep_what_it_can_not_take(disk: Disk, tmp_path: Path) -> None:
+    """Nothing is acknowledged, the server's queue holds what comes, and nothing is lost."""
+    spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
+    async with serving(tmp_path / "server") as server:
+        source = OpcuaSource.model_validate(
+            {
+                "name": "ua",
+                "kind": "opcua",
+                "address": server.address,
+                "insecure": True,
+                "publishing_interval": 0.1,
+                "queue_size": 1000,
+                "tags": [{"name": "a", "address": "ns=2;s=unit.a"}],
+            }
+        )
+        status = SourceStatus(1, "ua", "opcua", source.address, 1)
+        collecting = asyncio.create_task(opcua_collect(source, {"a": 0}, status, spool, tmp_path / "pki", spool))
+        await until(lambda: status.samples > 0)
+        await server.write(20)
+        await asyncio.to_thread(disk.fill, 0)
+        while not spool.full:
+            await server.write(5)
+        stored = status.samples
+        await server.write(50)
+        assert status.samples - stored <= 25, "what was on its way, and no more"
+        disk.clear()
+        await until(lambda: status.samples >= len(server.written))
+        collecting.cancel()
+        await asyncio.wait([collecting])
+    file = SpoolFile(spool.path)
+    batches = [b.batch for b in file.take(10**9)]
+    file.close()
+    await spool.close()
+    values = {v for b in batches if isinstance(b, SampleBatch) for v in b.value.tolist() if v}
+    assert sorted(values) == server.written
+    gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps]
+    assert not [g for g in gaps if g.to_time != g.from_time]
 
 
 async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
