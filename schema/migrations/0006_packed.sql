@@ -353,7 +353,8 @@ BEGIN ATOMIC
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p) AS u
     WHERE p.channel_id = ANY (channels) AND p.hour > "from" - INTERVAL '1 hour' AND p.hour < "to"
-      AND u.time >= "from" AND u.time < "to";
+      -- Only the hours that are cut by a bound are looked at sample by sample.
+      AND (p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour') OR u.time >= "from" AND u.time < "to");
 END;
 COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
 
@@ -371,7 +372,8 @@ BEGIN ATOMIC
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p) AS u
     WHERE p.hour > "from" - INTERVAL '1 hour' AND p.hour < "to"
-      AND u.time >= "from" AND u.time < "to";
+      -- Only the hours that are cut by a bound are looked at sample by sample.
+      AND (p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour') OR u.time >= "from" AND u.time < "to");
 END;
 COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';
 
