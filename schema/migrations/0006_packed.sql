@@ -265,10 +265,9 @@ BEGIN
         p.v3 := CASE WHEN wide > 3 THEN plant.plane(whole, 3) END;
     END IF;
     -- Whatever does not come back as it is stands in float8s.
-    p.float8s := ARRAY(SELECT CASE WHEN NOT (u.v = d.value AND (u.v <> 0 OR float8send(u.v) = float8send(d.value))
-                                             AND u.v <> 'NaN') THEN u.v END
-                       FROM ROWS FROM (unnest("values"), plant.unpacked_values(p)) AS u (v, value)
-                       CROSS JOIN LATERAL (SELECT u.value) AS d (value));
+    p.float8s := ARRAY(SELECT CASE WHEN NOT (u.v = u.back AND (u.v <> 0 OR float8send(u.v) = float8send(u.back)))
+                                   THEN u.v END
+                       FROM ROWS FROM (unnest("values"), plant.unpacked_values(p)) AS u (v, back));
     IF (SELECT bool_and(u.v IS NULL) FROM unnest(p.float8s) AS u (v)) THEN
         p.float8s := NULL;
     END IF;
