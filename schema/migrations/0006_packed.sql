@@ -61,8 +61,9 @@ CREATE TABLE plant.packed_chunk (
 
 ---------------------------------------------------------------------------------------------------------- packed → rows
 
--- The samples of one row of samples_packed. A query that calls it in FROM has its text in place of it.
-CREATE FUNCTION plant.unpack(p plant.samples_packed)
+-- The samples of one row of samples_packed that may lie between two times; only those are decoded. Where times are
+-- regular none lies outside, else some do. A query that calls it in FROM has its text in place of it.
+CREATE FUNCTION plant.unpack(p plant.samples_packed, "from" timestamptz, "to" timestamptz)
 RETURNS TABLE ("time" timestamptz, value float8, status int)
 LANGUAGE sql STABLE PARALLEL SAFE ROWS 3600
 BEGIN ATOMIC
@@ -78,13 +79,34 @@ BEGIN ATOMIC
                                + coalesce(16777216 * u.v3::int::float8, 0)) / (p).divisor END),
            coalesce(u.statuses, (p).status)
     FROM (
+        -- The first and the last sample, counted from 1. reach: how far t takes a time from its line, in units.
+        SELECT greatest(1, 1 + ceil((date_part('epoch', "from" - (p).start) * 1e6 - r.reach * (p).unit) / (p).step))::int
+                   AS i,
+               least((p).n, ceil((date_part('epoch', "to" - (p).start) * 1e6 + r.reach * (p).unit) / (p).step))::int AS j
+        FROM (SELECT CASE WHEN (p).t0 IS NULL THEN 0 WHEN (p).t1 IS NULL THEN 128 WHEN (p).t2 IS NULL THEN 32896
+                          ELSE 2155905152 END::float8 AS reach) AS r
+        OFFSET 0
+    ) AS w
+    CROSS JOIN LATERAL (
         -- All go in step, one sample at a time; one that is NULL gives NULLs.
-        SELECT generate_series((p).start, (p).start + INTERVAL '1 microsecond' * ((p).step * ((p).n - 1)),
+        SELECT generate_series((p).start + INTERVAL '1 microsecond' * ((p).step * (w.i - 1)),
+                               (p).start + INTERVAL '1 microsecond' * ((p).step * (w.j - 1)),
                                INTERVAL '1 microsecond' * (p).step) AS line,
-               unnest((p).t0) AS t0, unnest((p).t1) AS t1, unnest((p).t2) AS t2, unnest((p).t3) AS t3,
-               unnest((p).v0) AS v0, unnest((p).v1) AS v1, unnest((p).v2) AS v2, unnest((p).v3) AS v3,
-               unnest((p).float4s) AS float4s, unnest((p).float8s) AS float8s, unnest((p).statuses) AS statuses
+               unnest((p).t0[w.i:w.j]) AS t0, unnest((p).t1[w.i:w.j]) AS t1,
+               unnest((p).t2[w.i:w.j]) AS t2, unnest((p).t3[w.i:w.j]) AS t3,
+               unnest((p).v0[w.i:w.j]) AS v0, unnest((p).v1[w.i:w.j]) AS v1,
+               unnest((p).v2[w.i:w.j]) AS v2, unnest((p).v3[w.i:w.j]) AS v3,
+               unnest((p).float4s[w.i:w.j]) AS float4s, unnest((p).float8s[w.i:w.j]) AS float8s,
+               unnest((p).statuses[w.i:w.j]) AS statuses
     ) AS u;
+END;
+
+-- All of them.
+CREATE FUNCTION plant.unpack(p plant.samples_packed)
+RETURNS TABLE ("time" timestamptz, value float8, status int)
+LANGUAGE sql STABLE PARALLEL SAFE ROWS 3600
+BEGIN ATOMIC
+    SELECT u.time, u.value, u.status FROM plant.unpack(p, '-infinity', 'infinity') AS u;
 END;
 
 ---------------------------------------------------------------------------------------------------------- rows → packed
@@ -350,10 +372,11 @@ BEGIN ATOMIC
     UNION ALL
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
-    CROSS JOIN LATERAL plant.unpack(p) AS u
+    CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
     WHERE p.channel_id = ANY (channels) AND p.hour > "from" - INTERVAL '1 hour' AND p.hour < "to"
-      -- Only the hours that are cut by a bound are looked at sample by sample.
-      AND (p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour') OR u.time >= "from" AND u.time < "to");
+      -- Only hours of irregular times that are cut by a bound are looked at sample by sample.
+      AND (p.t0 IS NULL OR p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour')
+           OR u.time >= "from" AND u.time < "to");
 END;
 COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
 
@@ -369,10 +392,11 @@ BEGIN ATOMIC
     UNION ALL
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
-    CROSS JOIN LATERAL plant.unpack(p) AS u
+    CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
     WHERE p.hour > "from" - INTERVAL '1 hour' AND p.hour < "to"
-      -- Only the hours that are cut by a bound are looked at sample by sample.
-      AND (p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour') OR u.time >= "from" AND u.time < "to");
+      -- Only hours of irregular times that are cut by a bound are looked at sample by sample.
+      AND (p.t0 IS NULL OR p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour')
+           OR u.time >= "from" AND u.time < "to");
 END;
 COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';
 
