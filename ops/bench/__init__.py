@@ -65,6 +65,38 @@ def ingest(
         output.write_text(json.dumps(result, indent=2) + "\n")
 
 
+@app.command()
+def storage(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each with a day at 1 Hz, of each series.")] = 30,
+    queries: Annotated[int, typer.Option(min=1, help="Queries of an hour, and at most as many of a day.")] = 100,
+    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Bytes a sample and query times of rows and of packed hours, for noisy to slow series."""
+    from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
+    from ops.bench.storage import measure  # noqa: PLC0415
+
+    def say(line: str) -> None:
+        _console.print(f"  {line}", highlight=False)
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
+        cells = asyncio.run(measure(where.owner_dsn, channels, queries, say))
+    Console().print(_storage_table(cells))
+    if output is not None:
+        result = {"machine": _machine(), "storage": [asdict(cell) for cell in cells]}
+        output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _storage_table(cells: list[Any]) -> Table:
+    table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
+    for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        took = (cell.hour_p50, cell.hour_p95, cell.day_p50, cell.day_p95)
+        figures = (f"{cell.bytes_per_sample:.2f}", f"{cell.rows_per_second:,.0f}", *(f"{ms:.1f}" for ms in took))
+        table.add_row(cell.series, cell.form, *figures)
+    return table
+
+
 def _machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),

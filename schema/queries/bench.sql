@@ -27,6 +27,27 @@ TRUNCATE plant.bench_reference, plant.samples_raw, plant.ingest_batch;
 -- name: counts
 SELECT (SELECT count(*) FROM plant.samples_raw) AS written, (SELECT count(*) FROM plant.bench_reference) AS copied;
 
+-- name: empty_forms
+TRUNCATE plant.samples_raw, plant.samples_packed;
+
+-- name: analyze_forms
+-- As autovacuum leaves them.
+VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
+
+-- name: forms
+-- Samples and bytes of each form, indexes and TOAST included.
+SELECT (SELECT count(*) FROM plant.samples_raw)                       AS raw,
+       (SELECT coalesce(sum(p.n), 0) FROM plant.samples_packed AS p)  AS packed,
+       public.hypertable_size('plant.samples_raw')                    AS raw_bytes,
+       public.hypertable_size('plant.samples_packed')                 AS packed_bytes;
+
+-- name: by_minute
+-- {channel}, {first} and {last} are put in by the benchmark.
+SELECT date_trunc('minute', s.time) AS minute, avg(s.value) AS mean
+FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
+GROUP BY 1
+ORDER BY 1;
+
 -- name: lag
 -- From a batch's oldest sample to its commit: what the worst-off sample of each batch waited, weighted by rows.
 -- $1 from, $2 to: written_at. Returns rows, p50 and p99 in seconds of the oldest and of the newest sample.

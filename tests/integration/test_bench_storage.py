@@ -1,0 +1,19 @@
+"""The storage benchmark: each cell is filled, and packed hours take the place the issue allows them."""
+
+from __future__ import annotations
+
+from ops.bench.storage import SERIES, measure
+from tests.database import Database
+
+_MOST = {"noisy": 8.6, "transmitter": 1.8, "jittered": 3.0, "slow": 0.2}  # bytes a sample
+
+
+async def test_every_form_of_every_series(database: Database) -> None:
+    said: list[str] = []
+    cells = await measure(database.owner_dsn, 4, 2, said.append)
+    assert [(cell.series, cell.form) for cell in cells] == [(s, form) for s in SERIES for form in ("rows", "packed")]
+    assert len(said) == len(cells)
+    # Four channels do not fill the pages that a relation has at least: 0.25 bytes a sample more.
+    packed = {cell.series: cell.bytes_per_sample for cell in cells if cell.form == "packed"}
+    assert {series: b for series, b in packed.items() if b > _MOST[series] + 0.25} == {}
+    assert all(cell.bytes_per_sample > 60 for cell in cells if cell.form == "rows")

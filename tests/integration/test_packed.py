@@ -1,0 +1,293 @@
+"""Packing while others read, write, or end it; what samples_between reads; late data and replays; who may."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.writer.clock import timestamp
+from ingest.writer.writer import Writer
+from tests.database import Database
+from tests.packed import DAY, HOUR_US, NEXT_DAY, between, bits, compress, copy, viewed
+from tests.samples import T0, batch
+
+SECOND = 1_000_000  # µs
+_CHANNELS = 400
+_HOURS = 4
+_EACH = 60  # samples a channel and hour
+_FILL = """
+INSERT INTO plant.samples_raw (time, value, channel_id, status)
+SELECT $1::timestamptz + i * INTERVAL '60 s', round((c + sin(i))::numeric, 2)::float8, c, 0
+FROM generate_series(0, $2 - 1) AS i, generate_series(1, $3) AS c
+"""
+# One statement, one snapshot: what it says of both forms is of one moment.
+_LOOK = """
+SELECT (SELECT count(*) FROM plant.samples_raw)                                   AS raw,
+       count(*)                                                                   AS rows,
+       count(DISTINCT (s.channel_id, s.time))                                     AS keys,
+       sum(hashtextextended(s.channel_id || ' ' || s.time || ' ' || s.value, 0))  AS digest
+FROM {} AS s
+WHERE s.channel_id < 1000
+"""
+
+
+@pytest.fixture
+async def owner(database: Database):  # type: ignore[no-untyped-def]
+    connection = await asyncpg.connect(database.owner_dsn)
+    yield connection
+    await connection.close()
+
+
+async def filled(owner: asyncpg.Connection[Any]) -> tuple[int, int, int]:
+    """Four hours of 400 channels; what every look at them must show."""
+    await owner.execute(_FILL, DAY, _HOURS * _EACH, _CHANNELS)
+    look = await owner.fetchrow(_LOOK.format("plant.samples"))
+    assert look is not None and look["rows"] == _HOURS * _EACH * _CHANNELS
+    return look["rows"], look["keys"], look["digest"]
+
+
+class Readers:
+    """Connections that look again and again; ``looks`` is (rows left in samples_raw, what was seen)."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._stop = False
+        self.looks: list[tuple[int, tuple[int, int, int]]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Readers:
+        relations = (
+            "plant.samples",
+            f"plant.samples_between(ARRAY(SELECT generate_series(1, {_CHANNELS})), '{DAY}', '{NEXT_DAY}')",
+            f"plant.samples_between('{DAY}', '{NEXT_DAY}')",
+        )
+        self._tasks = [asyncio.create_task(self._read(relation)) for relation in relations]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop = True
+        await asyncio.gather(*self._tasks)
+
+    async def _read(self, relation: str) -> None:
+        connection = await asyncpg.connect(self._dsn)
+        while not self._stop:
+            look = await connection.fetchrow(_LOOK.format(relation))
+            assert look is not None
+            self.looks.append((look["raw"], (look["rows"], look["keys"], look["digest"])))
+        await connection.close()
+
+
+async def raw_rows(owner: asyncpg.Connection[Any]) -> int:
+    return int(await owner.fetchval("SELECT count(*) FROM plant.samples_raw"))
+
+
+async def test_readers_see_each_sample_once_at_every_moment(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    whole = await filled(owner)
+    async with Readers(database.reader_dsn) as readers:
+        packer = await asyncpg.connect(database.owner_dsn)
+        for hour in range(1, 25):
+            await compress(packer, DAY + timedelta(hours=hour))
+        before = len(readers.looks)
+        while len(readers.looks) < before + 6:
+            await asyncio.sleep(0.01)
+        await packer.close()
+    assert {look for _, look in readers.looks} == {whole}
+    assert len({raw for raw, _ in readers.looks}) > 3  # in the middle of it too
+    assert await raw_rows(owner) == 0
+
+
+async def test_ended_at_any_moment_it_goes_on(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    whole = await filled(owner)
+    async with Readers(database.reader_dsn) as readers:
+        for _ in range(3):
+            packer = await asyncpg.connect(database.owner_dsn)
+            packing = asyncio.create_task(compress(packer))
+            begun = await raw_rows(owner)
+            while await raw_rows(owner) == begun:
+                await asyncio.sleep(0)
+            await owner.execute("SELECT pg_terminate_backend($1)", packer.get_server_pid())
+            with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
+                await packing
+            assert 0 < await raw_rows(owner) < begun
+        await compress(owner)
+    assert {look for _, look in readers.looks} == {whole}
+    assert await raw_rows(owner) == 0
+
+
+async def test_an_older_view_keeps_its_rows(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    whole = await filled(owner)
+    reader = await asyncpg.connect(database.reader_dsn)
+    async with reader.transaction(isolation="repeatable_read"):
+        await reader.fetchval("SELECT 1 FROM plant.channel LIMIT 1")  # takes the snapshot, touches no chunk
+        await compress(owner)
+        await compress(owner)
+        look = await reader.fetchrow(_LOOK.format("plant.samples"))
+        assert look is not None
+        assert tuple(look) == (whole[0], *whole)
+    await reader.close()
+    await compress(owner)
+    assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
+
+
+async def test_nobody_waits_for_it(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    """A chunk that somebody is at stays until the next time; a pack that is under way holds up no writer."""
+    await filled(owner)
+    packer = await asyncpg.connect(database.owner_dsn)
+    writer = await asyncpg.connect(database.ingest_dsn)
+    await writer.execute("SET lock_timeout = '1ms'")
+    async with packer.transaction():
+        assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1, 2, 3])", DAY) == 3 * _EACH
+        await copy(writer, 1, [(7, bits(1.0), 0)])
+        assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) == 1
+        assert await owner.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) is None  # one at a time
+        await copy(writer, 1, [(8, bits(1.0), 0)])
+    async with writer.transaction():
+        await copy(writer, 2000, [(1, bits(1.0), 0)])
+        await compress(packer)
+        assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 1
+    assert await viewed(owner, 2000) == [(1, bits(1.0), 0)]
+    await compress(packer)
+    assert await viewed(owner, 2000) == [(1, bits(1.0), 0)]
+    assert await raw_rows(owner) == 0
+    await writer.close()
+    await packer.close()
+
+
+async def test_writing_goes_on_while_all_is_packed_again_and_again(
+    database: Database, owner: asyncpg.Connection[Any]
+) -> None:
+    whole = await filled(owner)
+    sent = [(i * 3 * SECOND, bits(i / 10), 0) for i in range(1200)]
+
+    async def write() -> None:
+        writer = await asyncpg.connect(database.ingest_dsn)
+        for i in range(0, len(sent), 10):
+            await copy(writer, 1000, sent[i : i + 10])
+        await writer.close()
+
+    packer = await asyncpg.connect(database.owner_dsn)
+    async with Readers(database.reader_dsn) as readers:
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            await compress(packer)
+        await writing
+    await packer.close()
+    assert await viewed(owner, 1000) == sent
+    assert {look for _, look in readers.looks} == {whole}
+
+
+async def test_only_the_hours_within_the_bounds_are_read(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_FILL, DAY - timedelta(days=30), 40 * 24 * 60, 2)
+    await compress(owner, DAY)
+    plan = await owner.fetch(
+        "EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT * FROM plant.samples_between('{2}', $1, $2)",
+        DAY - timedelta(hours=40, minutes=10),
+        DAY - timedelta(hours=39, minutes=10),
+    )
+    lines = [row[0] for row in plan]
+    assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_packed')") > 4
+    (scan,) = [line for line in lines if " on _hyper_" in line]  # one chunk of these, and none of samples_raw
+    assert "rows=2 " in scan, lines  # the two hours that the bounds cut
+    condition = next(line for line in lines if "Index Cond" in line)
+    assert "channel_id" in condition and condition.count("hour") >= 2, lines
+
+
+async def test_between_reads_rows_too(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_FILL, DAY, 240, 3)
+    await compress(owner, DAY + timedelta(hours=2, minutes=30))
+    assert await raw_rows(owner) == 3 * 120  # an hour that is not whole yet stays
+    middle = await between(owner, 2, HOUR_US, 3 * HOUR_US)
+    assert [time for time, _, _ in middle] == list(range(HOUR_US, 3 * HOUR_US, 60 * SECOND))
+    assert middle == [s for s in await viewed(owner, 2) if HOUR_US <= s[0] < 3 * HOUR_US]
+    assert await between(owner, 4, 0, 3 * HOUR_US) == []
+    plan = [
+        r[0] for r in await owner.fetch("EXPLAIN SELECT * FROM plant.samples_between('{2}', $1, $2)", DAY, NEXT_DAY)
+    ]
+    assert any("samples_raw_pkey" in line for line in plan), plan
+
+
+async def test_the_writer_replays_into_a_packed_day(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
+) -> None:
+    async def write(*rows: tuple[int, int, float, int]) -> None:
+        spool = Spool(tmp_path / "opcua.sqlite", 1 << 29)
+        await spool.append(batch(rows))
+        await spool.close()
+        writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
+        writer.drain()
+        await asyncio.wait_for(writer.run(), 60)
+
+    await owner.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
+        " VALUES (1, 'c1', 1, '', 'analog', 'bar')"
+    )
+    await write((1, 0, 1.5, 0), (1, SECOND, 2.5, 0))
+    await write((1, SECOND, 9.5, 0))  # a conflict, of before the pack
+    after = timestamp(T0) + timedelta(days=2)
+    await compress(owner, after)
+    assert await raw_rows(owner) == 0
+    await write((1, 0, 1.5, 0), (1, SECOND, 9.5, 0), (1, 2 * SECOND, 3.5, 0))
+    await write((1, 3 * SECOND, 4.5, 0))
+    expected = [1.5, 2.5, 3.5, 4.5]
+    for _ in range(2):
+        named = await owner.fetch(
+            "SELECT s.value, s.name, s.unit, s.quality FROM plant.samples_named AS s ORDER BY time"
+        )
+        assert [tuple(row) for row in named] == [(value, "c1", "bar", "good") for value in expected]
+        await compress(owner, after)
+    conflicts = await owner.fetch("SELECT source_id, channel_id, detail FROM plant.event WHERE type = 'conflict'")
+    assert [(row["source_id"], row["channel_id"]) for row in conflicts] == [(1, 1)]
+    await write((1, 0, 7.25, 0x80050000))  # one of after it
+    await compress(owner, after)
+    details = await owner.fetch("SELECT detail FROM plant.event WHERE type = 'conflict' AND status = -2147155968")
+    assert [row["detail"] for row in details] == [
+        '{"kept_value": "1.5", "kept_status": "0x00000000", "refused_value": "7.25", "refused_status": "0x80050000"}'
+    ]
+
+
+async def test_an_hour_of_many_samples(owner: asyncpg.Connection[Any]) -> None:
+    """100 samples a second with breaks, values over the whole range of their whole numbers."""
+    samples = [
+        (i * 10_000 + i // 40_000 * 700_000 + i % 3, bits((i * 7919 % 4_000_000_000) / 1000), 0) for i in range(300_000)
+    ]
+    await copy(owner, 5, samples)
+    await compress(owner)
+    assert await raw_rows(owner) == 0
+    assert await viewed(owner, 5) == samples
+    assert await between(owner, 5, samples[1000][0], samples[250_000][0]) == samples[1000:250_000]
+
+
+async def test_coverage_knows_packed_days(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, attributes) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'c' || i, 1, '', 'analog', '{\"expected_interval\": 60}' FROM generate_series(1, 2) AS i"
+    )
+    await owner.execute(_FILL, DAY, 1440, 2)
+    await owner.execute(_FILL, NEXT_DAY, 600, 2)
+    query = "SELECT * FROM plant.coverage WHERE day BETWEEN $1 AND $2 ORDER BY day, channel_id"
+    before = await owner.fetch(query, DAY, NEXT_DAY)
+    assert [row["got"] for row in before] == [1440, 1440, 600, 600]
+    await compress(owner, NEXT_DAY)
+    assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 1
+    assert await owner.fetch(query, DAY, NEXT_DAY) == before
+
+
+async def test_who_may(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_FILL, DAY, 60, 1)
+    await compress(owner)
+    for dsn in (database.reader_dsn, database.ingest_dsn):
+        connection = await asyncpg.connect(dsn)
+        assert len(await viewed(connection, 1)) == 60
+        assert len(await between(connection, 1, 0, HOUR_US)) == 60
+        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
+            await connection.execute("DELETE FROM plant.samples_packed")
+        await connection.close()
