@@ -82,7 +82,7 @@ judged AS (
                      WHEN m.shift >= abs(m.widening) THEN CASE WHEN m.mean_a > m.mean_b THEN 'higher' ELSE 'lower' END
                      WHEN m.widening > 0 THEN 'restless'
                      ELSE 'calmer' END AS change,
-           greatest(m.shift, abs(m.widening)) AS score -- NULL where there is only one of the intervals
+           CASE WHEN m.shift IS NOT NULL THEN greatest(m.shift, abs(m.widening)) END AS score
     FROM measured AS m
 )
 SELECT j.name, j.unit, j.change, j.score, j.mean_b, j.mean_a, j.spread_b, j.spread_a
