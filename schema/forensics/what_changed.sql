@@ -27,18 +27,22 @@ WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit, c.span FROM plant.channels_like(channels) AS c WHERE c.kind <> 'text'
 ),
-intervals AS (
-    SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins, coalesce(before_until, since) AS ends
+-- Both with bounds that the planner knows, so that it looks only into their chunks.
+samples AS (
+    SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins,
+           coalesce(before_until, since) AS ends, w.channel_id, w.kind, s.time, s.value
+    FROM wanted AS w
+    CROSS JOIN LATERAL plant.good_samples(w.channel_id, coalesce(before_since, since - (until - since)) - carry,
+                                          coalesce(before_until, since)) AS s
     UNION ALL
-    SELECT 'after', since, until
+    SELECT 'after', since, until, w.channel_id, w.kind, s.time, s.value
+    FROM wanted AS w
+    CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - carry, until) AS s
 ),
 readings AS (
-    SELECT i.which, i.begins, i.ends, w.channel_id, w.kind, s.time, s.value,
-           lead(s.time) OVER following AS next_time, lead(s.value) OVER following AS next_value
-    FROM wanted AS w
-    CROSS JOIN intervals AS i
-    CROSS JOIN LATERAL plant.good_samples(w.channel_id, i.begins - carry, i.ends) AS s
-    WINDOW following AS (PARTITION BY i.which, w.channel_id ORDER BY s.time)
+    SELECT s.*, lead(s.time) OVER following AS next_time, lead(s.value) OVER following AS next_value
+    FROM samples AS s
+    WINDOW following AS (PARTITION BY s.which, s.channel_id ORDER BY s.time)
 ),
 -- A value holds until the next one; a counter's rate is that between two of its readings.
 stretches AS (
