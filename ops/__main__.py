@@ -106,6 +106,42 @@ def psql(context: typer.Context) -> None:
     os.execvpe(command[0], [*command, *context.args], environment)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def ask(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Without: list the questions.")] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="ISO 8601, or so long ago: 10m.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Its end [now].")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Instead: around this moment.")] = None,
+    around: Annotated[str, typer.Option("--around", metavar="LENGTH", help="So far before and after --at.")] = "5m",
+    channel: Annotated[
+        list[str] | None, typer.Option("--channel", "-c", help="A name or pattern with *; more.")
+    ] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Say what NAME finds and what its options are.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Rows of the table, 0: all.")] = 40,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask what happened: stuck sensors, replayed signals, first movers, ... A question's own options follow."""
+    from ops import ask as asking
+
+    if name is None:
+        asking.list_questions(Console())
+        return
+    question = asking.question(name)
+    if describe:
+        typer.echo(asking.describe(question))
+        return
+    when = asking.When(since, until, at, around)
+    answer = asking.ask(State.current(), question, when, channel or [], asking.options(question, context.args))
+    if as_json:
+        asking.write_json(answer)
+    elif as_csv:
+        asking.write_csv(answer)
+    else:
+        asking.show(answer, limit, Console())
+
+
 @app.command()
 def check(
     config: Annotated[Path, typer.Argument(metavar="[PLANT.TOML]", help="Default: the example plant.")] = EXAMPLE,

@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import DatabaseError
+from schema import forensics
 from schema.queries import load
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -50,7 +51,7 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
-    """Apply what is not yet applied, and say which versions that was. Safe to run twice at once."""
+    """Apply what is not yet applied, and say which versions that was; renew the forensics. Safe to run twice."""
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(load("migrate")["lock"])
@@ -62,6 +63,8 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
                 await connection.execute(migration.sql)
                 await connection.execute(load("migrate")["record"], migration.version, migration.name, migration.sha256)
         await connection.execute(load("migrate")["edition"])
+        if folder == FOLDER:  # else the database may stop at a version that lacks what the functions read
+            await forensics.bring(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise DatabaseError(f"{error}: the DSN's user must own the database and may create roles") from error
     finally:

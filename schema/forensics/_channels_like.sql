@@ -1,0 +1,31 @@
+-- channels_like: the channels that names or patterns mean
+--
+-- Not a question, but what all questions begin with.
+--
+-- Parameters
+--   patterns  text[]  names, or patterns with * for any text; NULL: every channel
+-- Cost: one look at plant.channel.
+-- Example: SELECT * FROM plant.channels_like('{boilerhouse/*/pressure}');
+CREATE OR REPLACE FUNCTION plant.channels_like(patterns text[])
+RETURNS TABLE (
+    channel_id int,
+    name       text,
+    kind       text,
+    unit       text,
+    low        float8, -- of the range
+    high       float8,
+    span       float8, -- high - low, NULL where there is no range
+    unit_path  text,   -- the name without its last part: the unit of the plant
+    quantity   text    -- the name's last part
+)
+LANGUAGE sql STABLE
+AS $$
+SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
+       CASE WHEN c.range_hi > c.range_lo THEN c.range_hi - c.range_lo END,
+       regexp_replace(c.name, '/[^/]*$', ''), regexp_replace(c.name, '^.*/', '')
+FROM plant.channel AS c
+WHERE patterns IS NULL
+   OR EXISTS (SELECT FROM unnest(patterns) AS p (pattern)
+              -- Only * is special: names are full of _, which LIKE would take for any letter.
+              WHERE c.name LIKE replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%'))
+$$;

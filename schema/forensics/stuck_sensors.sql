@@ -1,0 +1,85 @@
+-- stuck_sensors: which sensors kept one value for much longer than they ever do
+--
+-- Works where equal values are sent again and again, and where only changes are: there a stuck sensor is silent. A
+-- channel with few changes (a set point) has no habit and is not told; nor is silence in a recorded gap, nor a value
+-- that is less than three times as long as the longest one before since: a machine that runs at one speed for long.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   channels  text[]       names or patterns [all analog ones]
+--   hold      interval     one value for at least so long [1 min]
+--   factor    float8       and for so many times the longest usual time between changes (its 95th percentile) [20]
+--   lookback  interval     how far before since habits are taken from [1 h]
+-- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s a million.
+-- Example: SELECT * FROM plant.stuck_sensors('2026-03-09 10:00+00', '2026-03-09 18:00+00');
+CREATE OR REPLACE FUNCTION plant.stuck_sensors(
+    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, hold interval DEFAULT '1 min',
+    factor float8 DEFAULT 20, lookback interval DEFAULT '1 hour'
+)
+RETURNS TABLE (
+    channel text, stuck_from timestamptz, stuck_to timestamptz, value float8, unit text, times_usual float8,
+    at_range_limit boolean, moving_beside bigint
+)
+LANGUAGE sql STABLE
+AS $$
+WITH
+wanted AS (
+    SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path
+    FROM plant.channels_like(channels) AS c
+    WHERE c.kind = 'analog'
+),
+readings AS (
+    SELECT w.channel_id, s.time, s.value, lag(s.value) OVER (PARTITION BY w.channel_id ORDER BY s.time) AS old
+    FROM wanted AS w
+    CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - lookback, until) AS s
+),
+-- One row for each value, from its first sample to the first one of the next value.
+held AS MATERIALIZED (
+    SELECT r.channel_id, r.value, r.time AS from_time,
+           lead(r.time) OVER (PARTITION BY r.channel_id ORDER BY r.time) AS next_time
+    FROM readings AS r
+    WHERE r.value IS DISTINCT FROM r.old
+),
+habits AS (
+    SELECT h.channel_id, count(*) AS changes,
+           percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM h.next_time - h.from_time)) AS usual,
+           max(h.next_time - h.from_time) FILTER (WHERE h.next_time < since) AS longest_before
+    FROM held AS h
+    WHERE h.next_time IS NOT NULL
+    GROUP BY h.channel_id
+    HAVING count(*) >= 20
+),
+lasting AS (
+    SELECT h.channel_id, h.value, h.from_time, coalesce(h.next_time, least(until, now())) AS to_time, b.usual,
+           b.longest_before
+    FROM held AS h
+    JOIN habits AS b ON b.channel_id = h.channel_id
+    WHERE coalesce(h.next_time, least(until, now())) > since
+),
+stuck AS (
+    SELECT l.*, extract(epoch FROM l.to_time - l.from_time)::float8 / greatest(l.usual, 1e-6) AS times
+    FROM lasting AS l
+    WHERE l.to_time - l.from_time >= hold
+      AND extract(epoch FROM l.to_time - l.from_time) >= factor * l.usual
+      AND (l.longest_before IS NULL OR l.to_time - l.from_time >= 3 * l.longest_before)
+      AND NOT EXISTS (SELECT FROM plant.gap_channel AS g
+                      WHERE g.channel_id = l.channel_id AND g.backfilled_at IS NULL
+                        AND g.from_time < l.to_time AND coalesce(g.to_time, 'infinity') > l.from_time)
+),
+-- Other sensors of the same unit of the plant that went on changing: it was not all of it that stood still.
+beside AS (
+    SELECT s.channel_id, s.from_time, count(DISTINCT h.channel_id) AS moving
+    FROM stuck AS s
+    JOIN wanted AS w ON w.channel_id = s.channel_id
+    JOIN wanted AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
+    JOIN held AS h ON h.channel_id = o.channel_id AND h.from_time > s.from_time AND h.from_time < s.to_time
+    GROUP BY s.channel_id, s.from_time
+)
+SELECT w.name, s.from_time, s.to_time, s.value, w.unit, s.times,
+       coalesce(s.value <= w.low OR s.value >= w.high, false), coalesce(b.moving, 0)
+FROM stuck AS s
+JOIN wanted AS w ON w.channel_id = s.channel_id
+LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time
+ORDER BY 7, s.times DESC, w.name
+$$;

@@ -1,0 +1,95 @@
+-- timeline: what happened around an instant, in order of time
+--
+-- Events, gaps that begin or end, states and qualities that change, values that are held and change, and values that
+-- jump by much more than their channel's usual step.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   channels  text[]       names or patterns [all]
+--   instant   timestamptz  what "seconds" is counted from [the middle]
+--   jump      float8       how many times the 90th percentile of its steps a jump is [10]
+--   busy      int          states that change more often, lookback and all, are not told [20]
+--   lookback  interval     how far before since a channel's habit is taken from [15 min]
+-- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s a million.
+-- Example: SELECT * FROM plant.timeline('2026-03-09 10:00+00', '2026-03-09 10:10+00', '{tankfarm/*}');
+CREATE OR REPLACE FUNCTION plant.timeline(
+    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, instant timestamptz DEFAULT NULL,
+    jump float8 DEFAULT 10, busy int DEFAULT 20, lookback interval DEFAULT '15 min'
+)
+RETURNS TABLE ("time" timestamptz, seconds float8, what text, channel text, detail text)
+LANGUAGE sql STABLE
+AS $$
+WITH
+wanted AS (
+    SELECT c.channel_id, c.name, c.kind, c.unit FROM plant.channels_like(channels) AS c
+),
+events AS (
+    SELECT e.time, e.type AS what, coalesce(w.name, s.name, '') AS channel,
+           concat_ws(' ', e.text, nullif(e.detail, '{}')::text) AS detail
+    FROM plant.event AS e
+    LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
+    LEFT JOIN plant.source AS s ON s.id = e.source_id
+    WHERE e.time >= since AND e.time < until
+      AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
+),
+-- A gap of a whole source is one line, not one for each of its channels.
+gaps AS (
+    SELECT t.time, t.what, coalesce(c.name, s.name) AS channel, concat_ws(': ', g.reason, nullif(g.detail, '')) AS detail
+    FROM plant.gap AS g
+    JOIN plant.source AS s ON s.id = g.source_id
+    LEFT JOIN wanted AS c ON c.channel_id = g.channel_id
+    CROSS JOIN LATERAL (VALUES (g.from_time, 'gap begins'), (g.to_time, 'gap ends')) AS t (time, what)
+    WHERE t.time >= since AND t.time < until AND g.to_time IS DISTINCT FROM g.from_time
+      AND (c.channel_id IS NOT NULL OR g.channel_id IS NULL)
+),
+readings AS (
+    SELECT w.channel_id, s.time, s.value, s.status,
+           lag(s.value) OVER per_channel AS old_value, lag(s.status) OVER per_channel AS old_status
+    FROM wanted AS w
+    JOIN plant.samples AS s ON s.channel_id = w.channel_id AND s.time >= since - lookback AND s.time < until
+    WINDOW per_channel AS (PARTITION BY s.channel_id ORDER BY s.time)
+),
+qualities AS (
+    SELECT r.channel_id, r.time, 'quality' AS what,
+           plant.quality(r.old_status) || ' → ' || plant.quality(r.status) || ' ' || plant.status_hex(r.status) AS detail
+    FROM readings AS r
+    WHERE plant.quality(r.status) <> plant.quality(r.old_status)
+),
+steps AS (
+    SELECT r.channel_id, r.time, r.old_value, r.value, abs(r.value - r.old_value) AS size,
+           abs(lag(r.value - r.old_value) OVER (PARTITION BY r.channel_id ORDER BY r.time)) AS size_before
+    FROM readings AS r
+    WHERE r.status >= 0 AND r.old_status >= 0 AND r.value <> r.old_value
+),
+habits AS (
+    SELECT s.channel_id, count(*) AS changes, percentile_cont(0.9) WITHIN GROUP (ORDER BY s.size) AS usual
+    FROM steps AS s
+    GROUP BY s.channel_id
+),
+moves AS (
+    SELECT s.channel_id, s.time,
+           CASE WHEN w.kind = 'discrete' THEN 'state' WHEN h.changes <= 3 THEN 'held value' ELSE 'jump' END AS what,
+           round(s.old_value::numeric, 3)::float8 || ' → ' || round(s.value::numeric, 3)::float8 || ' ' || w.unit AS detail
+    FROM steps AS s
+    JOIN habits AS h ON h.channel_id = s.channel_id
+    JOIN wanted AS w ON w.channel_id = s.channel_id
+    WHERE (w.kind = 'discrete' AND h.changes <= busy)
+       OR (w.kind = 'analog' AND (h.changes <= 3 
+                                  -- The first of a jump's steps stands for all of them.
+                                  OR (s.size > jump * h.usual AND s.size_before IS NOT NULL AND s.size_before <= jump * h.usual)))
+),
+lines AS (
+    SELECT e.time, e.what, e.channel, e.detail FROM events AS e
+    UNION ALL
+    SELECT g.time, g.what, g.channel, g.detail FROM gaps AS g
+    UNION ALL
+    SELECT m.time, m.what, w.name, m.detail
+    FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
+    JOIN wanted AS w ON w.channel_id = m.channel_id
+)
+SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8, l.what, l.channel, l.detail
+FROM lines AS l
+WHERE l.time >= since
+ORDER BY l.time, l.channel, l.what
+$$;

@@ -1,0 +1,17 @@
+"""An empty plant for each test that asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.database import Database
+from tests.integration.forensics.recorded import Recorded
+
+
+@pytest.fixture
+async def recorded(database: Database) -> AsyncIterator[Recorded]:
+    """A migrated database without channels."""
+    async with Recorded(database) as plant:
+        yield plant

@@ -1,0 +1,122 @@
+"""What stands in the tables before a question is asked. This is setup of SQL tests only: no collector takes part."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.writer.copy_stream import copy_stream
+from simulator.tags import SimTag
+from tests.database import Database
+
+T0 = datetime(2026, 3, 9, 10, tzinfo=UTC)
+BAD = 0x80050000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '') RETURNING id"
+_CHANNEL = """
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes)
+VALUES ($1, $2, '', $3, $4, $5, $6, $7) RETURNING id
+"""
+_GAP = """
+INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason, backfilled_at)
+VALUES ($1, $2, $3, $4, 'disconnected', CASE WHEN $5 THEN now() END)
+"""
+_EVENT = "INSERT INTO plant.event (time, id, type, source_id, channel_id, text) VALUES ($1, $2, $3, $4, $5, $6)"
+
+
+def at(seconds: float) -> datetime:
+    """So long after the tests' first moment."""
+    return T0 + timedelta(seconds=seconds)
+
+
+class Recorded:
+    """One database under test: its owner writes, its reader asks."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.ids: dict[str, int] = {}
+        self._events = 0
+
+    async def __aenter__(self) -> Recorded:
+        self._owner = await asyncpg.connect(self._database.owner_dsn)
+        self._reader = await asyncpg.connect(self._database.reader_dsn, server_settings={"jit": "off"})
+        self.source = await self._owner.fetchval(_SOURCE, "plc")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._owner.close()
+        await self._reader.close()
+
+    async def channel(
+        self,
+        name: str,
+        kind: str = "analog",
+        unit: str = "",
+        lo: float | None = 0.0,
+        hi: float | None = 100.0,
+        interval: float | None = None,
+    ) -> None:
+        """A channel without samples."""
+        attributes = "{}" if interval is None else f'{{"expected_interval": {interval}}}'
+        self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes)
+
+    async def samples(
+        self,
+        name: str,
+        seconds: Sequence[float] | NDArray[Any],
+        values: Sequence[float] | NDArray[Any],
+        status: int = 0,
+    ) -> None:
+        """Samples at so many seconds after T0; a channel that is not there yet is an analog one of 0 to 100."""
+        if name not in self.ids:
+            await self.channel(name)
+        time = np.round(np.asarray(seconds, np.float64) * 1e6).astype(np.int64) + _microseconds(T0)
+        n = len(time)
+        stream = copy_stream(
+            np.full(n, self.ids[name], np.int32), time, np.asarray(values, np.float64), np.full(n, status, np.uint32)
+        )
+        await self._owner.copy_to_table(
+            "samples_raw",
+            schema_name="plant",
+            columns=["time", "value", "channel_id", "status"],
+            source=io.BytesIO(stream),
+            format="binary",
+        )
+
+    async def gap(self, name: str | None, begins: float, ends: float | None, backfilled: bool = False) -> None:
+        """A gap of a channel, or of the whole source."""
+        to_time = None if ends is None else at(ends)
+        channel = None if name is None else self.ids[name]
+        await self._owner.execute(_GAP, self.source, channel, at(begins), to_time, backfilled)
+
+    async def event(self, seconds: float, kind: str, text: str, name: str | None = None) -> None:
+        """An event of a channel, or of the source."""
+        self._events += 1
+        channel = None if name is None else self.ids[name]
+        await self._owner.execute(_EVENT, at(seconds), self._events, kind, self.source, channel, text)
+
+    async def plant(self, tags: Sequence[SimTag], seconds: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
+        """What collectors would have stored of rows (n, tags): of OPC UA tags the changes, of Modbus ones each poll."""
+        for i, tag in enumerate(tags):
+            if tag.kind == "text":
+                continue
+            interval = None if tag.register is None else 1.0
+            await self.channel(tag.name, tag.kind, tag.unit, tag.lo, tag.hi, interval)
+            column = rows[:, i]
+            news = np.r_[True, column[1:] != column[:-1]] if tag.register is None else np.ones(len(column), np.bool_)
+            await self.samples(tag.name, seconds[news], column[news])
+        await self._owner.execute("ANALYZE plant.samples_raw")
+
+    async def ask(self, call: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a function, called as SQL by the reader: ``first_mover($1, $2)``."""
+        return await self._reader.fetch(f"SELECT * FROM plant.{call}", *arguments)
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,127 @@
+"""``plantlog ask``: the real command against a real database."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ops.paths import CHECKOUT
+from schema.forensics import questions
+from tests.database import Database
+from tests.integration.forensics.recorded import Recorded, at
+
+FROM, TO = at(3600).isoformat(), at(4200).isoformat()
+
+
+def run(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
+    return subprocess.run(
+        [sys.executable, "-m", "ops", "ask", *words],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+async def state(database: Database, recorded: Recorded, tmp_path: Path) -> Path:
+    """A state folder whose database has a sensor that is stuck from 3900 s on, and one that is not."""
+    seconds = np.arange(0.0, 4200.0)
+    random = np.random.default_rng(1)
+    await recorded.channel("unit/x_1", unit="bar")
+    await recorded.samples("unit/x_1", seconds, np.where(seconds >= 3900, 51.5, random.normal(50, 1, 4200)))
+    await recorded.samples("unit/xy1", seconds, random.normal(50, 1, 4200))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "reader.dsn").write_text(database.reader_dsn)
+    return tmp_path
+
+
+def test_table_csv_and_json_say_the_same(state: Path) -> None:
+    question = ("stuck_sensors", "--from", FROM, "--to", TO)
+    table = run(state, *question)
+    assert table.returncode == 0, table.stderr
+    assert "unit/x_1" in table.stdout
+    assert "2026-03-09 11:05:00Z" in table.stdout
+    [row] = json.loads(run(state, *question, "--json").stdout)
+    assert (row["channel"], row["stuck_from"], row["value"]) == ("unit/x_1", at(3900).isoformat(), 51.5)
+    [line] = csv.DictReader(io.StringIO(run(state, *question, "--csv").stdout))
+    assert line == {name: str(value) for name, value in row.items()}
+
+
+def test_options_channels_and_a_moment(state: Path) -> None:
+    around = ("stuck_sensors", "--at", at(3900).isoformat(), "--around", "300s", "--json")
+    assert [row["channel"] for row in json.loads(run(state, *around).stdout)] == ["unit/x_1"]
+    assert json.loads(run(state, *around, "--hold", "10 min").stdout) == []
+    assert json.loads(run(state, *around, "--hold=10 min").stdout) == []
+    assert len(json.loads(run(state, *around, "-c", "unit/*").stdout)) == 1
+    # _ is a letter as others are: unit/xy1 is not meant by it, nor the other way round
+    assert json.loads(run(state, *around, "-c", "unit/xy1").stdout) == []
+    nothing = run(state, "stuck_sensors", "--from", FROM, "--to", TO, "--hold", "10 min")
+    assert nothing.stdout == "no rows: nothing of the kind was found\n"
+
+
+def test_a_table_is_cut_at_its_limit(state: Path) -> None:
+    words = ("correlation", "--from", FROM, "--to", TO, "--target", "unit/x_1", "--least-correlation", "0")
+    assert "more rows" not in run(state, *words).stdout
+    cut = run(state, "gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true", "--limit", "1")
+    assert "1 more rows (--limit 0 prints all)" in cut.stdout
+
+
+def test_without_a_name_it_lists_and_describes(tmp_path: Path) -> None:
+    """Needs no database."""
+    listed = run(tmp_path).stdout
+    assert all(name in listed and question.purpose in listed for name, question in questions().items())
+    described = run(tmp_path, "first_mover", "--describe").stdout
+    assert "--step, --sigmas, --reference" in described
+    assert "CREATE" not in described
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing",), "no question 'nothing'; there are correlation, "),
+        (("timeline",), "which time? --from TIME"),
+        (("timeline", "--at", "now", "--from", "1h"), "--at stands in place of --from and --to"),
+        (("timeline", "--at", "noon"), "--at: found 'noon'; legal: a time such as"),
+        (("timeline", "--at", "now", "--around", "5"), "--around: found '5'; legal: a duration"),
+        (("timeline", "--from", TO, "--to", FROM), "is not before --to"),
+        (
+            ("timeline", "--from", "1h", "-c", "unit/*", "-c", "nix*"),
+            "no channel is called nix* (* stands for any text)",
+        ),
+        (("timeline", "--from", "1h", "--foo", "1"), "timeline has no option '--foo'; its own are: --instant, --jump"),
+        (("timeline", "--from", "1h", "--jump"), "--jump needs a value: float8"),
+        (("timeline", "--from", "1h", "--jump", "far"), 'invalid input syntax for type double precision: "far"'),
+        (("correlation", "--from", "1h"), "correlation needs --target: the given channel's name"),
+        (("correlation", "--from", "1h", "--target", "nix"), "no channel is called nix"),
+    ],
+)
+def test_what_can_t_be_meant_is_said(state: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(state, *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith("plantlog: "), done.stderr
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_without_a_database_it_says_what_to_do(tmp_path: Path) -> None:
+    assert "has no database yet: run `plantlog up`" in run(tmp_path, "timeline", "--from", "1h").stderr
+
+
+async def test_a_database_of_an_older_version_is_named(database: Database, state: Path) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute("DROP FUNCTION plant.timeline")
+    await connection.close()
+    assert "`plantlog up` renews it" in run(state, "timeline", "--from", "1h").stderr

@@ -1,0 +1,41 @@
+"""excursions: each class finds its own kind, with episodes, period and peak."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+
+from tests.integration.forensics.recorded import Recorded, at
+
+_SECONDS = np.arange(0.0, 7200.0)
+_LATE = _SECONDS >= 5400
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(50, 0.5, 7200)
+
+
+async def test_spikes_swings_and_drift(recorded: Recorded) -> None:
+    await recorded.samples("steady", _SECONDS, noise(1))
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    await recorded.samples("swinging", _SECONDS, noise(3) + 8 * np.sin(_SECONDS / 10) * _LATE)
+    await recorded.samples("drifting", _SECONDS, noise(4) + 0.02 * np.maximum(0, _SECONDS - 5400))
+    # It has always had spikes: they are its usual.
+    await recorded.samples("always_spiking", _SECONDS, np.where(_SECONDS % 30 == 0, 95.0, noise(5)))
+    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    found = {(r["channel"], r["class"]): r for r in rows}
+    assert {name for name, _ in found} == {"spiking", "swinging", "drifting"}
+    spikes = found["spiking", "fast"]
+    assert (spikes["episodes"], spikes["usual_period"]) == (60, timedelta(seconds=30))
+    assert (spikes["first_at"], spikes["last_at"]) == (at(5400), at(7170))
+    assert abs(spikes["peak"] - 45) < 2
+    assert ("swinging", "medium") in found
+    assert ("drifting", "slow") in found
+    assert ("drifting", "fast") not in found
+    assert found["drifting", "slow"]["peak"] > 20
+
+
+async def test_before_the_upset_there_is_nothing(recorded: Recorded) -> None:
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    assert await recorded.ask("excursions($1, $2)", at(3600), at(5400)) == []

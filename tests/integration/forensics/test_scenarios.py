@@ -1,0 +1,124 @@
+"""Each of the simulator's scenarios is found by the question that it is there for.
+
+The plant is stepped in this process, an hour and a quarter in seconds, and its readings are put into the tables with
+the times that they would have had. This is the setup of a SQL test: no server, collector or writer takes part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
+from tests.integration.forensics.recorded import Recorded, at
+
+_BEGINS = 3600
+_LENGTH = 4200
+_AREAS = {  # scenario → the part of the plant that is recorded, with what happens there by itself
+    "stuck": ("boilerhouse/", "meters/"),
+    "drift": ("boilerhouse/", "meters/"),
+    "spike": ("boilerhouse/", "meters/"),
+    "dropout": ("boilerhouse/", "meters/"),
+    "leak": ("tankfarm",),
+    "pump-trip": ("tankfarm",),
+    "hidden-setpoint": ("boilerhouse/", "meters/"),
+}
+
+
+async def play(recorded: Recorded, areas: tuple[str, ...], scenario: str | None) -> None:
+    plant = ScenarioPlant(1, [] if scenario is None else [parse(f"{scenario}@{_BEGINS}")])
+    which = [i for i, tag in enumerate(plant.tags) if tag.name.startswith(areas)]
+    rows = np.empty((_LENGTH, len(which)))
+    for second in range(_LENGTH):
+        plant.step(1.0)
+        rows[second] = plant.numbers()[which]
+    await recorded.plant([plant.tags[i] for i in which], np.arange(1.0, _LENGTH + 1), rows)
+
+
+INTERVAL = (at(_BEGINS - 60), at(_LENGTH))
+
+
+def test_no_scenario_is_forgotten() -> None:
+    assert _AREAS.keys() == SCENARIOS.keys()
+
+
+@pytest.mark.parametrize("areas", sorted(set(_AREAS.values())))
+async def test_a_calm_plant_has_no_findings(recorded: Recorded, areas: tuple[str, ...]) -> None:
+    await play(recorded, areas, None)
+    for name in ("stuck_sensors", "replayed_signals", "implausible", "excursions", "first_mover", "gaps_and_coverage"):
+        assert await recorded.ask(f"{name}($1, $2)", *INTERVAL) == [], name
+
+
+async def test_stuck(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["stuck"], "stuck")
+    [row] = await recorded.ask("stuck_sensors($1, $2)", *INTERVAL)
+    assert row["channel"] == "boilerhouse/boiler1/oxygen"
+    assert abs((row["stuck_from"] - at(_BEGINS)).total_seconds()) <= 2
+    assert row["moving_beside"] > 10
+    [twin] = await recorded.ask("implausible($1, $2)", *INTERVAL)
+    assert (twin["channel"], twin["beside"]) == ("boilerhouse/boiler1/oxygen", "meters/boiler1/oxygen")
+
+
+async def test_drift(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["drift"], "drift")
+    [row] = await recorded.ask("excursions($1, $2)", *INTERVAL)
+    assert (row["channel"], row["class"]) == ("boilerhouse/boiler1/flue_temperature", "slow")
+    assert row["peak"] > 0
+    changed = await recorded.ask("what_changed($1, $2)", *INTERVAL)
+    assert (changed[0]["channel"], changed[0]["change"]) == ("boilerhouse/boiler1/flue_temperature", "higher")
+
+
+async def test_spike(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["spike"], "spike")
+    rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
+    assert {row["channel"] for row in rows} == {"boilerhouse/boiler2/level"}
+    [fast] = [row for row in rows if row["class"] == "fast"]
+    assert (fast["episodes"], fast["usual_period"].total_seconds()) == (20, 30)
+    [first, *_] = await recorded.ask("first_mover($1, $2)", *INTERVAL)
+    assert first["channel"] == "boilerhouse/boiler2/level"
+
+
+async def test_dropout(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["dropout"], "dropout")
+    rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
+    assert {row["channel"] for row in rows} == {"boilerhouse/boiler2/steam_flow"}
+    [fast] = [row for row in rows if row["class"] == "fast"]
+    assert (fast["episodes"], fast["usual_period"].total_seconds()) == (10, 60)
+    assert fast["peak"] < 0
+
+
+async def test_leak(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["leak"], "leak")
+    rows = await recorded.ask("implausible($1, $2)", *INTERVAL)
+    assert {row["channel"] for row in rows} == {"tankfarm/tank2/level", "tankfarm-plc/tank2/level"}
+    for row in rows:
+        assert row["rule"] == "does not follow its flows"
+        lost = (row["plausible"] - row["measured"]) * 2.5  # m³, of a tank of 2.5 m²
+        seconds = (row["ends"] - row["begins"]).total_seconds()
+        assert lost / seconds * 3600 == pytest.approx(40, rel=0.1)
+
+
+async def test_pump_trip(recorded: Recorded) -> None:
+    await play(recorded, _AREAS["pump-trip"], "pump-trip")
+    [first, *_] = await recorded.ask("first_mover($1, $2)", *INTERVAL)
+    assert first["channel"] == "tankfarm-plc/tank3/trip"
+    lines = await recorded.ask("timeline($1, $2, '{*/tank3/*}')", *INTERVAL)
+    [trip] = [line for line in lines if line["channel"] == "tankfarm-plc/tank3/trip"]
+    assert (trip["what"], trip["detail"].strip()) == ("state", "0 → 1")
+    assert abs((trip["time"] - at(_BEGINS)).total_seconds()) <= 1
+
+
+async def test_hidden_setpoint(recorded: Recorded) -> None:
+    """The set point is raised, and what the pressure's sensor says is a recording."""
+    await play(recorded, _AREAS["hidden-setpoint"], "hidden-setpoint")
+    changes = await recorded.ask("setpoint_changes($1, $2, '{*_sp}')", *INTERVAL)
+    assert [(c["channel"], c["old"], c["new"]) for c in changes] == [("boilerhouse/boiler1/pressure_sp", "40", "46")]
+    [replay] = await recorded.ask("replayed_signals($1, $2)", *INTERVAL)
+    assert (replay["channel"], replay["what"]) == ("boilerhouse/boiler1/pressure", "exact")
+    assert abs((replay["copy_from"] - at(_BEGINS)).total_seconds()) <= 3
+    assert (replay["copy_from"] - replay["original_from"]).total_seconds() == 120
+    [first, *_] = await recorded.ask("first_mover($1, $2)", *INTERVAL)
+    assert first["channel"] == "boilerhouse/boiler1/pressure_sp"
+    related = await recorded.ask("correlation($1, $2, 'boilerhouse/boiler1/fuel', '{*/boiler1/*}')", *INTERVAL)
+    assert "boilerhouse/boiler1/air" in [r["channel"] for r in related[:3]]
+    assert "boilerhouse/boiler1/pressure" not in [r["channel"] for r in related], "it no longer follows the fuel"

@@ -1,0 +1,44 @@
+"""stuck_sensors: one value for longer than ever, polled or reported on change; no set points, no gaps, no habits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.forensics.recorded import Recorded, at
+
+_SECONDS = np.arange(0.0, 4200.0)
+_LATE = _SECONDS >= 3900
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(50, 1, 4200)
+
+
+async def test_stuck_ones_are_told_and_those_that_are_steady_by_nature_are_not(recorded: Recorded) -> None:
+    await recorded.samples("unit/polled", _SECONDS, np.where(_LATE, 51.5, noise(1)))
+    await recorded.samples("unit/reporting", _SECONDS[~_LATE], noise(2)[~_LATE])
+    await recorded.samples("unit/clipped", _SECONDS, np.where(_LATE, 0.0, noise(3)))
+    await recorded.samples("unit/moving", _SECONDS, noise(4))
+    await recorded.samples("unit/sp", _SECONDS, np.full(4200, 40.0))
+    await recorded.samples("unit/slow", _SECONDS, np.floor(_SECONDS / 300))
+    # A machine that has stood at one value for as long before.
+    await recorded.samples("unit/machine", _SECONDS, np.where((_SECONDS % 600 > 300) | _LATE, 1.2, noise(5)))
+    await recorded.samples("unit/missing", _SECONDS[~_LATE], noise(6)[~_LATE])
+    await recorded.gap("unit/missing", 3899, None)
+    await recorded.samples("other/moving", _SECONDS, noise(7))
+    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    assert [(r["channel"], r["stuck_from"], r["stuck_to"], r["at_range_limit"]) for r in rows] == [
+        ("unit/reporting", at(3899), at(4200), False),
+        ("unit/polled", at(3900), at(4200), False),
+        ("unit/clipped", at(3900), at(4200), True),
+    ]
+    assert rows[1]["value"] == 51.5
+    assert rows[1]["moving_beside"] == 1  # unit/moving; what is on other units does not count
+
+
+async def test_one_that_moves_again_is_told_with_its_end(recorded: Recorded) -> None:
+    stuck = (_SECONDS >= 3700) & (_SECONDS < 3800)
+    await recorded.samples("x", _SECONDS, np.where(stuck, 51.5, noise(1)))
+    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    assert [(r["stuck_from"], r["stuck_to"], r["times_usual"]) for r in rows] == [(at(3700), at(3800), 100)]
+    assert await recorded.ask("stuck_sensors($1, $2, hold => '2 min')", at(3600), at(4200)) == []

@@ -1,0 +1,49 @@
+"""timeline: events, gaps, states, qualities, held values and jumps, and nothing that is usual."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.forensics.recorded import BAD, Recorded, at
+
+
+async def test_what_happens_is_told_and_what_is_usual_is_not(recorded: Recorded) -> None:
+    seconds = np.arange(0.0, 600.0)
+    noise = np.random.default_rng(1).normal(50, 1, 600)
+    jumped = np.where(seconds >= 320, noise + 40, noise)
+    await recorded.samples("unit/steady", seconds, noise)
+    await recorded.samples("unit/jumping", seconds, jumped)
+    await recorded.samples("unit/sp", [0, 330], [40, 46])
+    await recorded.channel("unit/running", "discrete", lo=None, hi=None)
+    await recorded.samples("unit/running", [0, 310], [1, 0])
+    await recorded.channel("unit/eye", "discrete", lo=None, hi=None)
+    await recorded.samples("unit/eye", seconds, seconds % 2)
+    await recorded.samples("unit/failing", [0, 290], [5, 5])
+    await recorded.samples("unit/failing", [340], [0], BAD)
+    await recorded.gap("unit/failing", 341, 350)
+    await recorded.gap("unit/steady", 345, 345)  # nothing was missing after all
+    await recorded.event(325, "source_state", "disconnected")
+    await recorded.event(200, "source_state", "connected")  # too early
+    await recorded.channel("other/mode", "text", lo=None, hi=None)
+    await recorded.event(326, "text", "AUTO", "other/mode")
+    rows = await recorded.ask("timeline($1, $2, '{unit/*}', instant => $3)", at(300), at(360), at(320))
+    assert [(r["seconds"], r["what"], r["channel"]) for r in rows] == [
+        (-10, "state", "unit/running"),
+        (0, "jump", "unit/jumping"),
+        (5, "source_state", "plc"),
+        (10, "held value", "unit/sp"),
+        (20, "quality", "unit/failing"),
+        (21, "gap begins", "unit/failing"),
+        (30, "gap ends", "unit/failing"),
+    ]
+    assert rows[3]["detail"] == "40 → 46 "
+    assert rows[4]["detail"] == "good → bad 0x80050000"
+
+
+async def test_a_jump_over_several_samples_is_told_once(recorded: Recorded) -> None:
+    values = np.random.default_rng(2).normal(50, 0.1, 600)
+    values[400:] += 40
+    values[400:402] -= (27, 13)
+    await recorded.samples("unit/ramp", np.arange(0.0, 600.0), values)
+    rows = await recorded.ask("timeline($1, $2)", at(300), at(600))
+    assert [(r["time"], r["what"]) for r in rows] == [(at(400), "jump")]

@@ -1,0 +1,67 @@
+"""what_changed: shifts, spreads, rates, silence; ranked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.forensics.recorded import BAD, Recorded, at
+
+
+async def test_the_most_changed_come_first(recorded: Recorded) -> None:
+    random = np.random.default_rng(1)
+    seconds = np.arange(0.0, 1200.0)
+    later = seconds >= 600
+    noise = random.normal(0, 1, (4, 1200))
+    await recorded.samples("same", seconds, 50 + noise[0])
+    await recorded.samples("higher", seconds, 50 + noise[1] + 20 * later)
+    await recorded.samples("lower", seconds, 50 + noise[2] - 10 * later)
+    await recorded.samples("restless", seconds, 50 + noise[3] * np.where(later, 16, 1))
+    await recorded.samples("calmer", seconds, 50 + noise[3] * np.where(later, 0.25, 1))
+    await recorded.channel("counter", "counter", lo=None, hi=None)
+    await recorded.samples("counter", seconds, np.cumsum(np.where(later, 3, 1) + random.random(1200)))
+    await recorded.channel("even_counter", "counter", lo=None, hi=None)
+    await recorded.samples("even_counter", seconds, 1000 + 2 * seconds)
+    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    assert [(r["channel"], r["change"]) for r in rows] == [
+        ("higher", "higher"),
+        ("lower", "lower"),
+        ("counter", "higher"),
+        ("restless", "restless"),
+        ("calmer", "calmer"),
+    ]
+    assert abs(rows[0]["score"] - 20) < 1
+    assert abs(rows[2]["mean_before"] - 1.5) < 0.1
+    assert abs(rows[2]["mean_after"] - 3.5) < 0.1
+
+
+async def test_means_are_weighted_by_time_and_values_hold(recorded: Recorded) -> None:
+    """What reports changes only: one sample from long before, then a minute at 30."""
+    await recorded.samples("held", [-1800, 900, 960], [10, 30, 10])
+    await recorded.samples("never_changed", [-1800], [10])
+    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    assert [(r["channel"], r["mean_before"], r["mean_after"]) for r in rows] == [("held", 10, 12)]
+
+
+async def test_silence_and_appearance_come_first_and_bad_samples_are_none(recorded: Recorded) -> None:
+    seconds = np.arange(0.0, 600.0)
+    await recorded.samples("new", seconds + 600, seconds)
+    await recorded.samples("gone", seconds, seconds)
+    await recorded.samples("bad", seconds, seconds)
+    await recorded.samples("bad", seconds + 600, seconds, BAD)
+    rows = await recorded.ask("what_changed($1, $2, carry => '0 s')", at(600), at(1200))
+    assert [(r["channel"], r["change"], r["score"]) for r in rows] == [
+        ("bad", "fell silent", None),
+        ("gone", "fell silent", None),
+        ("new", "appeared", None),
+    ]
+
+
+async def test_another_interval_can_be_given(recorded: Recorded) -> None:
+    values = np.random.default_rng(1).normal(50, 1, 3000)
+    values[:600] += 30
+    await recorded.samples("x", np.arange(0.0, 3000.0), values)
+    assert await recorded.ask("what_changed($1, $2)", at(2400), at(3000)) == []
+    rows = await recorded.ask(
+        "what_changed($1, $2, before_since => $3, before_until => $4)", at(2400), at(3000), at(0), at(600)
+    )
+    assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
