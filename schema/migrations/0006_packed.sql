@@ -42,14 +42,19 @@ COMMENT ON COLUMN plant.samples_packed.hour IS 'UTC hour: its samples have hour 
 COMMENT ON COLUMN plant.samples_packed.step IS 'µs.';
 COMMENT ON COLUMN plant.samples_packed.unit IS 'µs: 1, 1000 or 1000000.';
 
--- One row: every packed sample is before until. Written in the transaction that packs, so that every reader's
--- snapshot has both or neither.
+-- Every packed sample is before until: of all channels (one row), and of each. Written in the transaction that packs, so
+-- that every reader's snapshot has both or neither.
 CREATE TABLE plant.packed_until (
     one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
     until timestamptz NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO plant.packed_until DEFAULT VALUES;
 COMMENT ON TABLE plant.packed_until IS 'Rows of samples_raw before this may be late or replayed: they are compared with what is packed.';
+CREATE TABLE plant.packed_channel (
+    channel_id int         PRIMARY KEY,
+    until      timestamptz NOT NULL
+);
+COMMENT ON TABLE plant.packed_channel IS 'The same by channel: while an hour is being packed, rows of channels whose turn has not come are no late ones.';
 
 -- Chunks of samples_raw that were seen empty, and when: they go when nobody can have an older view of them.
 CREATE TABLE plant.packed_chunk (
@@ -327,14 +332,16 @@ $$;
 
 --------------------------------------------------------------------------------------------------------------- reading
 
--- Whether a sample of the channel with this time is packed. Asked of late rows only, those before packed_until.
+-- Whether a sample of the channel with this time is packed. Asked of rows before packed_until only.
 CREATE FUNCTION plant.is_packed(channel int, at timestamptz) RETURNS boolean
 -- STABLE: it sees what the query sees that asks. Its cost is that of the one row in a million for which it is called;
 -- with more, the planner would start workers and compile for every look at samples_raw.
 LANGUAGE plpgsql STABLE PARALLEL SAFE COST 1
-SET search_path = pg_catalog
 AS $$
 BEGIN
+    IF at >= coalesce((SELECT c.until FROM plant.packed_channel AS c WHERE c.channel_id = channel), '-infinity') THEN
+        RETURN false;
+    END IF;
     RETURN EXISTS (SELECT
                    FROM plant.samples_packed AS p
                    CROSS JOIN LATERAL plant.unpack(p, at, at + INTERVAL '1 microsecond') AS u
@@ -561,6 +568,12 @@ BEGIN
             t0 = excluded.t0, t1 = excluded.t1, t2 = excluded.t2, t3 = excluded.t3,
             v0 = excluded.v0, v1 = excluded.v1, v2 = excluded.v2, v3 = excluded.v3,
             float4s = excluded.float4s, float8s = excluded.float8s, statuses = excluded.statuses
+        RETURNING old.channel_id
+    ),
+    until AS (
+        INSERT INTO plant.packed_channel AS c (channel_id, until)
+        SELECT h.channel_id, from_time + INTERVAL '1 hour' FROM hours AS h
+        ON CONFLICT (channel_id) DO UPDATE SET until = excluded.until WHERE c.until < excluded.until
     )
     SELECT count(*) INTO left_raw FROM moved;
     IF left_raw > 0 THEN
@@ -692,5 +705,5 @@ END
 $$;
 COMMENT ON PROCEDURE plant.compress_before IS 'Pack the whole hours before t, in small transactions that nobody waits for. CALL it outside a transaction.';
 
-GRANT SELECT ON plant.samples_packed, plant.packed_until TO plant_reader, plant_ingest;
-GRANT ALL ON plant.samples_packed, plant.packed_until, plant.packed_chunk TO plant_owner;
+GRANT SELECT ON plant.samples_packed, plant.packed_until, plant.packed_channel TO plant_reader, plant_ingest;
+GRANT ALL ON plant.samples_packed, plant.packed_until, plant.packed_channel, plant.packed_chunk TO plant_owner;
