@@ -1,4 +1,4 @@
--- good_samples: the samples of one channel that are not Bad and are finite
+-- good_samples: the samples of one channel that are not Bad and are numbers a plant can have
 --
 -- Not a question. It takes one channel, so that LATERAL joins of it are inlined and planned as one query.
 --
@@ -12,9 +12,10 @@ CREATE OR REPLACE FUNCTION plant.good_samples(channel int, since timestamptz, un
 RETURNS TABLE ("time" timestamptz, value float8)
 LANGUAGE sql STABLE
 AS $$
-SELECT s.time, s.value
+-- What is nearly nothing is 0, and what no sensor measures is left out: their squares are no float8, which is an error.
+SELECT s.time, CASE WHEN abs(s.value) < 1e-50 THEN 0 ELSE s.value END
 FROM plant.samples AS s
 WHERE s.channel_id = channel AND s.time >= since AND s.time < until
-  AND s.status >= 0                  -- Bad is negative
-  AND abs(s.value) < 'Infinity'      -- NaN is above infinity here
+  AND s.status >= 0        -- Bad is negative
+  AND abs(s.value) < 1e50  -- NaN is above infinity here
 $$;

@@ -26,7 +26,9 @@ chosen AS (
 lags AS (
     SELECT n.n, n.n * c.step AS by
     FROM chosen AS c
-    CROSS JOIN LATERAL (SELECT coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM c.step)), 20)::int AS most) AS m
+    CROSS JOIN LATERAL (
+        SELECT coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM c.step)), 20)::int AS most
+    ) AS m
     CROSS JOIN LATERAL generate_series(-m.most, m.most) AS n (n)
 ),
 wanted AS (
@@ -39,7 +41,8 @@ means AS MATERIALIZED (
 ),
 target_means AS MATERIALIZED (
     SELECT r.bucket, r.value
-    FROM plant.resampled(ARRAY[target], since, until, coalesce(step, greatest((until - since) / 300, INTERVAL '1 s'))) AS r
+    FROM plant.resampled(ARRAY[target], since, until,
+                         coalesce(step, greatest((until - since) / 300, INTERVAL '1 s'))) AS r
 ),
 -- A positive lag: what the target did at a time, the other did that much later.
 shifted AS MATERIALIZED (

@@ -30,7 +30,8 @@ wanted AS (
     SELECT c.channel_id, c.name, c.span FROM plant.channels_like(channels) AS c WHERE c.kind = 'analog'
 ),
 readings AS (
-    SELECT w.channel_id, s.time, s.value, date_bin(short, s.time, since) AS short_bin, date_bin(long, s.time, since) AS long_bin
+    SELECT w.channel_id, s.time, s.value, date_bin(short, s.time, since) AS short_bin,
+           date_bin(long, s.time, since) AS long_bin
     FROM wanted AS w
     CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - reference, until) AS s
 ),
@@ -74,8 +75,8 @@ whole AS (
 -- guess: half of the whole spread is the least.
 limits AS (
     SELECT u.channel_id, u.class, u.largest,
-           greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END, coalesce(w.span, 0) * 1e-4, 1e-12)
-               AS spread
+           greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END,
+                    coalesce(w.span, 0) * 1e-4, 1e-12) AS spread
     FROM usual AS u
     JOIN whole AS h ON h.channel_id = u.channel_id
     JOIN wanted AS w ON w.channel_id = u.channel_id
@@ -85,7 +86,8 @@ outside AS (
            p.time - lag(p.time) OVER (PARTITION BY p.channel_id, p.class ORDER BY p.time) > p.apart AS begins
     FROM parts AS p
     JOIN limits AS l ON l.channel_id = p.channel_id AND l.class = p.class
-    WHERE p.time >= since AND abs(p.value) > greatest(sigmas * CASE p.class WHEN 'slow' THEN 0.5 ELSE 1 END * l.spread, 1.5 * l.largest)
+    WHERE p.time >= since
+      AND abs(p.value) > greatest(sigmas * CASE p.class WHEN 'slow' THEN 0.5 ELSE 1 END * l.spread, 1.5 * l.largest)
 ),
 numbered AS (
     SELECT o.*, count(*) FILTER (WHERE o.begins) OVER (PARTITION BY o.channel_id, o.class ORDER BY o.time) AS episode
@@ -101,8 +103,9 @@ spaced AS (
     SELECT e.*, e.begins - lag(e.begins) OVER (PARTITION BY e.channel_id, e.class ORDER BY e.begins) AS since_last
     FROM episodes AS e
 )
-SELECT w.name, s.class, count(*), min(s.begins), max(s.begins), percentile_cont(0.5) WITHIN GROUP (ORDER BY s.since_last),
-       max(s.ends - s.begins), public.last(s.peak, s.far), public.last(s.peak_at, s.far), max(s.far)
+SELECT w.name, s.class, count(*), min(s.begins), max(s.begins),
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY s.since_last), max(s.ends - s.begins),
+       public.last(s.peak, s.far), public.last(s.peak_at, s.far), max(s.far)
 FROM spaced AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 GROUP BY w.name, s.class

@@ -28,7 +28,8 @@ wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit, c.span FROM plant.channels_like(channels) AS c WHERE c.kind <> 'text'
 ),
 means AS (
-    SELECT r.channel_id, r.bucket, r.value, r.value - lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.bucket) AS change
+    SELECT r.channel_id, r.bucket, r.value,
+           r.value - lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.bucket) AS change
     FROM plant.resampled(channels, since - reference, until,
                          coalesce(step, greatest((until - since) / 300, INTERVAL '1 s')), reference) AS r
 ),
@@ -44,7 +45,8 @@ usual AS (
 limits AS (
     SELECT u.channel_id, u.mean,
            CASE WHEN w.kind <> 'counter'
-                THEN greatest(sigmas * u.spread, 1.5 * (u.high - u.mean), 1.5 * (u.mean - u.low), f.floor) END AS value_limit,
+                THEN greatest(sigmas * u.spread, 1.5 * (u.high - u.mean), 1.5 * (u.mean - u.low), f.floor)
+           END AS value_limit,
            greatest(sigmas * u.spread_of_change, 1.5 * u.largest_change, f.floor) AS change_limit
     FROM usual AS u
     JOIN wanted AS w ON w.channel_id = u.channel_id

@@ -5,7 +5,7 @@
 --   until     timestamptz  before this moment (never later than now)
 --   channels  text[]       names or patterns [all]
 --   complete  boolean      also the channels that lack nothing [false]
--- Cost: one pass over the channels' samples of the interval: 0.5 s a million.
+-- Cost: one pass over the channels' samples of the interval: 2 s a million.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
     since timestamptz, until timestamptz, channels text[] DEFAULT NULL, complete boolean DEFAULT false
@@ -40,8 +40,10 @@ joined AS (
 lengths AS (
     SELECT j.channel_id, j.reasons,
            (SELECT count(*) FROM unnest(j.missing)) AS gaps,
-           (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0) FROM unnest(j.missing) AS r)::float8 AS missing,
-           (SELECT coalesce(max(extract(epoch FROM upper(r) - lower(r))), 0) FROM unnest(j.missing) AS r)::float8 AS longest,
+           (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)
+            FROM unnest(j.missing) AS r)::float8 AS missing,
+           (SELECT coalesce(max(extract(epoch FROM upper(r) - lower(r))), 0)
+            FROM unnest(j.missing) AS r)::float8 AS longest,
            (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)
             FROM unnest(j.backfilled - j.missing) AS r)::float8 AS backfilled
     FROM joined AS j
@@ -84,7 +86,8 @@ unexplained AS (
     GROUP BY s.channel_id
 )
 SELECT w.name,
-       100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0)) / extract(epoch FROM least(until, now()) - since)::float8),
+       100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
+                  / extract(epoch FROM least(until, now()) - since)::float8),
        coalesce(c.samples, 0), coalesce(c.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
        coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0), coalesce(l.reasons, '')
 FROM wanted AS w

@@ -2,7 +2,7 @@
 --
 -- Rules, on means of each "bucket":
 --   fills while its inlet is shut, falls while its outlet is shut: a tank's level moves without a flow
---   does not follow its flows: the level changes otherwise than inlet minus outlet say, by what was learned before since
+--   does not follow its flows: the level moves otherwise than inlet minus outlet say, by what was learned before since
 --   differs from its twin: two channels of one quantity of one unit (boilerhouse/boiler1/oxygen,
 --     meters/boiler1/oxygen) are further apart than before since
 -- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet.
@@ -17,7 +17,7 @@
 --   level     text         last part of the names of levels [level]
 --   inlet     text         of flows in [inlet_flow]
 --   outlet    text         of flows out [outlet_flow]
--- Cost: a pass over the samples of tanks and twins from since - learn to until: 1 s a million.
+-- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s a million.
 -- Example: SELECT * FROM plant.implausible('2026-03-09 10:00+00', '2026-03-09 11:00+00');
 CREATE OR REPLACE FUNCTION plant.implausible(
     since timestamptz, until timestamptz, channels text[] DEFAULT NULL, bucket interval DEFAULT '30 s',
@@ -90,7 +90,8 @@ differences AS (
     JOIN means AS b ON b.channel_id = t.other_id AND b.time = a.time
 ),
 usual AS (
-    SELECT d.name, d.beside, avg(d.difference) AS mean, greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
+    SELECT d.name, d.beside, avg(d.difference) AS mean,
+           greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
     FROM differences AS d
     WHERE d.time < since
     GROUP BY d.name, d.beside, d.span
@@ -112,8 +113,8 @@ judged AS (
     FROM balances AS b
     JOIN learned AS l ON l.name = b.name
     UNION ALL
-    SELECT d.name, 'differs from its twin', d.beside, d.time, d.span, abs(d.difference - u.mean) > 6 * u.spread, d.value,
-           d.other + u.mean
+    SELECT d.name, 'differs from its twin', d.beside, d.time, d.span,
+           abs(d.difference - u.mean) > 6 * u.spread, d.value, d.other + u.mean
     FROM differences AS d
     JOIN usual AS u ON u.name = d.name AND u.beside = d.beside
 ),
@@ -130,7 +131,8 @@ numbered AS (
 episodes AS (
     SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time) + bucket AS ends,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
-           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible, count(*) AS buckets
+           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible,
+           count(*) AS buckets
     FROM numbered AS n
     GROUP BY n.name, n.rule, n.beside, n.span, n.episode
 )
