@@ -23,7 +23,7 @@ from schema.queries import load
 
 _START = datetime(2026, 9, 22, tzinfo=UTC)
 _DAY_SECONDS = 86_400
-_COPY_SECONDS = 600  # of all channels at a time, each channel's together: what the writer does with a backlog
+_COPY_SECONDS = 600  # of all channels at a time
 SERIES = ("noisy", "transmitter", "jittered", "slow")
 Say = Callable[[str], None]
 
@@ -93,16 +93,16 @@ async def _measure(connection: asyncpg.Connection[Any], form: str, series: str, 
 
 
 async def _copy(connection: asyncpg.Connection[Any], series: str, channels: int) -> None:
-    """A day of the series on each channel, in order of time."""
+    """A day of the series on each channel, second by second of all channels: the order that live data leaves behind."""
     random = np.random.default_rng(6)
     value = np.stack([values(series, _DAY_SECONDS, random) for _ in range(channels)])
     time_us = np.stack([times(series, _DAY_SECONDS, random) for _ in range(channels)])
     for first in range(0, _DAY_SECONDS, _COPY_SECONDS):
         part = slice(first, first + _COPY_SECONDS)
         stream = copy_stream(
-            np.repeat(np.arange(1, channels + 1, dtype=np.int32), _COPY_SECONDS),
-            time_us[:, part].ravel(),
-            value[:, part].ravel(),
+            np.tile(np.arange(1, channels + 1, dtype=np.int32), _COPY_SECONDS),
+            time_us[:, part].T.ravel(),
+            value[:, part].T.ravel(),
             np.zeros(channels * _COPY_SECONDS, np.uint32),
         )
         await connection.copy_to_table(

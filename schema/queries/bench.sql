@@ -28,7 +28,8 @@ TRUNCATE plant.bench_reference, plant.samples_raw, plant.ingest_batch;
 SELECT (SELECT count(*) FROM plant.samples_raw) AS written, (SELECT count(*) FROM plant.bench_reference) AS copied;
 
 -- name: empty_forms
-TRUNCATE plant.samples_raw, plant.samples_packed;
+TRUNCATE plant.samples_raw, plant.samples_packed, plant.packed_channel, plant.packed_chunk;
+UPDATE plant.packed_until SET until = '-infinity';
 
 -- name: analyze_forms
 -- As autovacuum leaves them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +263,20 @@ async def test_an_hour_of_many_samples(owner: asyncpg.Connection[Any]) -> None:
     assert await raw_rows(owner) == 0
     assert await viewed(owner, 5) == samples
     assert await between(owner, 5, samples[1000][0], samples[250_000][0]) == samples[1000:250_000]
+
+
+async def test_the_sessions_time_zone_changes_nothing(owner: asyncpg.Connection[Any]) -> None:
+    """Half an hour beside UTC, and its clocks go forward or back within the samples."""
+    await owner.execute("SET timezone = 'Australia/Lord_Howe'")
+    for channel, night in enumerate((datetime(2026, 4, 4, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)), 1):
+        since = (night - DAY) // timedelta(microseconds=1)
+        samples = [(since + i * 30 * SECOND + i % 7 * (channel - 1), bits(i / 4), 0) for i in range(2880)]
+        await copy(owner, channel, samples)
+        await compress(owner, night + timedelta(days=1))
+        assert await raw_rows(owner) == 0
+        assert await viewed(owner, channel) == samples
+        rows = await owner.fetch("SELECT FROM plant.samples_between(ARRAY[$1::int], '-infinity', 'infinity')", channel)
+        assert len(rows) == len(samples)
 
 
 async def test_coverage_knows_packed_days(owner: asyncpg.Connection[Any]) -> None:
