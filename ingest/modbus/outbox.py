@@ -100,8 +100,11 @@ class Outbox:
         refused |= await self._events(poll)
         if refused:
             await self._missing(sorted(refused), "spool_full", "the spool did not take it")
-        for tags, at in poll.good:
-            await self._had([i for i in tags if i not in refused] if refused else tags, at)
+        good = [([i for i in tags if i not in refused] if refused else tags, at) for tags, at in poll.good]
+        if ends := [at for tags, at in good if len(tags)]:
+            await self._over(max(ends))
+        for tags, at in good:
+            await self._had(tags, at)
         if not refused:
             await self._heard.idle(poll.at)
 
@@ -115,13 +118,16 @@ class Outbox:
         for at, channels in since.items():
             await self._gaps.open(at, reason, detail, channels)
 
+    async def _over(self, at: int) -> None:
+        """The source is read again. Its gap ends with the last block of this poll, so that it is one of them all."""
+        if self._gaps.opened() is not None:
+            await self._gaps.close(at)
+            np.maximum(self._had_to, at, out=self._had_to)
+
     async def _had(self, tags: Sequence[int], at: int) -> None:
         """Samples of ``tags`` are durable: gaps end there."""
         if not tags:
             return
-        if self._gaps.opened() is not None:
-            await self._gaps.close(at)
-            np.maximum(self._had_to, at, out=self._had_to)
         which = np.asarray(tags)
         await self._silent(which, at)
         self._had_to[which] = at

@@ -22,7 +22,7 @@ from ingest.config.model import OpcuaSource
 from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange
-from ingest.opcua.history import read_history
+from ingest.opcua.history import read_history, server_start
 from ingest.opcua.items import chunks
 from ingest.status import SourceStatus
 
@@ -95,6 +95,7 @@ class Backfill:
         wanted = range(len(self._ids)) if channels is None else np.flatnonzero(np.isin(self._ids, channels)).tolist()
         unknown: dict[int, int] = {}  # channel id → until when (µs) the history knows nothing
         count = 0
+        began = await server_start(client)
         for some in chunks(wanted, _NODES):
             tags = [i for i in some if self._source.tags[i].name not in self._status.bad_channels]
             try:
@@ -105,6 +106,9 @@ class Backfill:
                 log.info("source %s: no history: %s", self._source.name, type(error).__name__)
                 unknown |= {int(self._ids[i]): end for i in tags}
             await asyncio.sleep(_PAUSE)
+        if start < began:
+            # What a server published just before it went down may be gone with it, whatever its history says.
+            unknown |= {int(self._ids[i]): max(unknown.get(int(self._ids[i]), 0), min(began, end)) for i in wanted}
         log.info(
             "source %s: %d values of %d channels read from history, not all of %d",
             self._source.name, count, len(wanted), len(unknown),

@@ -18,14 +18,14 @@ import numpy as np
 from asyncua import Client, ua
 
 from ingest import metrics
-from ingest.appender import Appender
+from ingest.appender import Appender, Notes
 from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua import kept
 from ingest.opcua.backfill import Backfill
-from ingest.opcua.items import Subscription, add, subscribe
+from ingest.opcua.items import Subscribed, Subscription, add, subscribe
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.session import close, connect
@@ -76,6 +76,7 @@ class _Collector:
         self._backfill = Backfill(source, self._ids, status, spool, backfill, self._gaps)
         self._digest = kept.digest(source, channel_ids)
         self._subscribed, self._as_configured = kept.read(status.source_id, self._digest, spool.notes)
+        self._on_record = set(self._subscribed.subscriptions)  # ids of those that are complete, and in our notes
         self._said: SourceState = "starting"  # the last state that became an event
         self._since = now_us()
 
@@ -120,10 +121,9 @@ class _Collector:
 
     async def _begin(self) -> None:
         """Was there a process before us? Then it ended, and until the server says otherwise something is missing."""
-        if not self._subscribed.subscriptions:
-            return
-        reason = "stopped" if self._stopped in self._spool.notes else "killed"
-        await self._gaps.open(self._complete_to(), reason)
+        if self._subscribed.subscriptions:
+            reason = "stopped" if self._stopped in self._spool.notes else "killed"
+            await self._gaps.open(self._complete_to(), reason)
         await self._spool.note({self._stopped: None})
 
     def _complete_to(self) -> int:
@@ -151,39 +151,65 @@ class _Collector:
             tasks.create_task(self._watch())
 
     async def _recover(self, client: Client, publisher: Publisher) -> None:
-        """Go on with the subscriptions that the server still has; make anew those that it has not."""
+        """Go on with the subscriptions that the server still has; make anew those that it has not.
+
+        This may break off anywhere, and begin again on another connection or in another process. Until all are made,
+        those that are new count for nothing: what was lost before them stays lost, and they are made again.
+        """
         subscriptions = self._subscribed.subscriptions
         had = await transfer(client, self._source, self._subscribed)
+        unfinished = subscriptions.keys() - self._on_record
+        for number in unfinished:
+            del subscriptions[number]
+        if unfinished & had.keys():
+            await delete(client, self._source, sorted(unfinished & had.keys()))
         lost = [s for s in subscriptions.values() if s.id not in had or not self._as_configured]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
                 await publisher.recover(subscription, had[subscription.id])
-        if had and not self._as_configured:
-            await delete(client, self._source, list(had))
+        if lost and not self._as_configured:
+            await delete(client, self._source, sorted(had.keys() - unfinished))
         if not self._as_configured:
             self._subscribed.bad.clear()
-        for subscription in lost:
-            del subscriptions[subscription.id]
-        anew = not subscriptions
+        if lost:
+            await self._lost(lost)
         await subscribe(client, self._source, self._subscribed)
-        await self._recovered(lost, anew)
+        await self._recovered()
         self._as_configured = True
-        notes = kept.write(self._status.source_id, self._digest, self._subscribed, self._spool.notes)
-        await self._spool.note(notes)
+        self._on_record = set(subscriptions)
+        await self._spool.note(self._notes())
 
-    async def _recovered(self, lost: list[Subscription], anew: bool) -> None:
-        """Put on record what was lost, which is on disk before anything says that the new subscriptions are ours."""
+    def _notes(self) -> Notes:
+        """What the next process must know: of subscriptions that are complete, no others."""
+        complete = {number: s for number, s in self._subscribed.subscriptions.items() if number in self._on_record}
+        known = Subscribed(complete, self._subscribed.bad)
+        return kept.write(self._status.source_id, self._digest, known, self._spool.notes)
+
+    async def _lost(self, lost: list[Subscription]) -> None:
+        """Put on record that these are gone, before new ones are made, whose numbers may be the same."""
+        for subscription in lost:
+            del self._subscribed.subscriptions[subscription.id]
+        self._on_record -= {s.id for s in lost}
+        if self._on_record:  # others go on, so that the gap of the source as a whole will turn out to be none
+            for subscription in lost:
+                start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+                await self._gaps.open(start, "subscription_lost", "", [int(self._ids[i]) for i in subscription.tags])
+        await self._spool.note(self._notes())
+
+    async def _recovered(self) -> None:
+        """All subscriptions are there: gaps end, which is on disk before anything says that the new ones are ours."""
         now = now_us()
         since, reason = self._gaps.opened(), self._gaps.reason()
-        if anew:
+        if not self._on_record:
             await self._gaps.close(now)
             if since is not None:
                 await self._backfill.want(since, now, reason, None)
             return
-        for subscription in lost:
-            channels = [int(self._ids[i]) for i in subscription.tags]
-            start = subscription.progress.complete_to - round(subscription.interval * 1e6)
-            await self._gaps.record(start, now, "subscription_lost", "", channels)
+        holes: dict[int, list[int]] = {}
+        for channel in self._gaps.open_for("subscription_lost"):
+            holes.setdefault(self._gaps.opened(channel) or now, []).append(channel)
+        for start, channels in holes.items():
+            await self._gaps.close(now, channels)
             await self._backfill.want(start, now, "subscription_lost", channels)
         await self._gaps.forget()
 
@@ -233,8 +259,7 @@ class _Collector:
             await add(client, self._source, self._subscribed, sorted(before))
             if self._subscribed.bad != before:
                 await self._items_changed()
-                notes = kept.write(self._status.source_id, self._digest, self._subscribed, self._spool.notes)
-                await self._spool.note({name: text for name, text in notes.items() if name.count(":") == 1})
+                await self._spool.note({name: text for name, text in self._notes().items() if name.count(":") == 1})
 
     async def _watch(self) -> None:
         """Channels that are silent for too long, and clocks that differ."""

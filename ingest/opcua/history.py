@@ -43,6 +43,18 @@ class Answer:
     change: DataChange | None  # None: no history in it
 
 
+async def server_start(client: Client) -> int:
+    """Since when (µs) the server runs; 0: it does not say (OPC 10000-5, 6.3.1 and 12.10)."""
+    node = client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerStatus_StartTime))
+    try:
+        start = await node.read_value()
+    except ua.UaStatusCodeError:
+        return 0
+    if not isinstance(start, datetime):
+        return 0
+    return (start.replace(tzinfo=start.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
 async def read_history(
     client: Client, source: OpcuaSource, tags: Sequence[int], from_time: int, to_time: int
 ) -> AsyncIterator[Page]:

@@ -383,7 +383,10 @@ async def test_a_silent_device_is_given_up_and_read_again_when_it_answers() -> N
         assert (gap.reason, gap.detail, gap.to_time) == ("disconnected", "no answer within 0.1 s", None)
         silent = False
         await kept.until(lambda: gaps(kept, None)[0].to_time is not None and status.state == "connected")
-        assert gaps(kept, None)[0].to_time == min(t for t in times(kept, 0) if t > gap.from_time)
+        firsts = [min(t for t in times(kept, i) if t > gap.from_time) for i in range(5)]
+        assert gaps(kept, None)[0].to_time == max(firsts), (
+            "none of its channels is without a gap before its first sample"
+        )
 
 
 async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_was_away() -> None:

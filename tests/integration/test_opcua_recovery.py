@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,33 @@ async def test_a_lost_subscription_is_filled_from_the_history(tmp_path: Path) ->
         assert "backfill:1" not in kept.notes
 
 
+async def test_what_a_server_had_when_it_went_down_may_be_gone_whatever_its_history_says(tmp_path: Path) -> None:
+    lane = Kept()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(20)
+        began = datetime.now(UTC)
+        assert server.server._server is not None
+        start_time = server.server._server.get_node(ua.ObjectIds.Server_ServerStatus_StartTime)
+        await start_time.write_value(began)
+        await server.write(20)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        assert values(kept, lane) == server.written
+        remains = {g.channel_ids: g for g in kept.gaps() if g.detail == "not in the history"}
+        assert sum(len(channels or ()) for channels in remains) == len(OURS)
+        for gap in remains.values():
+            assert gap.to_time == round(began.timestamp() * 1e6)
+            assert not gap.backfilled
+
+
 async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> None:
     """The server's history holds 2,000 values of a node."""
     lane = Kept()
@@ -224,6 +252,48 @@ async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> No
         assert not remains[0].backfilled
         oldest = min(time for time, _, _ in lane.samples(0))
         assert remains[0].to_time == oldest
+
+
+async def test_subscriptions_that_are_half_made_when_the_connection_breaks_hide_no_gap(tmp_path: Path) -> None:
+    lane = Kept()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", lane=lane, backfill=False, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(10)
+        await kept.until(lambda: values(kept) == server.written)
+        last = max(time for time, _, _ in kept.samples(0))
+        subscriptions = server.server._subscriptions
+        cuts: list[asyncio.Task[None]] = []
+
+        async def cut() -> None:
+            await server.server.refuse(True)
+            await server.server.refuse(False)
+
+        async def half(params: Any) -> Any:
+            made = await type(subscriptions).create_monitored_items(subscriptions, params)
+            if len(cuts) < 2:
+                cuts.append(asyncio.create_task(cut()))
+                await asyncio.Event().wait()
+            return made
+
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        subscriptions.create_monitored_items = half
+        await server.write(20, 0.0)
+        lost = list(server.written[10:])
+        await server.server.forget()
+        await server.server.refuse(False)
+        await until(lambda: status.state == "connected")
+        assert len(cuts) == 2
+        await server.write(5)
+        await kept.until(lambda: server.written[-1] in values(kept))
+        assert set(lost[:-1]).isdisjoint(values(kept)), "or there was no loss"
+        (gap,) = [g for g in kept.gaps() if g.reason == "disconnected" and g.to_time != g.from_time and g.to_time]
+        assert gap.from_time <= last
+        assert gap.channel_ids is None
+        assert len(subscriptions.subscriptions) == 1
 
 
 async def test_a_server_that_ends_the_session_over_its_history_is_read_live(tmp_path: Path) -> None:
