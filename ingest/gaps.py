@@ -120,6 +120,12 @@ class Gaps:
         self._unsaid.append(replace(gap, backfilled=True))
         await self.say()
 
+    async def must_say(self) -> None:
+        """Make durable what was not yet, before something is that relies on it. Raises SpoolError where that fails."""
+        await self.say()
+        if self._unsaid:
+            raise SpoolError(f"gaps of source {self._status.name} can't be put on record now")
+
     async def say(self) -> None:
         """Make durable what was not yet. Where the disk refuses it is kept, for the next time."""
         self._show()

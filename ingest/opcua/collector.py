@@ -175,6 +175,7 @@ class _Collector:
             await self._lost(lost)
         await subscribe(client, self._source, self._subscribed)
         await self._recovered()
+        await self._gaps.must_say()
         self._as_configured = True
         self._on_record = set(subscriptions)
         await self._spool.note(self._notes())
@@ -194,6 +195,7 @@ class _Collector:
             for subscription in lost:
                 start = subscription.progress.complete_to - round(subscription.interval * 1e6)
                 await self._gaps.open(start, "subscription_lost", "", [int(self._ids[i]) for i in subscription.tags])
+        await self._gaps.must_say()
         await self._spool.note(self._notes())
 
     async def _recovered(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from ingest.appender import Notes
 from ingest.batch import Batch, Gap, GapBatch
-from ingest.errors import SpoolFull
+from ingest.errors import SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
 from tests.appender import Kept
@@ -157,8 +158,10 @@ async def test_what_the_disk_refuses_is_said_with_the_next_word() -> None:
     await gaps.close(20, [1])
     await gaps.open(30, "spool_full", "", [1])
     assert disk.said() == [] and disk.notes == {}
+    with pytest.raises(SpoolError, match="gaps of source"):
+        await gaps.must_say()
     disk.refuses = False
-    await gaps.say()
+    await gaps.must_say()
     assert disk.intervals(1) == [(10, 20), (30, None)]
     assert Gaps(status(), Disk(disk.notes)).opened(1) == 30
 
