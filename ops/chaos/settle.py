@@ -20,7 +20,9 @@ _LOOK_SECONDS = 0.5
 
 
 async def settle(state: State, reader_dsn: str, gateway: Gateway, us: int) -> float:
-    """Return once every source has samples in the table that were received after ``us`` and nothing older waits.
+    """Return once every source has samples in the table that were received after ``us``, and nothing older waits.
+
+    Nor may a gap be open: a fault of the last moment is noticed only a while after.
 
     The seconds that this took. Raises OperationError where it takes too long: then something hangs.
     """
@@ -45,11 +47,13 @@ async def _waiting(state: State, reader_dsn: str, gateway: Gateway, us: int) -> 
         return [f"the database: {error}"]
     try:
         newest = await connection.fetch(load("chaos")["newest"])
+        still = await connection.fetchval(load("chaos")["open"])
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         return [f"the database: {error}"]
     finally:
         connection.terminate()
-    return [f"source {row['name']} has no samples since" for row in newest if (row["us"] or 0) <= us]
+    silent = [f"source {row['name']} has no samples since" for row in newest if (row["us"] or 0) <= us]
+    return [*silent, *([f"{still} gaps are open"] if still else [])]
 
 
 def _oldest(spool: Path) -> float:

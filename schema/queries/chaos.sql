@@ -17,6 +17,9 @@ FROM plant.gap AS g
 GROUP BY g.reason
 ORDER BY g.reason;
 
+-- name: open
+SELECT count(*) FROM plant.gap AS g WHERE g.to_time IS NULL;
+
 -- name: quarantined
 SELECT count(*) FROM plant.quarantine;
 
