@@ -20,8 +20,7 @@ WITH
 got AS (
     SELECT s.channel_id, count(*) AS got, count(*) FILTER (WHERE plant.quality(s.status) <> 'bad') AS got_good,
            min(s.time) AS first_time
-    FROM plant.samples AS s
-    WHERE s.time >= day AND s.time < day + INTERVAL '1 day'
+    FROM plant.samples_between(day, day + INTERVAL '1 day') AS s
     GROUP BY s.channel_id
 ),
 -- Gaps cut at midnight; overlapping ones of a channel are joined, so that no second counts twice.
@@ -55,8 +54,7 @@ begun AS (
     SELECT g.channel_id,
            CASE
                WHEN coalesce(l.from_midnight, false)
-                 OR EXISTS (SELECT FROM plant.samples AS s
-                            WHERE s.channel_id = g.channel_id AND s.time >= day - INTERVAL '1 day' AND s.time < day)
+                 OR EXISTS (SELECT FROM plant.samples_between(ARRAY[g.channel_id], day - INTERVAL '1 day', day))
                THEN day ELSE g.first_time
            END AS since
     FROM got AS g
@@ -84,7 +82,7 @@ WITH
 days AS (
     SELECT generate_series(
                date_trunc('day', least((SELECT min(k.range_start) FROM timescaledb_information.chunks AS k
-                                        WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_raw'),
+                                        WHERE k.hypertable_schema = 'plant' AND k.hypertable_name IN ('samples_raw', 'samples_packed')),
                                        (SELECT min(g.from_time) FROM plant.gap AS g)), 'UTC'),
                now(), INTERVAL '1 day') AS day
 )
