@@ -1,0 +1,1 @@
+-- What the two editions of TimescaleDB do differently stands in schema/editions; here is what they share.

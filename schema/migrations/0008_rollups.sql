@@ -1,0 +1,1 @@
+-- Rollups of a minute and an hour, and which of them are to be made anew.

@@ -1,0 +1,1 @@
+-- How often things happened, by the minute.

@@ -1,0 +1,1 @@
+-- Closed days, sealed: digests, signatures, and the chain that they make.

@@ -1,0 +1,1 @@
+-- Classes of retention, and what maintenance did.
