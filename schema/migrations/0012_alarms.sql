@@ -1,0 +1,1 @@
+-- Alarms: limits, their states, and what operators did about them.
