@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 import psutil
@@ -18,11 +19,12 @@ from ops.chaos.plants import PlantProcess
 from ops.chaos.schedule import Act, Step
 from ops.chaos.wires import whole
 from ops.paths import State
+from ops.postgres.bootstrap import until_it_answers
 from ops.supervisor import STARTED, Supervisor
 from schema.queries import load
 from simulator.relay import Relay
 
-_START_SECONDS = 30.0  # within which the supervisor brings back a process that was killed
+_START_SECONDS = 120.0  # within which the supervisor brings back a process that was killed, however busy the machine
 _LOOK_SECONDS = 0.05
 _MODBUS_DEVICE = "load1"
 
@@ -116,9 +118,15 @@ async def _plant(step: Step, scene: Scene) -> AsyncIterator[None]:
     yield
 
 
+async def _owner(scene: Scene) -> asyncpg.Connection[Any]:
+    """A connection to a database that the fault before this one may have stopped: its start is waited for."""
+    await until_it_answers(scene.owner_dsn, _START_SECONDS)
+    return await asyncpg.connect(scene.owner_dsn)
+
+
 @asynccontextmanager
 async def _lock(step: Step, scene: Scene) -> AsyncIterator[None]:
-    connection = await asyncpg.connect(scene.owner_dsn)
+    connection = await _owner(scene)
     try:
         async with connection.transaction():
             await connection.execute(load("chaos")["lock"])
@@ -129,7 +137,7 @@ async def _lock(step: Step, scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _terminate(step: Step, scene: Scene) -> AsyncIterator[None]:
-    connection = await asyncpg.connect(scene.owner_dsn)
+    connection = await _owner(scene)
     try:
         await connection.fetch(load("chaos")["terminate"])
     finally:

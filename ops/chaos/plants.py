@@ -26,7 +26,7 @@ from simulator.load import OPCUA_CHANNELS, LoadPlant
 from simulator.truth import TruthWriter
 
 _HOST = "127.0.0.1"
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _HISTORY = 300  # values of a node that the simulator remembers
 # Found out soon, tried again soon: a fault of seconds is to be over seconds later.
 _OPCUA = 'time_out = "2s"\nbackoff_max = "2s"\nkeep_alive = "2s"'
