@@ -13,6 +13,7 @@ from ingest.spool.format import SpooledBatch
 from ingest.writer import quarantine
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.dirty import dirty, parameters
 from ingest.writer.event_rows import event_columns, state_columns
 from ingest.writer.group import Columns, Group, conflict
 from schema.queries import load
@@ -101,6 +102,8 @@ async def _finish(
 ) -> Written:
     """Events and batch facts, which end the transaction in either lane. ``known`` rows were in the table before."""
     queries = load("write")
+    if group.columns is not None:
+        await connection.executemany(queries["dirty"], parameters(dirty(group.columns)))
     events = (*group.events, *group.conflicts, *differing)
     if events:
         await connection.execute(queries["events"], *event_columns(events))
