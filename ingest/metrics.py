@@ -12,6 +12,7 @@ _ROWS = (1, 10, 100, 1_000, 5_000, 20_000, 100_000, 400_000)
 # collectors
 samples = Counter("plantlog_samples_total", "Samples made durable in the spool", ["source"])
 events = Counter("plantlog_events_total", "Events made durable in the spool", ["source", "type"])
+counts = Counter("plantlog_counts_total", "Increments made durable in the spool", ["source"])
 source_up = Gauge("plantlog_source_up", "1 while the source is connected", ["source"])
 bad_channels = Gauge("plantlog_bad_channels", "Channels of the source that can't be read now", ["source"])
 reconnects = Counter("plantlog_reconnects_total", "Connections made after the first", ["source"])
