@@ -17,10 +17,12 @@ from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
     DURATION_LEGAL,
+    PATTERNS_LEGAL,
     RETENTION_LEGAL,
     parse_age,
     parse_bytes,
     parse_duration,
+    parse_patterns,
     parse_retention,
 )
 from ingest.errors import Problem
@@ -35,13 +37,14 @@ _PATTERNS = {
     "tcp": "an address as in tcp://host:502",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
-
-_QUANTITIES = {
+_PARSED: dict[Any, str] = {
     parse_duration: DURATION_LEGAL,
     parse_age: AGE_LEGAL,
     parse_retention: RETENTION_LEGAL,
     parse_bytes: BYTES_LEGAL,
+    parse_patterns: PATTERNS_LEGAL,
 }
+
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", Path: "a file's path in quotes"}
 
 
@@ -107,8 +110,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
     for item in metadata:
-        if getattr(item, "func", None) in _QUANTITIES:
-            return _QUANTITIES[item.func]
+        if (parsed := getattr(item, "func", None)) in _PARSED:
+            return _PARSED[parsed]
         for constraint in (item, *getattr(item, "metadata", ())):
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:
