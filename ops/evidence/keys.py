@@ -120,8 +120,8 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
             f"{path_of(state)} {found}; its seals are signed by {', '.join(name[:16] for name in known)}: restore the "
             "file, or go on with `plantlog seal --new-key`, a key that the old one does not vouch for"
         )
-    if ours is None or (new and ours.fingerprint not in known):
-        ours = ours or _make(state, _FILE)
+    if ours is None:
+        ours = _make(state, _FILE)
     if ours.fingerprint not in known:
         await _record(connection, ours, None)
     return ours

@@ -116,7 +116,10 @@ class _Sealing:
         """Read a day and seal it."""
         read = await work.read_day(self.connection, day)
         read_from = (await self.connection.fetch(load("evidence")["progress"], day))[0]["read_from"]
-        done = await self._settle(day, None, read_from, read_from)
+        try:
+            done = await self._settle(day, None, read_from, read_from)
+        except asyncpg.UniqueViolationError as error:
+            raise DatabaseError(f"plant.seal_digest has digests of {day} whose seal was removed: {error}") from error
         if done is None:
             raise DatabaseError(f"{day}: the first seal came out as no change")
         self.say(f"{day}: sealed, {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now")
@@ -163,10 +166,10 @@ class _Sealing:
                 for number, hours in (await work.worked(self.connection, day)).items():
                     known[number] = {**known.get(number, {}), **hours}
                 stale = await work.stale(self.connection, day, known, since - MARGIN)
-                news = [one for one in stale if sealed is None or one.now > one.before or one.removal]
+                news = [one for one in stale if sealed is None or one.explained]
                 if len(news) < len(stale):
-                    fewer = f"{len(stale) - len(news):,} channel-hours have fewer samples than sealed"
-                    self.say(f"{day}: {fewer}, and nothing on record says why: `plantlog verify {day}`")
+                    number = len(stale) - len(news)
+                    self.say(f"{day}: nothing on record explains {number:,} channel-hours: `plantlog verify {day}`")
                 if sum(one.now for one in news) <= _IN_SNAPSHOT or attempt == _ROUNDS:
                     await work.again(self.connection, day, news)
                     done = await self._write(day, sealed, started, since)

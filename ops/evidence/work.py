@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -36,7 +36,7 @@ class Stale:
     hour: int
     before: int  # samples
     now: int
-    removal: bool  # one on record reaches into it
+    explained: bool  # by what is on record: batches with enough rows, or a deletion
 
 
 async def read_day(connection: asyncpg.Connection[Any], day: date) -> int:
@@ -96,7 +96,7 @@ class Window:
     channels: frozenset[int] | None
     first: datetime
     last: datetime  # behind it
-    removal: bool
+    rows: int | None  # that came; None: samples were deleted
 
 
 async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime) -> list[Window]:
@@ -109,13 +109,11 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
     for row in await connection.fetch(queries["arrivals"], since, begin(day), begin(day, 24)):
         if row["kind"] == "samples":
             channels = frozenset(by_source.get(row["source_id"], ()))
-            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, False))
+            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, row["rows"]))
     for row in await connection.fetch(queries["removals"], since, begin(day), begin(day, 24)):
         if row["type"] == "deleted":
-            channels = row["channels"]
-            found.append(
-                Window(None if channels is None else frozenset(channels), row["begins"], row["ends"] + _HOUR, True)
-            )
+            gone = None if row["channels"] is None else frozenset(row["channels"])
+            found.append(Window(gone, row["begins"], row["ends"] + _HOUR, None))
     return found
 
 
@@ -130,10 +128,13 @@ async def stale(
             everything = frozenset(known) | frozenset(await channels_of(connection, day))
         first = max(begin(day), _floor(window.first))
         last = min(begin(day, 24), _floor(window.last))
-        for one in await _differing(connection, day, window.channels or everything or frozenset(), known, first, last):
+        channels = window.channels if window.channels is not None else everything or frozenset()
+        differing = await _differing(connection, day, channels, known, first, last)
+        enough = window.rows is None or sum(max(0, one.now - one.before) for one in differing) <= window.rows
+        for one in differing:
             place = (one.channel_id, one.hour)
-            removal = window.removal or (place in found and found[place].removal)
-            found[place] = Stale(*place, one.before, one.now, removal)
+            explained = enough and (one.now < one.before) == (window.rows is None)
+            found[place] = replace(one, explained=explained or (place in found and found[place].explained))
     return [found[place] for place in sorted(found)]
 
 

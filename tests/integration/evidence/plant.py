@@ -11,6 +11,7 @@ import asyncpg
 import numpy as np
 
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.evidence.keys import load_signer
 from ops.evidence.reading import begin, microseconds
 from ops.evidence.seal import Done, seal_days
 from ops.evidence.verify import Report, verify
@@ -25,7 +26,8 @@ Sample = tuple[int, int, int]  # µs since DAY, the value's 64 bits, StatusCode
 
 _SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '127.0.0.1:502') RETURNING id"
 _CHANNEL = """
-INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ($1, $2, 'holding:1', 'analog', 'bar') RETURNING id
+INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ($1, $2, 'holding:1', 'analog', 'bar')
+RETURNING id
 """
 _BATCH = """
 INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
@@ -34,11 +36,6 @@ VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
 _EVENT = """
 INSERT INTO plant.event (time, id, type, source_id, channel_id, text, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)
 """
-
-
-def us(at: timedelta) -> int:
-    """Microseconds."""
-    return at // timedelta(microseconds=1)
 
 
 class Plant:
@@ -130,3 +127,11 @@ def minute(day: int, values: Sequence[float], hour: int = 5) -> list[Sample]:
     """A sample a second of an hour, so many days after DAY."""
     first = (day * 24 + hour) * HOUR_US
     return [(first + i * 1_000_000, bits(value), 0) for i, value in enumerate(values)]
+
+
+def public_key(plant: Plant, path: Path) -> Path:
+    """The public key in use, in a file."""
+    signer = load_signer(plant.state)
+    assert signer is not None
+    path.write_text(signer.pem())
+    return path

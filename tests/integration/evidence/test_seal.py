@@ -119,7 +119,7 @@ async def test_seals_are_only_added_to(plant: Plant) -> None:
         for statement in (f"DELETE FROM plant.{table}", f"TRUNCATE plant.{table} CASCADE"):
             with pytest.raises(asyncpg.PostgresError, match="is refused: seals are only added to"):
                 await plant.owner.execute(statement)
-    with pytest.raises(asyncpg.PostgresError, match="UPDATE on plant.day_seal is refused"):
+    with pytest.raises(asyncpg.PostgresError, match=r"UPDATE on .*day_seal is refused"):
         await plant.owner.execute("UPDATE plant.day_seal SET samples = 1")
 
 
