@@ -1,0 +1,1 @@
+"""Evidence: seals over closed days, their verification, and export. The specification is in ``standalone``."""

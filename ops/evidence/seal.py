@@ -1,0 +1,290 @@
+"""Sealing closed days, and amending seals where data came late.
+
+A seal is the state of one snapshot, in which it is also written: what the slices read before is kept where nothing came
+since, else read again in that snapshot. Only what arrival evidence explains goes into an amended seal; anything else
+stays a difference that ``plantlog verify`` names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import DatabaseError
+from ops.evidence import work
+from ops.evidence.keys import Signer, signer
+from ops.evidence.reading import begin, connect, events_of, gap_rows, gaps_digest, microseconds, moment_of
+from ops.evidence.standalone import Hours, Revision, Row, Seal, names_of, root_of, tagged
+from ops.evidence.stored import Head, SealedDay, sealed_day, seals
+from ops.evidence.work import MARGIN, ByHour
+from ops.paths import State
+from schema.queries import load
+
+_IN_SNAPSHOT = 2_000_000  # samples that are read again while the seal is written
+_ROUNDS = 10  # of reading again before that, where more than those came
+_NONE = Hours((0,) * 24, ())
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A seal that was made, and how."""
+
+    seal: Seal
+    seconds: float
+    differs: str
+
+
+async def seal_closed(dsn: str, state: State, before: datetime) -> list[date]:
+    """Seal the days that ended at ``before`` or earlier, and amend those that data came late for.
+
+    Returns the days that got a seal, oldest first; none while another session seals. ``dsn``: the owner's. Raises
+    OperationError and DatabaseError where key or chain are not in order.
+    """
+    done = await seal_days(dsn, state, before)
+    return sorted({date.fromisoformat(one.seal.day) for one in done or ()})
+
+
+async def sealed_days(connection: asyncpg.Connection[Any]) -> set[date]:
+    """The days that have a seal."""
+    return {row["day"] for row in await connection.fetch(load("evidence")["sealed_days"])}
+
+
+async def seal_days(
+    dsn: str,
+    state: State,
+    before: datetime,
+    only: date | None = None,
+    accept_chain: bool = False,
+    say: Say = lambda line: None,
+) -> list[Done] | None:
+    """The same with all that is to be told; ``only``: one day. None: another session seals."""
+    connection = await connect(dsn, "plantlog seal")
+    try:
+        async with locked(connection) as ours:
+            if not ours:
+                return None
+            key = await signer(connection, state)
+            chain = await seals(connection)
+            head = Head.load(state) if not accept_chain else None
+            if head is not None and (problem := head.problem(chain)):
+                raise DatabaseError(
+                    f"{problem}, or the database was restored from a backup: look with `plantlog verify`; "
+                    "`plantlog seal --accept-chain` goes on from the chain as it is"
+                )
+            sealing = _Sealing(connection, state, key, say)
+            done = await sealing.amend(chain, only)
+            for row in await connection.fetch(load("evidence")["open_days"], before):
+                day = row["day"]
+                if only not in (None, day):
+                    continue
+                anything = await connection.fetchval(load("evidence")["has_anything"], begin(day), begin(day, 24))
+                if anything or row["follows"]:
+                    done.append(await sealing.first(day))
+            return done
+    finally:
+        connection.terminate()
+
+
+@asynccontextmanager
+async def locked(connection: asyncpg.Connection[Any]) -> AsyncIterator[bool]:
+    """Whether this session is the one that seals, inside the block."""
+    ours = await connection.fetchval(load("evidence")["lock"])
+    try:
+        yield ours
+    finally:
+        if ours and not connection.is_closed():
+            await connection.execute(load("evidence")["unlock"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealing:
+    connection: asyncpg.Connection[Any]
+    state: State
+    key: Signer
+    say: Say
+
+    async def first(self, day: date) -> Done:
+        """Read a day and seal it."""
+        read = await work.read_day(self.connection, day)
+        read_from = (await self.connection.fetch(load("evidence")["progress"], day))[0]["read_from"]
+        try:
+            done = await self._settle(day, None, read_from, read_from)
+        except asyncpg.UniqueViolationError as error:
+            raise DatabaseError(f"plant.seal_digest has digests of {day} whose seal was removed: {error}") from error
+        if done is None:
+            raise DatabaseError(f"{day}: the first seal came out as no change")
+        self.say(f"{day}: sealed, {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now")
+        return done
+
+    async def amend(self, chain: list[Seal], only: date | None) -> list[Done]:
+        """New seals for days whose data came after their seal."""
+        queries = load("evidence")
+        started = await self._clock()
+        looked = await self.connection.fetchval(queries["looked_until"])
+        by_day: dict[str, list[Seal]] = {}
+        for seal in chain:
+            by_day.setdefault(seal.day, []).append(seal)
+        done = []
+        for row in await self.connection.fetch(queries["touched_days"], looked - MARGIN):
+            day = row["day"]
+            if only not in (None, day):
+                continue
+            sealed = await sealed_day(self.connection, day, by_day[day.isoformat()])
+            if (
+                sealed.problems
+                or root_of(sealed.seals[-1], sealed.parts[-1], sealed.rows).hex() != sealed.seals[-1].root
+            ):
+                self.say(f"{day}: its digests were altered, so that it can't be amended: `plantlog verify {day}`")
+                continue
+            await self.connection.execute(queries["end_work"], day)
+            amended = await self._settle(day, sealed, moment_of(sealed.seals[-1].read_from), await self._clock())
+            if amended is not None:
+                done.append(amended)
+                self.say(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
+        if only is None:
+            await self.connection.execute(queries["looked"], started)
+        return done
+
+    async def _clock(self) -> datetime:
+        moment: datetime = await self.connection.fetchval(load("evidence")["clock"])
+        return moment
+
+    async def _settle(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> Done | None:
+        """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
+        for attempt in range(_ROUNDS + 1):
+            async with self.connection.transaction(isolation="repeatable_read"):
+                known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
+                for number, hours in (await work.worked(self.connection, day)).items():
+                    known[number] = {**known.get(number, {}), **hours}
+                stale = await work.stale(self.connection, day, known, since - MARGIN)
+                news = [one for one in stale if sealed is None or one.explained]
+                if len(news) < len(stale):
+                    number = len(stale) - len(news)
+                    self.say(f"{day}: nothing on record explains {number:,} channel-hours: `plantlog verify {day}`")
+                if sum(one.now for one in news) <= _IN_SNAPSHOT or attempt == _ROUNDS:
+                    await work.again(self.connection, day, news)
+                    done = await self._write(day, sealed, started, since)
+                    break
+            await work.again(self.connection, day, news)
+        if done is not None:
+            Head(done.seal.serial, done.seal.hash()).save(self.state)
+        return done
+
+    async def _write(self, day: date, sealed: SealedDay | None, started: datetime, since: datetime) -> Done | None:
+        """The seal itself, in the snapshot that the caller has."""
+        queries = load("evidence")
+        before = sealed.hours() if sealed else {}
+        rows, differing = [], []
+        revision = len(sealed.seals) if sealed else 0
+        text = await self.connection.fetchval(queries["document"])
+        names = names_of(text)
+        for number, read in (await work.worked(self.connection, day)).items():
+            was = before[number].by_hour() if number in before else {}
+            hours = Hours.of({hour: found for hour, found in {**was, **read}.items() if found[0]})
+            if hours != before.get(number, _NONE):
+                rows.append(Row(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b""))
+                differing += _told(number, names.get(number, ("", ""))[0], was, hours.by_hour()) if sealed else []
+        parts, gaps, others = await self._parts(day, sealed, text, since)
+        if sealed and not rows and not others:
+            await self.connection.execute(queries["end_work"], day)
+            return None
+        differs = json.dumps({"channels": differing, **others}) if sealed else ""
+        all_rows = [*(sealed.rows if sealed else ()), *rows]
+        samples = sum(sum(h.n) for h in {**before, **{r.channel_id: r.hours for r in rows if r.hours}}.values())
+        newest = {row.channel_id: row for row in all_rows}
+        last = next(iter(await seals(self.connection, 1)), None)
+        sealed_at = await self._clock()
+        seal = Seal(
+            last.serial + 1 if last else 1,
+            day.isoformat(),
+            revision,
+            "amended" if sealed else "first",
+            "",
+            last.hash() if last else "0" * 64,
+            microseconds(started),
+            microseconds(sealed_at),
+            samples,
+            sum(1 for row in newest.values() if row.digest),
+            sum(parts.events.n),
+            gaps,
+            sha256(differs.encode()).hexdigest(),
+            self.key.fingerprint,
+        )
+        seal = replace(seal, root=root_of(seal, parts, all_rows).hex())
+        seal = replace(seal, signature=self.key.sign(seal.statement()))
+        await self.connection.execute(queries["add_document"], parts.document, text)
+        await self._insert(seal, day, parts, differs)
+        records = [(day, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests)) for r in rows if r.hours]
+        columns = ("day", "revision", "channel_id", "n", "digests")
+        await self.connection.copy_records_to_table(
+            "seal_digest", schema_name="plant", records=records, columns=columns
+        )
+        await self.connection.execute(queries["end_work"], day)
+        return Done(seal, (sealed_at - started) / timedelta(seconds=1), differs)
+
+    async def _parts(
+        self, day: date, sealed: SealedDay | None, text: str, since: datetime
+    ) -> tuple[Revision, int, dict[str, Any]]:
+        """What besides the channels is sealed, the number of gaps, and what differs from the revision before."""
+        events, gaps = await events_of(self.connection, day), await gap_rows(self.connection, day)
+        digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
+        if sealed:
+            last, was = sealed.parts[-1], sealed.parts[-1].events.by_hour()
+            # Events are only ever added, and what is known of gaps comes in batches: else it is a difference, no news.
+            news = {h: found for h, found in events.by_hour().items() if found[0] > was.get(h, (0, b""))[0]}
+            events = Hours.of({**was, **news})
+            if news:
+                differs["events"] = [
+                    {"hour": h, "before": was.get(h, (0, b""))[0], "after": news[h][0]} for h in sorted(news)
+                ]
+            came = await self.connection.fetch(load("evidence")["arrivals"], since - MARGIN, begin(day), begin(day, 24))
+            if digest != last.gaps and any(row["kind"] == "gaps" for row in came):
+                differs["gaps"] = {"before": sealed.seals[-1].gaps, "after": n_gaps}
+            else:
+                digest, n_gaps = last.gaps, sealed.seals[-1].gaps
+        return Revision(tagged("document", text.encode()), events, digest), n_gaps, differs
+
+    async def _insert(self, seal: Seal, day: date, parts: Revision, differs: str) -> None:
+        await self.connection.execute(
+            load("evidence")["add_seal"],
+            *(seal.serial, day, seal.revision, seal.kind, bytes.fromhex(seal.root), bytes.fromhex(seal.previous)),
+            *(
+                moment_of(seal.read_from),
+                moment_of(seal.sealed_at),
+                seal.samples,
+                seal.channels,
+                seal.events,
+                seal.gaps,
+            ),
+            *(parts.document, list(parts.events.n), b"".join(parts.events.digests), parts.gaps, differs),
+            *(bytes.fromhex(seal.key), bytes.fromhex(seal.signature)),
+        )
+
+
+def _told(number: int, name: str, was: ByHour, now: Mapping[int, tuple[int, bytes]]) -> list[dict[str, Any]]:
+    """The hours of a channel that an amended seal has otherwise."""
+    hours = (h for h in range(24) if was.get(h) != now.get(h))
+    return [
+        {"id": number, "name": name, "hour": h, "before": was.get(h, (0, b""))[0], "after": now.get(h, (0, b""))[0]}
+        for h in hours
+    ]
+
+
+def summary(differs: str) -> str:
+    """What an amended seal says of its difference, in a line."""
+    said = json.loads(differs)
+    added = sum(one["after"] - one["before"] for one in said["channels"])
+    channels = len({one["id"] for one in said["channels"]})
+    parts = [f"{added:+,} samples in {len(said['channels']):,} hours of {channels:,} channels"] if channels else []
+    parts += [f"{sum(e['after'] - e['before'] for e in said['events']):+,} events"] if "events" in said else []
+    parts += [f"gaps: {said['gaps']['before']} before, {said['gaps']['after']} now"] if "gaps" in said else []
+    return "; ".join(parts)

@@ -1,0 +1,620 @@
+#!/usr/bin/env python3
+"""What a seal is made of, and the check of an exported Parquet file; needs Python 3.11, pyarrow and cryptography only.
+
+    python3 verify_plantlog.py FILE.parquet [--key PUBLIC.pem] [--json]
+
+Specification 1. Numbers are big-endian two's complement, days and hours are UTC. H(tag, …) is the SHA-256 of
+"plantlog 1 ", tag, a zero byte, and all that follows.
+
+    sample    int64 µs since 1970, the value's 64 bits (IEEE 754), the status' 32 bits: 20 bytes
+    hour      H("hour", samples by ascending time); an hour without samples has no digest
+    channel   H("channel", int32 id, for each of 24 hours: int64 n, digest or 32 zero bytes)
+    field     int32 length in bytes (-1: null), bytes; numbers in their width, texts in UTF-8
+    event     fields: int64 µs, int64 id, type, int32 source id, int32 channel id, int32 status, text, detail (jsonb
+              as PostgreSQL writes it)
+    events    as a channel with id 0 and tags "event hour", "events"; events of an hour by ascending time, id
+    gap       fields: int32 source id, int32 channel id (null: whole source), int64 from µs, int64 to µs (at most the
+              day's end), reason, detail, int8 backfilled; of all gaps with from < end of day and to > begin of day, or
+              from within the day
+    gaps      H("gaps", gaps by ascending source id, channel id (null first), from)
+    document  what the ids mean: JSON text; its digest is H("document", text)
+    root      H("day", day as YYYY-MM-DD, document, events, gaps, int32 number of channels with samples, for each by
+              ascending id: int32 id, channel digest)
+    seal      Ed25519 signature over the statement that Seal.statement() writes down, in which "previous" is the SHA-256
+              of the statement of the seal before (64 zeros for the first): a chain in the order of sealing
+    key       each key's statement is signed by the key itself, and by the key that it succeeds
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import struct
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+SPECIFICATION = 1
+METADATA = b"plantlog"  # key of the seal in the Parquet file's metadata
+ZERO = bytes(32)
+_HOUR_US = 3_600_000_000
+
+
+class Unsound(Exception):  # noqa: N818  (a finding)
+    """What was given can't be verified at all; the message says why."""
+
+
+def tagged(tag: str, *parts: bytes) -> bytes:
+    """H(tag, …)."""
+    digest = hashlib.sha256(f"plantlog {SPECIFICATION} {tag}\0".encode())
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Counts and digests of a channel's (or of the events') 24 hours."""
+
+    n: tuple[int, ...]
+    digests: tuple[bytes, ...]  # of hours with n > 0 only
+
+    @classmethod
+    def of(cls, found: Mapping[int, tuple[int, bytes]]) -> Hours:
+        """From hour → (n, digest)."""
+        return cls(tuple(found.get(h, (0, b""))[0] for h in range(24)), tuple(found[h][1] for h in sorted(found)))
+
+    @classmethod
+    def unpacked(cls, n: Sequence[int], joined: bytes) -> Hours:
+        """From counts and joined digests. Raises Unsound where they don't fit."""
+        digests = tuple(joined[i : i + 32] for i in range(0, len(joined), 32))
+        if len(n) != 24 or len(digests) != sum(1 for one in n if one) or len(joined) % 32:
+            raise Unsound("counts and digests of 24 hours do not fit together")
+        return cls(tuple(n), digests)
+
+    def by_hour(self) -> dict[int, tuple[int, bytes]]:
+        """Hour → (n, digest), of hours that have something."""
+        rest = iter(self.digests)
+        return {hour: (n, next(rest)) for hour, n in enumerate(self.n) if n}
+
+    def digest(self, tag: str, number: int) -> bytes:
+        """The digest of a channel, or of a day's events."""
+        hours = self.by_hour()
+        parts = (struct.pack(">q", n) + hours.get(h, (0, ZERO))[1] for h, n in enumerate(self.n))
+        return tagged(tag, struct.pack(">i", number), *parts)
+
+
+def row_bytes(*values: int | str | bool | None, widths: str) -> bytes:
+    """A row of fields. ``widths``: a letter each: q int64, i int32, b int8, s text."""
+    parts = []
+    for value, width in zip(values, widths, strict=True):
+        if value is None:
+            parts.append(b"\xff\xff\xff\xff")
+            continue
+        data = str(value).encode() if width == "s" else struct.pack(f">{width}", value)
+        parts.append(struct.pack(">i", len(data)) + data)
+    return b"".join(parts)
+
+
+EVENT_WIDTHS = "qqsiiiss"
+GAP_WIDTHS = "iiqqssb"
+
+
+def root(day: str, document: bytes, events: bytes, gaps: bytes, channels: Mapping[int, bytes]) -> bytes:
+    """A day's root, from the digests of its parts; ``channels``: id → digest of those with samples."""
+    listed = (struct.pack(">i", number) + channels[number] for number in sorted(channels))
+    return tagged("day", day.encode(), document, events, gaps, struct.pack(">i", len(channels)), *listed)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """One seal; digests in hex, times in µs since 1970."""
+
+    serial: int
+    day: str
+    revision: int  # 0: the first
+    kind: str  # first, amended
+    root: str
+    previous: str
+    read_from: int  # samples were read from then on
+    sealed_at: int
+    samples: int
+    channels: int  # with samples
+    events: int
+    gaps: int
+    differs: str  # SHA-256 of what an amended seal says of its difference from the revision before
+    key: str  # fingerprint of the signer's key: SHA-256 of its 32 bytes
+    signature: str = ""
+
+    def statement(self) -> bytes:
+        """What is signed."""
+        lines = (f"{f.name}: {getattr(self, f.name)}\n" for f in fields(self) if f.name != "signature")
+        return (f"plantlog seal {SPECIFICATION}\n" + "".join(lines)).encode()
+
+    def hash(self) -> str:
+        """What the next seal calls ``previous``."""
+        return hashlib.sha256(self.statement()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A public key and who vouches for it; in hex."""
+
+    public: str
+    made_at: int  # µs since 1970
+    succeeds: str = ""  # fingerprint of the key before
+    own_signature: str = ""
+    former_signature: str = ""  # of the key before
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the key's 32 bytes."""
+        return hashlib.sha256(bytes.fromhex(self.public)).hexdigest()
+
+    def statement(self) -> bytes:
+        """What is signed."""
+        lines = f"public: {self.public}\nmade_at: {self.made_at}\nsucceeds: {self.succeeds}\n"
+        return f"plantlog seal key {SPECIFICATION}\n{lines}".encode()
+
+
+def signed(public: str, signature: str, statement: bytes) -> bool:
+    """Whether the signature is that key's on that statement."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def read_keys(pem: bytes) -> list[str]:
+    """Public keys, in hex, of a PEM file with one or more. Raises Unsound."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+
+    end = b"-----END PUBLIC KEY-----"
+    found = []
+    for block in pem.split(end)[:-1]:
+        try:
+            key = serialization.load_pem_public_key(block[block.index(b"-----BEGIN") :] + end)
+        except ValueError as error:
+            raise Unsound(f"no public key in PEM form: {error}") from error
+        if not isinstance(key, Ed25519PublicKey):
+            raise Unsound("a public key that is not Ed25519")
+        found.append(key.public_bytes_raw().hex())
+    if not found:
+        raise Unsound("no public key in PEM form")
+    return found
+
+
+def trusted_keys(keys: Sequence[Key], anchors: Sequence[str]) -> set[str]:
+    """Fingerprints of all keys that a succession with both signatures ties to one of ``anchors`` (public keys)."""
+    trusted = {hashlib.sha256(bytes.fromhex(public)).hexdigest() for public in anchors}
+    by_fingerprint = {key.fingerprint: key for key in keys}
+    ties = [
+        (key.fingerprint, key.succeeds)
+        for key in keys
+        if key.succeeds in by_fingerprint
+        and signed(key.public, key.own_signature, key.statement())
+        and signed(by_fingerprint[key.succeeds].public, key.former_signature, key.statement())
+    ]
+    for _ in ties:
+        trusted |= {one for tie in ties if trusted & set(tie) for one in tie}
+    return trusted
+
+
+def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[str] | None) -> Iterator[str]:
+    """What is wrong with signatures. ``anchors``: public keys to trust; None: those that came with the seals."""
+    publics = {key.fingerprint: key.public for key in keys}
+    publics.update({hashlib.sha256(bytes.fromhex(public)).hexdigest(): public for public in anchors or ()})
+    trusted = set(publics) if anchors is None else trusted_keys(keys, anchors)
+    vouched: str | None = None  # hash of the seal that a trusted later one builds on
+    found = []
+    for seal in sorted(seals, key=lambda one: -one.serial):
+        name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
+        if seal.key not in publics:
+            found.append(f"{name}: signed by the unknown key {seal.key[:16]}")
+        elif not signed(publics[seal.key], seal.signature, seal.statement()):
+            found.append(f"{name}: the signature is not that of key {seal.key[:16]} on what the seal says")
+            vouched = None
+            continue
+        elif seal.key not in trusted and vouched != seal.hash():
+            found.append(f"{name}: signed by key {seal.key[:16]}, which no trusted key vouches for")
+        else:
+            vouched = seal.previous
+            continue
+        vouched = None
+    yield from reversed(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A channel's digests in one revision: its hours, or (channels that are not in the file) its digest alone."""
+
+    channel_id: int
+    revision: int
+    hours: Hours | None
+    digest: bytes  # of the channel; empty where it has no samples in this revision
+
+
+def effective(rows: Sequence[Row], revision: int) -> dict[int, Row]:
+    """Channel id → its newest row up to a revision, of channels that have samples then."""
+    newest: dict[int, Row] = {}
+    for row in sorted(rows, key=lambda one: one.revision):
+        if row.revision <= revision:
+            newest[row.channel_id] = row
+    return {number: row for number, row in newest.items() if row.digest}
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What besides the channels makes up a root."""
+
+    document: bytes
+    events: Hours
+    gaps: bytes
+
+
+def root_of(seal: Seal, parts: Revision, rows: Sequence[Row]) -> bytes:
+    """The root that the kept digests make up."""
+    channels = {number: row.digest for number, row in effective(rows, seal.revision).items()}
+    return root(seal.day, parts.document, parts.events.digest("events", 0), parts.gaps, channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a file carries beside its rows: a day's seals and all that they need."""
+
+    table: str  # samples, events, gaps
+    day: str
+    complete: bool  # all channels of the day are in the file
+    seals: list[Seal]
+    parts: list[Revision]  # one for each seal
+    rows: list[Row]
+    keys: list[Key]
+    document: str  # of the last revision
+    differs: list[str]  # of each seal
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        hours = [[list(r.hours.n), _b64(b"".join(r.hours.digests))] if r.hours else [] for r in self.rows]
+        rows = [[r.channel_id, r.revision, _b64(r.digest), *h] for r, h in zip(self.rows, hours, strict=True)]
+        parts = [
+            [_b64(p.document), list(p.events.n), _b64(b"".join(p.events.digests)), _b64(p.gaps)] for p in self.parts
+        ]
+        said = {
+            "specification": SPECIFICATION,
+            "table": self.table,
+            "day": self.day,
+            "complete": self.complete,
+            "seals": [asdict(seal) for seal in self.seals],
+            "parts": parts,
+            "rows": rows,
+            "keys": [asdict(key) for key in self.keys],
+            "document": _b64(zlib.compress(self.document.encode())),
+            "differs": self.differs,
+        }
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Carried:
+        """The inverse. Raises Unsound."""
+        try:
+            said = json.loads(text)
+            if said["specification"] != SPECIFICATION:
+                raise Unsound(f"specification {said['specification']}: this verifier knows {SPECIFICATION}")
+            unpack = base64.b64decode
+            rows = [
+                Row(r[0], r[1], Hours.unpacked(r[3], unpack(r[4])) if len(r) > 3 else None, unpack(r[2]))
+                for r in said["rows"]
+            ]
+            parts = [
+                Revision(base64.b64decode(d), Hours.unpacked(n, base64.b64decode(e)), base64.b64decode(g))
+                for d, n, e, g in said["parts"]
+            ]
+            return cls(
+                said["table"], said["day"], said["complete"], [Seal(**seal) for seal in said["seals"]], parts, rows,
+                [Key(**key) for key in said["keys"]], zlib.decompress(base64.b64decode(said["document"])).decode(),
+                said["differs"],
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            raise Unsound(f"its seal can't be read: {type(error).__name__}: {error}") from error
+
+    def problems(self, anchors: Sequence[str] | None) -> list[str]:
+        """What is wrong with the seals themselves."""
+        found = list(seal_problems(self.seals, self.keys, anchors))
+        for row in self.rows:
+            if row.hours is not None and row.digest and row.hours.digest("channel", row.channel_id) != row.digest:
+                found.append(f"channel {row.channel_id}: its hours do not make up its digest")
+        for seal, parts, differs in zip(self.seals, self.parts, self.differs, strict=True):
+            name = f"seal {seal.serial} (revision {seal.revision})"
+            if seal.day != self.day:
+                found.append(f"{name} is of {seal.day}, not of {self.day}")
+            if root_of(seal, parts, self.rows).hex() != seal.root:
+                found.append(f"{name}: the digests in the file do not make up its root")
+            if hashlib.sha256(differs.encode()).hexdigest() != seal.differs:
+                found.append(f"{name}: what it says to differ from the revision before was altered")
+        if [seal.revision for seal in self.seals] != list(range(len(self.seals))) or not self.seals:
+            found.append("the revisions of the day's seal are not all here")
+        elif tagged("document", self.document.encode()) != self.parts[-1].document:
+            found.append("the names of channels are not the sealed ones")
+        return found
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def interleaved(time: bytes, value: bytes, status: bytes) -> bytes:
+    """Canonical bytes of samples from little-endian columns of int64, float64 and uint32."""
+    samples = bytearray(len(status) // 4 * 20)
+    for first, width, column in ((0, 8, time), (8, 8, value), (16, 4, status)):
+        for place in range(width):
+            samples[first + place :: 20] = column[width - 1 - place :: width]
+    return bytes(samples)
+
+
+def _column(batch: Any, name: str, kind: Any) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415
+
+    array = batch.column(name)
+    if array.null_count:
+        raise Unsound(f"column {name} has empty values")
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    if array.type != kind:
+        raise Unsound(f"column {name} is {array.type}, not {kind}")
+    width = kind.bit_width // 8
+    buffer = array.buffers()[1]
+    return buffer[array.offset * width : (array.offset + len(array)) * width].to_pybytes() if len(array) else b""
+
+
+def _begin(day: str) -> int:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    moment = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1_000_000
+
+
+def sample_hours(file: Any, day: str, called: set[tuple[int, str, str]]) -> Iterator[tuple[int, int, int, bytes]]:
+    """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises Unsound.
+
+    ``called`` is filled with (channel id, name, unit) as the rows have them.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    begin = _begin(day)
+    columns = ["time", "channel_id", "channel", "unit", "value", "status"]
+    now: tuple[int, int] | None = None
+    n, digest = 0, hashlib.sha256()
+    for batch in file.iter_batches(batch_size=262_144, columns=columns):
+        time, value = _column(batch, "time", pa.int64()), _column(batch, "value", pa.float64())
+        status, _ = _column(batch, "status", pa.uint32()), _column(batch, "channel_id", pa.int32())
+        hour = pc.divide(pc.subtract(batch.column("time").cast(pa.int64()), begin), _HOUR_US)
+        key = pc.add(pc.multiply(batch.column("channel_id").cast(pa.int64()), 1 << 20), hour)
+        first = 0
+        texts = [batch.column(name).cast(pa.string()) for name in ("channel", "unit")]
+        names = pa.table([batch.column("channel_id"), *texts], ["channel_id", "channel", "unit"])
+        called.update(tuple(one.values()) for one in names.group_by(names.column_names).aggregate([]).to_pylist())
+        for last in pc.run_end_encode(key, run_end_type=pa.int32()).run_ends.to_pylist():
+            place = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
+            if place != now:
+                if now is not None:
+                    yield *now, n, digest.digest()
+                now, n, digest = place, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
+            part = slice(first * 8, last * 8)
+            digest.update(interleaved(time[part], value[part], status[first * 4 : last * 4]))
+            n += last - first
+            first = last
+    if now is not None:
+        yield *now, n, digest.digest()
+
+
+def row_hours(file: Any, day: str) -> dict[int, tuple[int, bytes]]:
+    """Hour → (n, digest) of a file of events. Raises Unsound."""
+    begin = _begin(day)
+    names = ("time", "id", "type", "source_id", "channel_id", "status", "text", "detail")
+    found: dict[int, list[bytes]] = {}
+    for values in _rows(file, names):
+        found.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+    return {hour: (len(rows), tagged("event hour", *rows)) for hour, rows in found.items()}
+
+
+def gap_rows(file: Any) -> bytes:
+    """The digest of a file of gaps. Raises Unsound."""
+    names = ("source_id", "channel_id", "from_time", "to_time", "reason", "detail", "backfilled")
+    return tagged("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in _rows(file, names)))
+
+
+def _rows(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    for batch in file.iter_batches(columns=list(names)):
+        arrays = [batch.column(name) for name in names]
+        times = [a.cast(pa.int64()) if pa.types.is_timestamp(a.type) else a for a in arrays]
+        yield from zip(*(a.to_pylist() for a in times), strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An hour whose rows are not the sealed ones."""
+
+    what: str  # a channel's name, events, gaps
+    channel_id: int | None
+    hour: int | None  # of the day
+    sealed: int  # rows
+    found: int
+
+    @property
+    def kind(self) -> str:
+        """What must have happened at least: rows were added, are missing, or were changed."""
+        return "added" if self.found > self.sealed else "missing" if self.found < self.sealed else "changed"
+
+    def words(self) -> str:
+        """For people."""
+        n = abs(self.found - self.sealed)
+        rows = {"added": f"{n:,} added", "missing": f"{n:,} missing"}.get(self.kind, "at least 1 changed")
+        hour = "" if self.hour is None else f", hour {self.hour:02}"
+        return f"{self.what}{hour}: {rows} ({self.sealed:,} sealed, {self.found:,} found)"
+
+
+def compare(
+    what: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], found: Mapping[int, tuple[int, bytes]]
+) -> Iterator[Difference]:
+    """Hours of one channel, or of the events, that differ."""
+    for hour in sorted(set(sealed) | set(found)):
+        was, now = sealed.get(hour, (0, b"")), found.get(hour, (0, b""))
+        if was != now:
+            yield Difference(what, channel_id, hour, was[0], now[0])
+
+
+def names_of(document: str) -> dict[int, tuple[str, str]]:
+    """Channel id → (name, unit), as sealed."""
+    return {int(one["id"]): (one["name"], one["unit"]) for one in json.loads(document)["channels"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of a file."""
+
+    carried: Carried
+    problems: list[str]  # of the seals
+    differences: list[Difference]  # of the rows
+    rows: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as sealed."""
+        return not self.problems and not self.differences
+
+
+def open_file(path: str) -> tuple[Any, Carried]:
+    """A Parquet file and its seal. Raises Unsound with the reason in words."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise Unsound(f"{path} is no whole Parquet file: {error}") from error
+    text = (file.metadata.metadata or {}).get(METADATA)
+    if text is None:
+        file.close()
+        raise Unsound(f"{path} carries no seal: it was not written by `plantlog export`")
+    return file, Carried.decode(text)
+
+
+def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
+    """Check signatures, digests and every row. ``anchors``: trusted public keys; None: any. Raises Unsound."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    file, carried = open_file(path)
+    try:
+        problems = carried.problems(anchors)
+        check = {"samples": _samples, "events": _events, "gaps": _gaps}.get(carried.table)
+        if check is None or not carried.parts:
+            raise Unsound(f"{path}: no seal of a table that this verifier knows")
+        differences = list(check(file, carried, problems))
+        return Verdict(carried, problems, differences, file.metadata.num_rows)
+    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+        raise Unsound(f"{path} is damaged: {error}") from error
+    finally:
+        file.close()
+
+
+def _samples(file: Any, carried: Carried, problems: list[str]) -> Iterator[Difference]:
+    names = names_of(carried.document)
+    found: dict[int, dict[int, tuple[int, bytes]]] = {}
+    called: set[tuple[int, str, str]] = set()
+    for channel, hour, n, digest in sample_hours(file, carried.day, called):
+        hours = found.setdefault(channel, {})
+        if hour in hours:
+            problems.append(f"channel {channel}, hour {hour:02}: its rows are not in one place")
+        hours[hour] = (n, digest)
+    for channel, *texts in sorted(called):
+        if channel in names and tuple(texts) != names[channel]:
+            there, here = (" in ".join(filter(None, one)) for one in (texts, names[channel]))
+            problems.append(f"channel {channel} is called {there} in rows of the file, and {here} in the seal")
+    sealed = effective(carried.rows, len(carried.seals) - 1)
+    for channel in sorted(set(found) | set(sealed)):
+        row = sealed.get(channel)
+        if row is None or row.hours is not None:
+            name = names.get(channel, (f"channel {channel}", ""))[0]
+            yield from compare(name, channel, row.hours.by_hour() if row and row.hours else {}, found.get(channel, {}))
+        elif channel in found or carried.complete:
+            problems.append(f"channel {channel}: the file does not carry the digests of its hours")
+
+
+def _events(file: Any, carried: Carried, _: list[str]) -> Iterator[Difference]:
+    yield from compare("events", None, carried.parts[-1].events.by_hour(), row_hours(file, carried.day))
+
+
+def _gaps(file: Any, carried: Carried, _: list[str]) -> Iterator[Difference]:
+    if gap_rows(file) != carried.parts[-1].gaps:
+        yield Difference("gaps", None, None, carried.seals[-1].gaps, file.metadata.num_rows)
+
+
+def report(path: str, verdict: Verdict, anchored: bool) -> str:
+    """The verdict for people."""
+    carried = verdict.carried
+    lines = [f"{path}: {carried.table} of {carried.day}, {verdict.rows:,} rows"]
+    if carried.table == "samples" and not carried.complete:
+        lines.append("it has some of the day's channels only")
+    lines += [f"  seal: {problem}" for problem in verdict.problems]
+    lines += [f"  {one.words()}" for one in verdict.differences]
+    if not anchored and carried.seals:
+        lines.append(
+            f"signed by key {carried.seals[-1].key}, which came with the file: compare it with the plant's public key, "
+            "or give --key"
+        )
+    last = carried.seals[-1] if carried.seals else None
+    as_sealed = f"every row is as sealed (serial {last.serial}, revision {last.revision})" if last else ""
+    lines.append(
+        as_sealed if verdict.ok else f"NOT as sealed: {len(verdict.problems) + len(verdict.differences)} findings"
+    )
+    return "\n".join(lines)
+
+
+def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
+    """The verdict for programs."""
+    differences = [{**asdict(one), "kind": one.kind} for one in verdict.differences]
+    return {
+        "ok": verdict.ok, "file": path, "table": verdict.carried.table, "day": verdict.carried.day,
+        "complete": verdict.carried.complete, "rows": verdict.rows, "problems": verdict.problems,
+        "differences": differences, "seals": [asdict(seal) for seal in verdict.carried.seals],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Verify one file: 0 as sealed, 1 not."""
+    parser = argparse.ArgumentParser(description="Verify a Parquet file that plantlog exported.")
+    parser.add_argument("file")
+    parser.add_argument("--key", help="the plant's public key in PEM form (plantlog seal --public-key)")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    try:
+        anchors = None
+        if asked.key:
+            with open(asked.key, "rb") as file:  # noqa: PTH123
+                anchors = read_keys(file.read())
+        verdict = verify_file(asked.file, anchors)
+    except (Unsound, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(
+        json.dumps(as_json(asked.file, verdict), indent=2)
+        if asked.json
+        else report(asked.file, verdict, bool(asked.key))
+    )
+    return 0 if verdict.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""``plantlog verify``: whether what is stored is what was sealed, and where it is not.
+
+A difference is explained where arrival evidence says how it came: batches of the channel's source written since the
+seal that reach into the hour (samples added), a deletion or retention on record (samples missing). A change at equal
+count is never explained: nothing that plantlog does alters a stored sample. Two things can't be told from honest
+ones: a forger who also writes the evidence, and samples changed in an hour that late data came for before its amended
+seal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import OperationError
+from ops.evidence.keys import anchors, stored_keys
+from ops.evidence.reading import (
+    begin,
+    channels_of,
+    connect,
+    events_of,
+    gap_rows,
+    gaps_digest,
+    moment_of,
+    read,
+)
+from ops.evidence.standalone import Difference, Hours, Seal, compare, root, root_of, seal_problems, tagged
+from ops.evidence.stored import Head, SealedDay, sealed_day, seals
+from ops.evidence.work import MARGIN, MOST, ROWS, ByHour
+from ops.paths import State
+from schema.queries import load
+
+_FIRST = 32  # channels of the first slice
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference, and what evidence explains it."""
+
+    difference: Difference
+    explained: str  # empty: nothing does
+
+    def words(self) -> str:
+        """For people."""
+        return f"{self.difference.words()}: {self.explained or 'NOT explained by anything on record'}"
+
+
+@dataclass(slots=True)
+class DayReport:
+    """What was found of one day."""
+
+    day: date
+    revision: int
+    samples: int  # that were read
+    problems: list[str] = field(default_factory=list)  # of the digests that are kept
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.problems and all(one.explained for one in self.findings)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in all."""
+
+    seals: int
+    anchored: bool  # a key was there to hold on to
+    chain: list[str] = field(default_factory=list)  # problems
+    days: list[DayReport] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.chain and all(day.ok for day in self.days)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        days = []
+        for day in self.days:
+            findings = [
+                {**asdict(f.difference), "kind": f.difference.kind, "explained": f.explained or None}
+                for f in day.findings
+            ]
+            days.append({
+                "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
+                "problems": day.problems, "differences": findings, "notes": day.notes,
+            })  # fmt: skip
+        return {"ok": self.ok, "seals": self.seals, "anchored": self.anchored, "chain": self.chain, "days": days}
+
+
+async def verify(
+    dsn: str, state: State, key: Path | None, day: date | None, patterns: Sequence[str], say: Say = lambda line: None
+) -> Report:
+    """Check the chain, and one day or all of some channels or of all. ``dsn``: the reader's. Raises OperationError."""
+    trusted = anchors(state, key)
+    connection = await connect(dsn, "plantlog verify")
+    try:
+        chain = await seals(connection)
+        report = Report(len(chain), trusted is not None)
+        head = Head.load(state)
+        report.chain = chain_problems(chain, head)
+        report.chain += seal_problems(chain, await stored_keys(connection), trusted)
+        by_day: dict[date, list[Seal]] = {}
+        for seal in chain:
+            by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
+        if day is not None and day not in by_day:
+            raise OperationError(f"{day} has no seal" + (f"; {'; '.join(report.chain)}" if report.chain else ""))
+        for one in [day] if day is not None else sorted(by_day):
+            sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
+            report.days.append(await _verify_day(connection, sealed, patterns))
+            say(f"{one}: {'as sealed' if report.days[-1].ok else 'NOT as sealed'}")
+        return report
+    finally:
+        connection.terminate()
+
+
+def chain_problems(chain: Sequence[Seal], head: Head | None) -> list[str]:
+    """Where the chain is cut or out of order. ``head``: its end, as known from elsewhere."""
+    found = []
+    before: Seal | None = None
+    revisions: dict[str, int] = {}
+    for seal in chain:
+        name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
+        if seal.serial != (before.serial + 1 if before else 1):
+            first, last = (before.serial + 1 if before else 1), seal.serial - 1
+            missing = f"seal {first} is" if first == last else f"seals {first} to {last} are"
+            found.append(f"the chain is cut before {name}: {missing} missing")
+        elif seal.previous != (before.hash() if before else "0" * 64):
+            on = f"seal {before.serial} as it is" if before else "the beginning"
+            found.append(f"the chain is broken at {name}: it was not made upon {on}")
+        if seal.revision != revisions.get(seal.day, -1) + 1:
+            found.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
+        revisions[seal.day] = seal.revision
+        before = seal
+    if head is not None and (problem := head.problem(chain)):
+        found.append(problem)
+    return found
+
+
+async def _verify_day(connection: asyncpg.Connection[Any], sealed: SealedDay, patterns: Sequence[str]) -> DayReport:
+    seal, day = sealed.seals[-1], sealed.day
+    report = DayReport(day, seal.revision, 0, list(sealed.problems))
+    sound = True
+    for one, parts in zip(sealed.seals, sealed.parts, strict=True):
+        if root_of(one, parts, sealed.rows).hex() != one.root:
+            report.problems.append(
+                f"{day}: the digests kept for revision {one.revision} do not make up its signed root"
+            )
+            sound = False
+    if sealed.document and tagged("document", sealed.document.encode()) != sealed.parts[-1].document:
+        report.problems.append(f"{day}: the document with the names of its channels was altered")
+    if not sealed.document:
+        report.problems.append(f"{day}: the document with the names of its channels is missing")
+    hours, names = sealed.hours(), _names(sealed)
+    channels: set[int] = set(hours) | set(await channels_of(connection, day))
+    if patterns:
+        channels &= await _chosen(connection, patterns, names)
+    found = await _digests(connection, day, sorted(channels), report)
+    differences = [
+        one
+        for number in sorted(channels)
+        for one in compare(
+            names.get(number, f"channel {number}"),
+            number,
+            hours[number].by_hour() if number in hours else {},
+            found.get(number, {}),
+        )
+    ]
+    if not patterns:
+        differences += await _others(connection, sealed)
+        if not sound and not differences:
+            report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
+        if not sound and await _made_root(connection, sealed, found):
+            report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
+    report.findings = await _explained(connection, sealed, differences)
+    report.notes += await _renamed(connection, sealed)
+    return report
+
+
+def _names(sealed: SealedDay) -> dict[int, str]:
+    try:
+        return {number: name for number, (name, _) in sealed.names().items()}
+    except (ValueError, KeyError, TypeError):
+        return {}  # its digest says that it was altered
+
+
+async def _chosen(connection: asyncpg.Connection[Any], patterns: Sequence[str], sealed: Mapping[int, str]) -> set[int]:
+    rows = await connection.fetch(load("evidence")["names"], list(patterns))
+    found = {row["id"] for row in rows} | {number for number, name in sealed.items() if name in patterns}
+    if not found:
+        raise OperationError(f"no channel is called {', '.join(patterns)} (* stands for any text)")
+    return found
+
+
+async def _digests(
+    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], report: DayReport
+) -> dict[int, ByHour]:
+    """All hours of channels, read again."""
+    found: dict[int, ByHour] = {}
+    size = _FIRST
+    for hour in range(24):
+        done = 0
+        while part := channels[done : done + size]:
+            series = await read(connection, part, begin(day, hour), begin(day, hour + 1))
+            for one in series:
+                found.setdefault(one.channel_id, {}).update(one.hours(day))
+            samples = sum(len(one.time) for one in series)
+            report.samples += samples
+            done += len(part)
+            size = max(1, min(MOST, 2 * size, size * ROWS // max(samples, 1)))
+    return found
+
+
+async def _others(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[Difference]:
+    """Events and gaps that differ."""
+    parts = sealed.parts[-1]
+    async with connection.transaction():
+        events = await events_of(connection, sealed.day)
+    gaps = await gap_rows(connection, sealed.day)
+    found = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
+    if gaps_digest(gaps) != parts.gaps:
+        found.append(Difference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
+    return found
+
+
+async def _made_root(connection: asyncpg.Connection[Any], sealed: SealedDay, found: Mapping[int, ByHour]) -> bool:
+    """Whether the signed root comes of what is stored."""
+    async with connection.transaction():
+        events = await events_of(connection, sealed.day)
+    gaps = gaps_digest(await gap_rows(connection, sealed.day))
+    channels = {number: Hours.of(hours).digest("channel", number) for number, hours in found.items()}
+    day, document = sealed.day.isoformat(), sealed.parts[-1].document
+    made = root(day, document, events.digest("events", 0), gaps, channels)
+    return made.hex() == sealed.seals[-1].root
+
+
+async def _explained(
+    connection: asyncpg.Connection[Any], sealed: SealedDay, differences: Sequence[Difference]
+) -> list[Finding]:
+    if not differences:
+        return []
+    queries = load("evidence")
+    since = moment_of(sealed.seals[-1].read_from) - MARGIN
+    source_of = {row["id"]: row["source_id"] for row in await connection.fetch(queries["sources_of"])}
+    arrivals: dict[int | None, list[asyncpg.Record]] = {}
+    removals: dict[int | None, list[asyncpg.Record]] = {}
+    for hour in {one.hour for one in differences}:
+        span = (begin(sealed.day, hour or 0), begin(sealed.day, 24 if hour is None else hour + 1))
+        arrivals[hour] = await connection.fetch(queries["arrivals"], since, *span)
+        removals[hour] = await connection.fetch(queries["removals"], since, *span)
+    findings = []
+    for one in differences:
+        source = source_of.get(one.channel_id) if one.channel_id is not None else None
+        reason = _reason(one, source, arrivals[one.hour], removals[one.hour])
+        findings.append(Finding(one, reason))
+    return findings
+
+
+def _reason(
+    one: Difference, source: int | None, arrivals: Sequence[asyncpg.Record], removals: Sequence[asyncpg.Record]
+) -> str:
+    """What is on record that accounts for a difference; empty: nothing does."""
+    if one.what == "gaps" and one.channel_id is None:
+        came = [row for row in arrivals if row["kind"] == "gaps"]
+        return _came(came) if came else ""
+    if one.kind == "changed":
+        return ""
+    if one.kind == "missing":
+        what = "raw" if one.channel_id is not None else "event"
+        for row in removals:
+            if row["what"] == what and (row["channels"] is None or (one.channel_id or 0) in row["channels"]):
+                why = f" ({row['why']})" if row["why"] else ""
+                return f"{row['type']} on record at {row['time'].isoformat(timespec='seconds')}{why}"
+        return ""
+    kinds = ("samples",) if one.channel_id is not None else ("samples", "events")  # conflicts are events
+    came = [row for row in arrivals if row["kind"] in kinds and (one.channel_id is None or row["source_id"] == source)]
+    enough = sum(row["rows"] for row in came) >= one.found - one.sealed
+    return _came(came) + "; an amended seal is due" if came and enough else ""
+
+
+def _came(rows: Sequence[asyncpg.Record]) -> str:
+    batches, n = sum(row["batches"] for row in rows), sum(row["rows"] for row in rows)
+    first = min(row["written_from"] for row in rows).isoformat(timespec="seconds")
+    return f"came late: {n:,} rows in {batches:,} batches that reach into it were written from {first} on"
+
+
+async def _renamed(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[str]:
+    """What ids meant at the sealing and mean otherwise now: a change of configuration, or of the table."""
+    try:
+        was = {one["id"]: one for one in json.loads(sealed.document or '{"channels": []}')["channels"]}
+    except (ValueError, KeyError, TypeError):
+        return []
+    now = {one["id"]: one for one in json.loads(await connection.fetchval(load("evidence")["document"]))["channels"]}
+    notes = []
+    for number, one in was.items():
+        if number not in now:
+            notes.append(f"channel {number} was sealed as {one['name']} and is no longer in plant.channel")
+            continue
+        changed = [f"{k} {one[k]!r}, now {now[number].get(k)!r}" for k in one if one[k] != now[number].get(k)]
+        if changed:
+            notes.append(f"channel {number} ({one['name']}) was sealed with {'; '.join(changed)}")
+    return notes
+
+
+def lines(report: Report, most: int) -> list[str]:
+    """The report for people; ``most``: findings to list of each day (0: all)."""
+    said = [f"{report.seals:,} seals" + ("; chain and signatures hold" if not report.chain else "")]
+    said += [f"  {problem}" for problem in report.chain]
+    if not report.anchored and report.seals:
+        said.append(
+            "  signatures were checked with the keys in the database alone: give --key, a public key kept elsewhere"
+        )
+    for day in report.days:
+        verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
+        said.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
+        said += [f"  {problem}" for problem in day.problems]
+        listed = sorted(day.findings, key=lambda one: bool(one.explained))
+        said += [f"  {one.words()}" for one in listed[: most or None]]
+        if most and len(listed) > most:
+            said.append(f"  {len(listed) - most:,} more (--limit 0 lists all)")
+        said += [f"  note: {note}" for note in day.notes]
+    return said

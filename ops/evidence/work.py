@@ -1,0 +1,178 @@
+"""The digests of a day in the making: read by hour and slice of channels, kept in ``plant.seal_work``, so that an
+interrupted run goes on, and brought up to date with what came meanwhile.
+
+Each slice is a transaction of its own, none longer than some 250,000 samples take; nobody waits for it. What came after
+its slice was read is found by its evidence (``plant.ingest_batch``): a channel-hour only ever changes by samples added
+or removed, so one whose count is still the same is as it was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from ops.evidence.reading import begin, channels_of, read, slices
+from schema.queries import load
+
+ROWS = 250_000  # samples a transaction
+MOST = 1000  # channels a transaction
+MARGIN = timedelta(minutes=5)  # a batch's facts have the time before its commit
+_FIRST = 32  # channels of the first slice
+_HOUR = timedelta(hours=1)
+
+ByHour = dict[int, tuple[int, bytes]]  # hour of the day → (samples, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A channel-hour that is not as it was read, or sealed."""
+
+    channel_id: int
+    hour: int
+    before: int  # samples
+    now: int
+    explained: bool  # by what is on record: batches with enough rows, or a deletion
+
+
+async def read_day(connection: asyncpg.Connection[Any], day: date) -> int:
+    """Digest all channel-hours of a day that are not yet; returns the samples that were read."""
+    queries = load("evidence")
+    await connection.execute(queries["begin_work"], day)
+    [progress] = await connection.fetch(queries["progress"], day)
+    channels = await channels_of(connection, day)
+    size, total = _FIRST, 0
+    for hour in range(progress["hour"], 24):
+        done = bisect_right(channels, progress["behind"]) if hour == progress["hour"] else 0
+        while part := channels[done : done + size]:
+            async with connection.transaction():
+                samples = await _digest(connection, day, hour, part)
+                await connection.execute(queries["advance"], day, hour, part[-1])
+            done, total = done + len(part), total + samples
+            size = max(1, min(MOST, 2 * size, size * ROWS // max(samples, 1)))
+    return total
+
+
+async def _digest(
+    connection: asyncpg.Connection[Any], day: date, hour: int, channels: Sequence[int], also_none: bool = False
+) -> int:
+    """Read one hour of channels into the work; ``also_none``: those without samples, too."""
+    series = await read(connection, channels, begin(day, hour), begin(day, hour + 1))
+    found = {one.channel_id: one.hours(day)[hour] for one in series}
+    rows = [(number, *found.get(number, (0, b""))) for number in channels if also_none or number in found]
+    if rows:
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        await connection.execute(load("evidence")["work"], day, hour, *columns)
+    return sum(n for n, _ in found.values())
+
+
+async def again(connection: asyncpg.Connection[Any], day: date, stale: Sequence[Stale]) -> None:
+    """Read channel-hours once more."""
+    for hour in sorted({one.hour for one in stale}):
+        size = max(1, ROWS // max(1, *(one.now for one in stale if one.hour == hour)))
+        for part in slices([one.channel_id for one in stale if one.hour == hour], min(MOST, size)):
+            await _digest(connection, day, hour, part, also_none=True)
+
+
+async def worked(connection: asyncpg.Connection[Any], day: date) -> dict[int, ByHour]:
+    """Channel → its hours in the work; n = 0 where nothing is left."""
+    rows = await connection.fetch(load("evidence")["worked"], day)
+    return {
+        row["channel_id"]: {
+            hour: (n, digest) for hour, n, digest in zip(row["hours"], row["n"], row["digests"], strict=True)
+        }
+        for row in rows
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hours in which something came or went, and of which channels (None: all)."""
+
+    channels: frozenset[int] | None
+    first: datetime
+    last: datetime  # behind it
+    rows: int | None  # that came; None: samples were deleted
+
+
+async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime) -> list[Window]:
+    """What is on record to have come to, or to have been deleted from, a day since a moment."""
+    queries = load("evidence")
+    by_source: dict[int, set[int]] = {}
+    for row in await connection.fetch(queries["sources_of"]):
+        by_source.setdefault(row["source_id"], set()).add(row["id"])
+    found = []
+    for row in await connection.fetch(queries["arrivals"], since, begin(day), begin(day, 24)):
+        if row["kind"] == "samples":
+            channels = frozenset(by_source.get(row["source_id"], ()))
+            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, row["rows"]))
+    for row in await connection.fetch(queries["removals"], since, begin(day), begin(day, 24)):
+        if row["type"] == "deleted":
+            gone = None if row["channels"] is None else frozenset(row["channels"])
+            found.append(Window(gone, row["begins"], row["ends"] + _HOUR, None))
+    return found
+
+
+async def stale(
+    connection: asyncpg.Connection[Any], day: date, known: Mapping[int, ByHour], since: datetime
+) -> list[Stale]:
+    """Channel-hours within what is on record since a moment whose counts are not those that are known."""
+    found: dict[tuple[int, int], Stale] = {}
+    everything: frozenset[int] | None = None
+    for window in await windows(connection, day, since):
+        if window.channels is None and everything is None:
+            everything = frozenset(known) | frozenset(await channels_of(connection, day))
+        first = max(begin(day), _floor(window.first))
+        last = min(begin(day, 24), _floor(window.last))
+        channels = window.channels if window.channels is not None else everything or frozenset()
+        differing = await _differing(connection, day, channels, known, first, last)
+        enough = window.rows is None or sum(max(0, one.now - one.before) for one in differing) <= window.rows
+        for one in differing:
+            place = (one.channel_id, one.hour)
+            explained = enough and (one.now < one.before) == (window.rows is None)
+            found[place] = replace(one, explained=explained or (place in found and found[place].explained))
+    return [found[place] for place in sorted(found)]
+
+
+async def _differing(
+    connection: asyncpg.Connection[Any],
+    day: date,
+    channels: frozenset[int],
+    known: Mapping[int, ByHour],
+    first: datetime,
+    last: datetime,
+) -> list[Stale]:
+    hours = range((first - begin(day)) // _HOUR, (last - begin(day)) // _HOUR)
+    found = []
+    for part in slices(sorted(channels), MOST):
+        now = await counts(connection, day, part, first, last)
+        found += list(_unlike(part, hours, known, now))
+    return found
+
+
+def _unlike(
+    channels: Sequence[int], hours: range, known: Mapping[int, ByHour], now: Mapping[tuple[int, int], int]
+) -> Iterator[Stale]:
+    for channel in channels:
+        for hour in hours:
+            before, n = known.get(channel, {}).get(hour, (0, b""))[0], now.get((channel, hour), 0)
+            if before != n:
+                yield Stale(channel, hour, before, n, False)
+
+
+async def counts(
+    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], first: datetime, last: datetime
+) -> dict[tuple[int, int], int]:
+    """(channel, hour of the day) → samples."""
+    if first >= last:
+        return {}
+    rows = await connection.fetch(load("evidence")["counts"], list(channels), first, last)
+    return {(row["channel_id"], (row["hour"] - begin(day)) // _HOUR): row["n"] for row in rows}
+
+
+def _floor(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,1 @@
+"""Seals, their verification, and export, on a real database."""

@@ -1,0 +1,31 @@
+"""A plant with three days of two channels."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ops.evidence.reading import begin
+from tests.database import Database
+from tests.integration.evidence.plant import DAY, Plant, minute
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Plant]:
+    """Hours 5 and 6 of three days; an event and a gap on the first."""
+    async with Plant(database, tmp_path / "state") as made:
+        for day in range(3):
+            for hour in (5, 6):
+                await made.samples("unit/pressure", minute(day, [40.0 + i / 100 for i in range(120)], hour))
+                await made.samples("unit/flow", minute(day, [float(i % 7) for i in range(120)], hour))
+        await made.event(begin(DAY, 5) + timedelta(seconds=3), "text", "valve opened")
+        await made.owner.execute(
+            "INSERT INTO plant.gap (source_id, from_time, to_time, reason) VALUES ($1, $2, $3, 'disconnected')",
+            made.source,
+            begin(DAY, 7),
+            begin(DAY, 8),
+        )
+        yield made

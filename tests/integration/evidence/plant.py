@@ -1,0 +1,137 @@
+"""A plant whose days are sealed: setup for tests of evidence. What a writer leaves is written by hand here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import numpy as np
+
+from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.evidence.keys import load_signer
+from ops.evidence.reading import begin, microseconds
+from ops.evidence.seal import Done, seal_days
+from ops.evidence.verify import Report, verify
+from ops.paths import State
+from tests.database import Database
+
+DAY = date(2026, 3, 9)
+HOUR_US = 3_600_000_000
+BEFORE = datetime(2026, 3, 12, tzinfo=UTC)  # three days are closed
+
+Sample = tuple[int, int, int]  # µs since DAY, the value's 64 bits, StatusCode
+
+_SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '127.0.0.1:502') RETURNING id"
+_CHANNEL = """
+INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ($1, $2, 'holding:1', 'analog', 'bar')
+RETURNING id
+"""
+_BATCH = """
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
+"""
+_EVENT = """
+INSERT INTO plant.event (time, id, type, source_id, channel_id, text, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+
+class Plant:
+    """One database with a state folder; ``owner`` is its owner's session."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database = database
+        self.state = State(folder)
+        (folder / "secrets").mkdir(parents=True)
+        for role in ("owner", "ingest", "reader"):
+            self.state.dsn_file(role).write_text(getattr(database, f"{role}_dsn"))
+        self.ids: dict[str, int] = {}
+        self._numbers = 0
+
+    async def __aenter__(self) -> Plant:
+        self.owner: asyncpg.Connection[Any] = await asyncpg.connect(self.database.owner_dsn)
+        self.source: int = await self.owner.fetchval(_SOURCE, "plc")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.owner.close()
+
+    async def channel(self, name: str) -> int:
+        """A channel's id; made where there is none."""
+        if name not in self.ids:
+            self.ids[name] = await self.owner.fetchval(_CHANNEL, name, self.source)
+        return self.ids[name]
+
+    async def samples(self, name: str, samples: Sequence[Sample]) -> None:
+        """COPY, without evidence of it."""
+        time, value, status = zip(*samples, strict=True)
+        stream = copy_stream(
+            np.full(len(samples), await self.channel(name), np.int32),
+            np.array(time, np.int64) + microseconds(begin(DAY)),
+            np.array(value, np.uint64).view(np.float64),
+            np.array(status, np.uint32),
+        )
+        await self.owner.copy_to_table(
+            "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"
+        )
+
+    async def batch(self, kind: str, rows: int, first: datetime, last: datetime) -> None:
+        """The facts of a batch that was written now."""
+        self._numbers += 1
+        await self.owner.execute(_BATCH, self.source, self._numbers, kind, rows, first, last)
+
+    async def late(self, name: str, samples: Sequence[Sample]) -> None:
+        """Samples that come late, as the writer leaves them."""
+        await self.samples(name, samples)
+        times = [begin(DAY) + timedelta(microseconds=one[0]) for one in samples]
+        await self.batch("samples", len(samples), min(times), max(times))
+
+    async def event(self, at: datetime, kind: str, text: str, detail: str = "{}") -> None:
+        """An event of the source."""
+        self._numbers += 1
+        await self.owner.execute(_EVENT, at, self._numbers, kind, self.source, None, text, detail)
+
+    async def pack(self) -> None:
+        """Pack what is before :data:`BEFORE`."""
+        await self.owner.execute("CALL plant.compress_before($1)", BEFORE)
+
+    async def seal(self, before: datetime = BEFORE, **options: Any) -> list[Done]:
+        """Seal closed days."""
+        done = await seal_days(self.database.owner_dsn, self.state, before, **options)
+        assert done is not None
+        return done
+
+    async def verify(self, day: date | None = None, channels: Sequence[str] = (), key: Path | None = None) -> Report:
+        """Verify as the reader."""
+        return await verify(self.database.reader_dsn, self.state, key, day, channels)
+
+    async def tamper(self, statement: str, *arguments: Any) -> None:
+        """Change what triggers protect, as an owner can who means to."""
+        tables = [row[0] for row in await self.owner.fetch(
+            "SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname = 'only_added'")]  # fmt: skip
+        for table in tables:
+            await self.owner.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL")
+        await self.owner.execute(statement, *arguments)
+        for table in tables:
+            await self.owner.execute(f"ALTER TABLE {table} ENABLE TRIGGER ALL")
+
+
+def bits(value: float) -> int:
+    """The 64 bits of a double."""
+    return int(np.float64(value).view(np.uint64))
+
+
+def minute(day: int, values: Sequence[float], hour: int = 5) -> list[Sample]:
+    """A sample a second of an hour, so many days after DAY."""
+    first = (day * 24 + hour) * HOUR_US
+    return [(first + i * 1_000_000, bits(value), 0) for i, value in enumerate(values)]
+
+
+def public_key(plant: Plant, path: Path) -> Path:
+    """The public key in use, in a file."""
+    signer = load_signer(plant.state)
+    assert signer is not None
+    path.write_text(signer.pem())
+    return path

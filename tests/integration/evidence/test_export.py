@@ -1,0 +1,222 @@
+"""A day as Parquet: equal to the bit, readable elsewhere, and verified with nothing of plantlog."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.errors import OperationError
+from ops.evidence.export import VERIFIER, Exported, export
+from ops.evidence.keys import rotate
+from ops.evidence.reading import begin
+from ops.evidence.standalone import METADATA, Unsound, verify_file
+from tests.integration.evidence.plant import DAY, HOUR_US, Plant, bits, public_key
+
+SPECIAL = (0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x8000000000000000, 0, 1, 0x7FF0000000000000)
+
+
+async def exported(plant: Plant, folder: Path, channels: tuple[str, ...] = ()) -> tuple[Path, Exported]:
+    """The first day, written by the reader."""
+    path = folder / "day.parquet"
+    done = await export(plant.database.reader_dsn, DAY, path, channels, with_verifier=True)
+    return path, done
+
+
+def alone(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The verifier beside the file, run where plantlog is not."""
+    command = [sys.executable, "-I", str(path.parent / VERIFIER), str(path), *words]
+    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_day_comes_back_to_the_bit(plant: Plant, tmp_path: Path, packed: bool) -> None:
+    odd = [(i * 1_000_003, SPECIAL[i % len(SPECIAL)], 0x80050000 if i % 3 else 0) for i in range(200)]
+    await plant.samples("unit/odd", odd)
+    await plant.seal()
+    if packed:
+        await plant.pack()
+    path, done = await exported(plant, tmp_path)
+    assert done.differs == 0
+    assert [rows for _, rows in done.files] == [680, 1, 1]
+    table = pq.read_table(path)
+    assert table.column_names == ["time", "channel_id", "channel", "unit", "value", "status"]
+    assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
+    one = table.filter(pa.compute.equal(table["channel_id"], plant.ids["unit/odd"]))
+    value = one["value"].to_numpy().view(np.uint64).tolist()
+    time = (one["time"].cast(pa.int64()).to_numpy() - int(begin(DAY).timestamp()) * 1_000_000).tolist()
+    assert list(zip(time, value, one["status"].to_pylist(), strict=True)) == odd
+    assert set(one["channel"].to_pylist()) == {"unit/odd"}
+    assert set(one["unit"].to_pylist()) == {"bar"}
+    for file, _ in done.files:
+        assert verify_file(str(file), None).ok
+        assert not file.with_name(file.name + ".partial").exists()
+
+
+async def test_it_is_verified_alone(plant: Plant, tmp_path: Path) -> None:
+    await plant.seal()
+    await plant.late("unit/flow", [(9 * HOUR_US, bits(1.0), 0)])
+    await rotate(plant.owner, plant.state)
+    await plant.seal()
+    path, done = await exported(plant, tmp_path)
+    key = public_key(plant, tmp_path / "key.pem")
+    for file, _ in done.files:
+        run = alone(file, "--key", str(key))
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "every row is as sealed (serial 4, revision 1)" in run.stdout
+        assert "which came with the file" not in run.stdout
+    assert "which came with the file: compare it with the plant's public key" in alone(path).stdout
+    said = json.loads(alone(path, "--json").stdout)
+    assert (said["ok"], said["rows"], [seal["revision"] for seal in said["seals"]]) == (True, 481, [0, 1])
+
+
+async def test_some_channels(plant: Plant, tmp_path: Path) -> None:
+    await plant.seal()
+    path, done = await exported(plant, tmp_path, ("unit/pr*",))
+    assert [rows for _, rows in done.files] == [240, 1, 1]
+    run = alone(path)
+    assert run.returncode == 0, run.stdout
+    assert "it has some of the day's channels only" in run.stdout
+    with pytest.raises(OperationError, match="exists already"):
+        await exported(plant, tmp_path)
+    with pytest.raises(OperationError, match="no channel with samples on 2026-03-09 is called nothing"):
+        await export(plant.database.reader_dsn, DAY, tmp_path / "b.parquet", ["nothing"], False)
+    assert not any(name.startswith("b.") for _, _, names in os.walk(tmp_path) for name in names)
+
+
+async def test_a_day_without_a_seal_and_one_that_differs(plant: Plant, tmp_path: Path) -> None:
+    with pytest.raises(OperationError, match="2026-03-09 has no seal: `plantlog seal 2026-03-09` makes it"):
+        await exported(plant, tmp_path)
+    await plant.seal()
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = 1 WHERE time = $1", begin(DAY, 5))
+    path, done = await exported(plant, tmp_path)
+    assert done.differs == 2
+    assert [one.words() for one in verify_file(str(path), None).differences] == [
+        "unit/pressure, hour 05: at least 1 changed (120 sealed, 120 found)",
+        "unit/flow, hour 05: at least 1 changed (120 sealed, 120 found)",
+    ]
+
+
+def rewritten(path: Path, change: Any = None, metadata: Any = None) -> None:
+    """The file again, with changed rows or another seal."""
+    file = pq.ParquetFile(path)
+    text = file.metadata.metadata[METADATA]
+    table = file.read()
+    file.close()
+    if change is not None:
+        table = change(table)
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        if metadata is None or metadata(json.loads(text)) is not None:
+            said = text if metadata is None else json.dumps(metadata(json.loads(text))).encode()
+            writer.add_key_value_metadata({METADATA: said})
+
+
+def with_value(table: pa.Table, row: int, value: float) -> pa.Table:
+    """One value otherwise."""
+    values = table["value"].to_numpy().copy()
+    values[row] = value
+    return table.set_column(4, table.schema.field("value"), pa.array(values))
+
+
+async def test_rows_that_were_tampered_with(plant: Plant, tmp_path: Path) -> None:
+    await plant.seal()
+    path, _ = await exported(plant, tmp_path)
+    whole = path.read_bytes()
+
+    def found() -> list[str]:
+        verdict = verify_file(str(path), None)
+        assert verdict.ok == (alone(path).returncode == 0)
+        return [*verdict.problems, *(one.words() for one in verdict.differences)]
+
+    rewritten(path)
+    assert found() == []
+    rewritten(path, lambda table: with_value(table, 130, np.nextafter(40.1, 41)))
+    assert found() == ["unit/pressure, hour 06: at least 1 changed (120 sealed, 120 found)"]
+    path.write_bytes(whole)
+    rewritten(path, lambda table: table.slice(0, 479))
+    assert found() == ["unit/flow, hour 06: 1 missing (120 sealed, 119 found)"]
+    path.write_bytes(whole)
+    rewritten(path, lambda table: pa.concat_tables([table, table.slice(479)]))
+    assert found() == ["unit/flow, hour 06: 1 added (120 sealed, 121 found)"]
+    path.write_bytes(whole)
+    rewritten(path, lambda table: pa.concat_tables([table.slice(240), table.slice(0, 240)]))
+    assert found() == []  # channels in another order are the same samples
+    path.write_bytes(whole)
+    rewritten(path, lambda t: t.set_column(2, "channel", pa.array(["unit/flow"] * 480)))
+    [problem] = found()
+    assert problem.endswith("is called unit/flow in bar in rows of the file, and unit/pressure in bar in the seal")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda said: {**said, "day": "2026-03-10"}, "is of 2026-03-09, not of 2026-03-10"),
+        (lambda said: {**said, "seals": [{**said["seals"][0], "samples": 1}]}, "the signature is not that of key"),
+        (lambda said: {**said, "rows": said["rows"][:1]}, "the digests in the file do not make up its root"),
+        (lambda said: {**said, "keys": []}, "signed by the unknown key"),
+        (lambda said: {**said, "differs": ["x"]}, "what it says to differ from the revision before was altered"),
+    ],
+)
+async def test_a_seal_that_was_tampered_with(plant: Plant, tmp_path: Path, change: Any, said: str) -> None:
+    await plant.seal()
+    path, _ = await exported(plant, tmp_path)
+    rewritten(path, metadata=change)
+    run = alone(path)
+    assert run.returncode == 1
+    assert said in run.stdout
+
+
+async def test_files_that_are_not_ours(plant: Plant, tmp_path: Path) -> None:
+    await plant.seal()
+    path, _ = await exported(plant, tmp_path)
+    whole = path.read_bytes()
+    for damaged, said in (
+        (whole[:-100], "is no whole Parquet file"),
+        (b"time,value\n", "is no whole Parquet file"),
+        (b"", "is no whole Parquet file"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(Unsound, match=said):
+            verify_file(str(path), None)
+        run = alone(path)
+        assert run.returncode == 1
+        assert said in run.stderr
+        assert "Traceback" not in run.stderr
+    path.write_bytes(whole[:2000] + bytes(40) + whole[2040:])
+    assert alone(path).returncode == 1
+    pq.write_table(pa.table({"value": [1.0]}), path)
+    with pytest.raises(Unsound, match="carries no seal"):
+        verify_file(str(path), None)
+    path.write_bytes(whole)
+    rewritten(path, metadata=lambda said: {**said, "specification": 2})
+    with pytest.raises(Unsound, match="specification 2: this verifier knows 1"):
+        verify_file(str(path), None)
+    rewritten(path, metadata=lambda said: {"specification": 1})
+    with pytest.raises(Unsound, match="its seal can't be read"):
+        verify_file(str(path), None)
+    missing = alone(tmp_path / "nothing.parquet")
+    assert "is no whole Parquet file" in missing.stderr
+
+
+async def test_many_row_groups(plant: Plant, tmp_path: Path) -> None:
+    """More than one, with channels cut by their bounds."""
+    for i in range(6):
+        seconds = np.arange(86_400).tolist()
+        await plant.samples(f"fast/{i}", [(s * 1_000_000, bits((s * 7 + i) % 997 / 100), 0) for s in seconds])
+    await plant.seal()
+    path, done = await exported(plant, tmp_path)
+    assert done.differs == 0
+    file = pq.ParquetFile(path)
+    assert file.metadata.num_row_groups > 1
+    assert file.metadata.num_rows == 6 * 86_400 + 480
+    file.close()
+    assert verify_file(str(path), None).ok

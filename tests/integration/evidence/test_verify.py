@@ -1,0 +1,309 @@
+"""Whatever is tampered with is named: day, channel, hour; seal, signature, chain."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import DatabaseError, OperationError
+from ops.evidence.keys import path_of, rotate
+from ops.evidence.reading import begin, connect
+from ops.evidence.verify import Report, lines
+from tests.integration.evidence.plant import BEFORE, DAY, HOUR_US, Plant, bits, public_key
+
+SECOND = "2026-03-10"
+
+
+def found(report: Report) -> list[str]:
+    """All findings, in words."""
+    return [f"{day.day} {finding.words()}" for day in report.days for finding in day.findings]
+
+
+UNEXPLAINED = "NOT explained by anything on record"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "UPDATE plant.samples_raw SET value = value + 1e-14 WHERE channel_id = $1 AND time = $2",
+            "at least 1 changed (120 sealed, 120 found)",
+        ),
+        (
+            "UPDATE plant.samples_raw SET status = status | 1024 WHERE channel_id = $1 AND time = $2",
+            "at least 1 changed (120 sealed, 120 found)",
+        ),
+        (
+            "UPDATE plant.samples_raw SET time = time + INTERVAL '1 microsecond' WHERE channel_id = $1 AND time = $2",
+            "at least 1 changed (120 sealed, 120 found)",
+        ),
+        ("DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time = $2", "1 missing (120 sealed, 119 found)"),
+        (
+            "INSERT INTO plant.samples_raw VALUES ($2::timestamptz + INTERVAL '1 ms', 40, $1, 0)",
+            "1 added (120 sealed, 121 found)",
+        ),
+    ],
+)
+async def test_a_sample_that_was_tampered_with(plant: Plant, statement: str, said: str, packed: bool) -> None:
+    await plant.seal()
+    await plant.owner.execute(statement, plant.ids["unit/pressure"], begin(DAY, 30) + timedelta(seconds=7))
+    if packed:
+        await plant.pack()
+    report = await plant.verify()
+    assert found(report) == [f"{SECOND} unit/pressure, hour 06: {said}: {UNEXPLAINED}"]
+    assert not report.ok
+    assert [day.ok for day in report.days] == [True, False, True]
+    assert not (await plant.verify(DAY + timedelta(days=1), ["unit/*"])).ok
+    other = await plant.verify(DAY + timedelta(days=1), ["unit/flow"])
+    assert other.ok
+    assert other.days[0].samples == 240
+    assert await plant.seal() == []
+
+
+async def test_one_bit_of_a_packed_hour(plant: Plant) -> None:
+    await plant.seal()
+    await plant.pack()
+    await plant.owner.execute(
+        "UPDATE plant.samples_packed SET base = base + 1 WHERE channel_id = $1 AND hour = $2",
+        plant.ids["unit/flow"],
+        begin(DAY, 5),
+    )
+    assert found(await plant.verify()) == [
+        f"2026-03-09 unit/flow, hour 05: at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
+    ]
+
+
+async def test_two_days_that_changed_places(plant: Plant) -> None:
+    await plant.seal()
+    await plant.owner.execute(
+        "WITH gone AS (DELETE FROM plant.samples_raw WHERE time < $1 RETURNING *)"
+        " INSERT INTO plant.samples_raw SELECT time + CASE WHEN time < $2 THEN INTERVAL '1 day 1 us'"
+        " ELSE INTERVAL '-1 day' END, value, channel_id, status FROM gone",
+        begin(DAY, 48),
+        begin(DAY, 24),
+    )
+    changed = f"at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
+    assert f"{SECOND} unit/flow, hour 05: {changed}" in found(await plant.verify())
+
+
+async def test_values_of_two_days_that_changed_places(plant: Plant) -> None:
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = value + 1 WHERE time >= $1", begin(DAY, 24))
+    await plant.seal()
+    await plant.owner.execute(
+        "UPDATE plant.samples_raw AS a SET value = b.value FROM plant.samples_raw AS b"
+        " WHERE a.channel_id = b.channel_id AND b.time = a.time + CASE WHEN a.time < $2 THEN INTERVAL '1 day'"
+        " ELSE INTERVAL '-1 day' END AND a.time < $1 AND b.time < $1",
+        begin(DAY, 48),
+        begin(DAY, 24),
+    )
+    report = await plant.verify()
+    assert [day.ok for day in report.days] == [False, False, True]
+    assert len(found(report)) == 8
+
+
+async def test_events_and_gaps(plant: Plant) -> None:
+    await plant.seal()
+    await plant.owner.execute("UPDATE plant.event SET text = 'valve closed' WHERE type = 'text'")
+    await plant.owner.execute("DELETE FROM plant.gap")
+    assert found(await plant.verify()) == [
+        f"2026-03-09 events, hour 05: at least 1 changed (1 sealed, 1 found): {UNEXPLAINED}",
+        f"2026-03-09 gaps: 1 missing (1 sealed, 0 found): {UNEXPLAINED}",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["deleted", "retention"])
+async def test_a_removal_on_record_explains_what_is_missing(plant: Plant, kind: str) -> None:
+    await plant.seal()
+    await plant.owner.execute("DELETE FROM plant.samples_raw WHERE channel_id = $1", plant.ids["unit/flow"])
+    assert not (await plant.verify()).ok
+    number = plant.ids["unit/flow"]
+    which = (
+        {"channels": [number]} if kind == "deleted" else {"channel_ids": f"{{[{number},{number + 1})}}", "what": "raw"}
+    )
+    span = {"from": begin(DAY).isoformat(), "to": BEFORE.isoformat(), "why": "asked for"}
+    now = await plant.owner.fetchval("SELECT now()")
+    await plant.event(now, kind, "", json.dumps({**span, **which}))
+    report = await plant.verify()
+    assert report.ok
+    assert len(found(report)) == 6
+    assert all(f"{kind} on record at" in one and "(asked for)" in one for one in found(report))
+    done = await plant.seal()  # a correction makes new seals; retention leaves the old ones
+    assert [one.seal.revision for one in done] == ([1, 1, 1] if kind == "deleted" else [])
+    assert (await plant.verify()).ok
+
+
+async def test_a_batch_of_another_source_or_too_small_explains_nothing(plant: Plant) -> None:
+    await plant.seal()
+    rows = [(5 * HOUR_US + 500_000 + i, bits(1.0), 0) for i in range(3)]
+    await plant.samples("unit/flow", rows)
+    await plant.batch("samples", 2, begin(DAY, 5), begin(DAY, 6))
+    assert not (await plant.verify()).ok
+    assert await plant.seal() == []
+    other = await plant.owner.fetchval(
+        "INSERT INTO plant.source (name, kind, address) VALUES ('other', 'modbus', '') RETURNING id"
+    )
+    plant.source = other
+    await plant.batch("samples", 100, begin(DAY, 5), begin(DAY, 6))
+    assert await plant.seal() == []
+    assert found(await plant.verify()) == [
+        f"2026-03-09 unit/flow, hour 05: 3 added (120 sealed, 123 found): {UNEXPLAINED}"
+    ]
+
+
+async def test_the_chain_is_cut(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 2")
+    assert (await plant.verify()).chain == [
+        "the chain is cut before seal 3 (2026-03-11, revision 0): seal 2 is missing",
+    ]
+
+
+async def test_the_chains_end_is_cut(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 3")
+    cut = "the chain ends with seal 2, and this state folder knows of seal 3: seals were removed"
+    assert (await plant.verify()).chain == [cut]
+    with pytest.raises(DatabaseError, match=cut):
+        await plant.seal()
+    with pytest.raises(DatabaseError, match="has digests of 2026-03-11 whose seal was removed"):
+        await plant.seal(accept_chain=True)
+
+
+async def test_a_database_that_was_restored_goes_on_when_told(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 3")
+    await plant.tamper("DELETE FROM plant.seal_digest WHERE day = $1", DAY + timedelta(days=2))
+    done = await plant.seal(accept_chain=True)
+    assert [one.seal.serial for one in done] == [3]
+    assert (await plant.verify()).ok
+
+
+async def test_a_forged_signature(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper(
+        "UPDATE plant.day_seal SET signature = set_byte(signature, 5, get_byte(signature, 5) # 1) WHERE serial = 2"
+    )
+    key = await plant.owner.fetchval("SELECT encode(fingerprint, 'hex') FROM plant.seal_key")
+    assert (await plant.verify()).chain == [
+        f"seal 2 (2026-03-10, revision 0): the signature is not that of key {key[:16]} on what the seal says"
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", ["samples = samples + 1", "sealed_at = sealed_at + INTERVAL '1 us'", "differs = 'x'", "gaps = 7"]
+)
+async def test_what_a_seal_says_was_changed(plant: Plant, change: str) -> None:
+    await plant.seal()
+    await plant.tamper(f"UPDATE plant.day_seal SET {change} WHERE serial = 2")
+    chain = (await plant.verify()).chain
+    assert chain[0] == ("the chain is broken at seal 3 (2026-03-11, revision 0): it was not made upon seal 2 as it is")
+    assert chain[1].startswith("seal 2 (2026-03-10, revision 0): the signature is not that of key ")
+
+
+async def test_seals_that_changed_days(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper("UPDATE plant.day_seal SET day = '2026-04-01' WHERE serial = 1")
+    await plant.tamper("UPDATE plant.day_seal SET day = '2026-03-09' WHERE serial = 2")
+    chain = (await plant.verify()).chain
+    assert any(one.startswith("seal 1 (2026-04-01, revision 0): the signature is not") for one in chain)
+    assert any(one.startswith("seal 2 (2026-03-09, revision 0): the signature is not") for one in chain)
+
+
+async def test_digests_that_were_altered_with_the_samples(plant: Plant) -> None:
+    """Whoever alters samples and digests alike does not have the root."""
+    await plant.seal()
+    await plant.tamper(
+        "UPDATE plant.seal_digest SET digests = set_byte(digests, 0, get_byte(digests, 0) # 1)"
+        " WHERE day = $1 AND channel_id = $2",
+        DAY,
+        plant.ids["unit/flow"],
+    )
+    report = await plant.verify(DAY)
+    assert report.days[0].problems == ["2026-03-09: the digests kept for revision 0 do not make up its signed root"]
+    assert report.days[0].notes == [
+        "what is stored makes up the signed root all the same: only the digests were altered"
+    ]
+    assert found(report) == [
+        f"2026-03-09 unit/flow, hour 05: at least 1 changed (120 sealed, 120 found): {UNEXPLAINED}"
+    ]
+
+
+async def test_digests_that_do_not_fit(plant: Plant) -> None:
+    await plant.seal()
+    await plant.tamper("UPDATE plant.seal_digest SET digests = substr(digests, 1, 40) WHERE day = $1", DAY)
+    problems = (await plant.verify(DAY)).days[0].problems
+    assert problems[0].endswith("counts and digests of 24 hours do not fit together")
+
+
+async def test_names_of_channels(plant: Plant) -> None:
+    await plant.seal()
+    await plant.owner.execute("UPDATE plant.channel SET name = 'unit/other' WHERE name = 'unit/flow'")
+    report = await plant.verify(DAY)
+    assert report.ok  # it may be a change of configuration
+    number = plant.ids["unit/flow"]
+    assert report.days[0].notes == [f"channel {number} (unit/flow) was sealed with name 'unit/flow', now 'unit/other'"]
+    await plant.tamper("UPDATE plant.seal_document SET content = replace(content, 'unit/flow', 'unit/flux')")
+    assert (await plant.verify(DAY)).days[0].problems == [
+        "2026-03-09: the document with the names of its channels was altered"
+    ]
+
+
+async def test_keys_follow_each_other(plant: Plant, tmp_path: Path) -> None:
+    """Whoever has one of the keys can trust all of them."""
+    await plant.seal(BEFORE - timedelta(days=2))
+    pems = [public_key(plant, tmp_path / "first.pem")]
+    connection = await connect(plant.database.owner_dsn, "test")
+    await rotate(connection, plant.state)
+    await plant.seal(BEFORE - timedelta(days=1))
+    await rotate(connection, plant.state)
+    connection.terminate()
+    pems.append(public_key(plant, tmp_path / "third.pem"))
+    await plant.seal()
+    assert len({one["key"] for one in await plant.owner.fetch("SELECT key FROM plant.day_seal")}) == 3
+    for pem in (None, *pems):
+        assert (await plant.verify(key=pem)).ok
+    await plant.tamper(
+        "UPDATE plant.seal_key SET former_signature = own_signature"
+        " WHERE made_at = (SELECT max(made_at) FROM plant.seal_key)"
+    )
+    [problem] = (await plant.verify(key=pems[0])).chain
+    assert problem.startswith("seal 3 (2026-03-11, revision 0): signed by key ")
+    assert problem.endswith("which no trusted key vouches for")
+    assert (await plant.verify(key=pems[1])).ok  # it vouches for the chain behind it
+
+
+async def test_a_foreign_key_vouches_for_nothing(plant: Plant, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from ops.evidence.keys import public_pem
+
+    await plant.seal()
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
+    assert len((await plant.verify(key=foreign)).chain) == 3
+    foreign.write_text("nothing")
+    with pytest.raises(OperationError, match="no public key in PEM form"):
+        await plant.verify(key=foreign)
+
+
+async def test_seals_of_another_key_are_found_without_secrets_too(plant: Plant, tmp_path: Path) -> None:
+    await plant.seal()
+    pem = public_key(plant, tmp_path / "key.pem")
+    path_of(plant.state).unlink()
+    report = await plant.verify()
+    assert report.ok
+    assert not report.anchored
+    assert "give --key" in "\n".join(lines(report, 40))
+    assert (await plant.verify(key=pem)).anchored
+
+
+async def test_a_day_without_a_seal(plant: Plant) -> None:
+    with pytest.raises(OperationError, match="2026-03-09 has no seal"):
+        await plant.verify(DAY)
+    await plant.seal()
+    with pytest.raises(OperationError, match="no channel is called unit/x"):
+        await plant.verify(DAY, ["unit/x"])

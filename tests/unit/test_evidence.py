@@ -1,0 +1,193 @@
+"""What seals are made of, without a database: two implementations of the digests agree, and Parquet keeps every bit."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.evidence.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
+from ops.evidence.reading import Series, begin, microseconds
+from ops.evidence.standalone import (
+    Hours,
+    Key,
+    Seal,
+    Unsound,
+    interleaved,
+    row_bytes,
+    sample_hours,
+    seal_problems,
+    tagged,
+    trusted_keys,
+)
+from ops.evidence.verify import chain_problems
+
+DAY = date(2026, 3, 9)
+_SPECIAL = (0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 1 << 63, 0, 1)
+_bits = st.one_of(st.sampled_from(_SPECIAL), st.integers(0, 2**64 - 1))
+_sample = st.tuples(st.integers(0, 86_400_000_000 - 1), _bits, st.integers(0, 2**32 - 1))
+_samples = st.lists(_sample, min_size=1, max_size=60, unique_by=lambda one: one[0]).map(sorted)
+
+
+def series(samples: list[tuple[int, int, int]], channel: int = 7) -> Series:
+    """Samples as columns; times from the day's first moment."""
+    time, value, status = zip(*samples, strict=True)
+    first = microseconds(begin(DAY))
+    return Series(channel, np.array(time, np.int64) + first, np.array(value, np.uint64), np.array(status, np.uint32))
+
+
+@given(samples=_samples)
+def test_the_specification_byte_by_byte(samples: list[tuple[int, int, int]]) -> None:
+    """Against a third, plain implementation."""
+    first = microseconds(begin(DAY))
+    expected = {}
+    for hour in sorted({time // 3_600_000_000 for time, _, _ in samples}):
+        rows = [row for row in samples if row[0] // 3_600_000_000 == hour]
+        canonical = b"".join(
+            (time + first).to_bytes(8, "big") + value.to_bytes(8, "big") + status.to_bytes(4, "big")
+            for time, value, status in rows
+        )
+        expected[hour] = (len(rows), tagged("hour", canonical))
+    one = series(samples)
+    assert one.hours(DAY) == expected
+    columns = (one.time.astype("<i8"), one.value.astype("<u8"), one.status.astype("<u4"))
+    assert interleaved(*(column.tobytes() for column in columns)) == b"".join(
+        (time + first).to_bytes(8, "big") + value.to_bytes(8, "big") + status.to_bytes(4, "big")
+        for time, value, status in samples
+    )
+
+
+@settings(max_examples=60)
+@given(channels=st.lists(_samples, min_size=1, max_size=4), encoding=st.sampled_from(sorted(ENCODINGS)))
+def test_parquet_keeps_every_bit(channels: list[list[tuple[int, int, int]]], encoding: str) -> None:
+    """pyarrow's dictionaries too: NaNs with other payloads, and -0, stay what they are."""
+    sink = pa.BufferOutputStream()
+    file = SampleFile(sink, encoding)
+    for number, samples in enumerate(channels):
+        file.write(series(samples, number), f"unit/{number}", "bar")
+    file.close(b"{}")
+    read = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    assert read.schema_arrow.names == SAMPLES.names
+    values = read.read()["value"].to_numpy().view(np.uint64).tolist()
+    assert values == [value for samples in channels for _, value, _ in samples]
+    called: set[tuple[int, str, str]] = set()
+    found: dict[int, dict[int, tuple[int, bytes]]] = {}
+    for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called):
+        found.setdefault(channel, {})[hour] = (n, digest)
+    assert found == {number: series(samples).hours(DAY) for number, samples in enumerate(channels)}
+    assert called == {(number, f"unit/{number}", "bar") for number in range(len(channels))}
+
+
+def test_many_nans_in_a_dictionary() -> None:
+    """More than a dictionary's hash could keep apart by luck."""
+    payloads = [(i, 0x7FF8000000000000 + i, 0) for i in range(20_000)]
+    sink = pa.BufferOutputStream()
+    file = SampleFile(sink, "dictionary")
+    file.write(series(payloads), "x", "")
+    file.close()
+    values = pq.read_table(pa.BufferReader(sink.getvalue()))["value"].to_numpy().view(np.uint64)
+    assert values.tolist() == [value for _, value, _ in payloads]
+
+
+def test_the_encoding_is_chosen_by_the_samples() -> None:
+    random = np.random.default_rng(1)
+    seconds = np.arange(3600) * 1_000_000 + microseconds(begin(DAY))
+    good = np.zeros(3600, np.uint32)
+    noise = Series(1, seconds, random.normal(50, 10, 3600).view(np.uint64), good)
+    steps = Series(1, seconds, (np.rint(random.normal(5000, 25, 3600)) / 100).view(np.uint64), good)
+    assert best_encoding([noise]) == "byte_stream_split"
+    assert best_encoding([steps]) == "dictionary"
+    assert best_encoding([]) in ENCODINGS
+
+
+@given(n=st.lists(st.integers(0, 3), min_size=24, max_size=24))
+def test_hours_come_back(n: list[int]) -> None:
+    found = {hour: (count, tagged("hour", bytes([hour]))) for hour, count in enumerate(n) if count}
+    hours = Hours.of(found)
+    assert Hours.unpacked(list(hours.n), b"".join(hours.digests)) == hours
+    assert hours.by_hour() == found
+    others = {hours.digest(tag, number) for tag in ("channel", "events") for number in (0, 1)}
+    assert len(others) == 4
+
+
+@pytest.mark.parametrize(("n", "joined"), [([1] * 23, bytes(23 * 32)), ([1] * 24, bytes(32)), ([0] * 24, b"x")])
+def test_hours_that_do_not_fit(n: list[int], joined: bytes) -> None:
+    with pytest.raises(Unsound):
+        Hours.unpacked(n, joined)
+
+
+def test_fields_can_not_be_moved() -> None:
+    """A text's end is not the next one's beginning, and nothing is not an empty text."""
+    assert row_bytes("ab", "c", widths="ss") != row_bytes("a", "bc", widths="ss")
+    assert row_bytes("", None, widths="ss") != row_bytes(None, "", widths="ss")
+
+
+class _Signing:
+    """A private key."""
+
+    def __init__(self) -> None:
+        self._private = Ed25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw().hex()
+
+    def sign(self, statement: bytes) -> str:
+        """In hex."""
+        return self._private.sign(statement).hex()
+
+    def seal(self, serial: int, previous: str, **other: str) -> Seal:
+        """A signed one."""
+        fingerprint = Key(self.public, 0).fingerprint
+        unsigned = Seal(serial, f"2026-03-{serial:02}", 0, "first", "00", previous, 1, 2, 3, 4, 5, 6, "", fingerprint)
+        values = {name: getattr(unsigned, name) for name in Seal.__slots__} | other
+        unsigned = Seal(**values)
+        return Seal(**(values | {"signature": self.sign(unsigned.statement())}))
+
+
+def test_a_chain() -> None:
+    key = _Signing()
+    chain = [key.seal(1, "0" * 64)]
+    for serial in range(2, 5):
+        chain.append(key.seal(serial, chain[-1].hash()))
+    keys = [Key(key.public, 0)]
+    assert chain_problems(chain, None) == []
+    assert list(seal_problems(chain, keys, [key.public])) == []
+    assert chain_problems(chain[1:], None) == [
+        "the chain is cut before seal 2 (2026-03-02, revision 0): seal 1 is missing"
+    ]
+    assert chain_problems([chain[0], chain[3]], None) == [
+        "the chain is cut before seal 4 (2026-03-04, revision 0): seals 2 to 3 are missing"
+    ]
+    other = [*chain[:2], key.seal(3, chain[0].hash()), chain[3]]
+    assert [problem.partition(":")[0] for problem in chain_problems(other, None)] == [
+        "the chain is broken at seal 3 (2026-03-03, revision 0)",
+        "the chain is broken at seal 4 (2026-03-04, revision 0)",
+    ]
+
+
+def test_keys_that_only_say_that_they_follow() -> None:
+    """A succession needs both signatures."""
+    old, new = _Signing(), _Signing()
+    first = Key(old.public, 1)
+    claim = Key(new.public, 2, first.fingerprint)
+    honest = Key(new.public, 2, first.fingerprint, new.sign(claim.statement()), old.sign(claim.statement()))
+    forged = Key(new.public, 2, first.fingerprint, new.sign(claim.statement()), new.sign(claim.statement()))
+    assert trusted_keys([first, honest], [old.public]) == {first.fingerprint, honest.fingerprint}
+    assert trusted_keys([first, honest], [new.public]) == {first.fingerprint, honest.fingerprint}
+    assert trusted_keys([first, forged], [old.public]) == {first.fingerprint}
+
+
+def test_the_verifier_stands_alone() -> None:
+    """It imports nothing but the standard library, pyarrow and cryptography."""
+    tree = ast.parse((Path(__file__).parents[2] / "ops" / "evidence" / "standalone.py").read_text())
+    names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    others = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert others == {"pyarrow", "cryptography"}
