@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from ingest.batch import Int32s, SampleBatch
+from ingest.writer.clock import microseconds
 from ingest.writer.copy_stream import copy_stream
 
-_T0 = 1_790_035_200_000_000  # µs, a midnight UTC: the rows stay within one chunk
+DAY = datetime(2026, 9, 22, tzinfo=UTC)  # the rows stay within one chunk
+_T0 = microseconds(DAY)
 _SECOND = 1_000_000  # µs
 
 

@@ -49,6 +49,34 @@ FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
 GROUP BY 1
 ORDER BY 1;
 
+-- name: ask_raw
+-- {channel}, {first} and {last} of these three are put in by the benchmark.
+SELECT s.time, s.value, s.status
+FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
+ORDER BY s.time;
+
+-- name: ask_minute
+SELECT date_trunc('minute', s.time) AS minute, avg(s.value) AS mean
+FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
+GROUP BY 1
+ORDER BY 1;
+
+-- name: ask_chart
+SELECT c.* FROM plant.series({channel}, '{first}', '{last}', 1000) AS c;
+
+-- name: form_of
+-- How the samples from $1 to before $2 are stored: rows, packed, or columnstore; NULL: in more than one form.
+WITH found AS (
+    SELECT 'packed' AS form WHERE EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1 AND p.hour < $2)
+    UNION
+    SELECT CASE WHEN k.is_compressed THEN 'columnstore' ELSE 'rows' END
+    FROM timescaledb_information.chunks AS k
+    WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_raw'
+      AND k.range_start >= $1 AND k.range_end <= $2
+      AND EXISTS (SELECT FROM plant.samples_raw AS r WHERE r.time >= k.range_start AND r.time < k.range_end)
+)
+SELECT min(f.form) FROM found AS f HAVING count(*) = 1;
+
 -- name: lag
 -- From a batch's oldest sample to its commit: what the worst-off sample of each batch waited, weighted by rows.
 -- $1 from, $2 to: written_at. Returns rows, p50 and p99 in seconds of the oldest and of the newest sample.

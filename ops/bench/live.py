@@ -1,0 +1,47 @@
+"""Live data beside a benchmark, as a process of its own: a batch of all channels a second through spool and writer.
+
+``python -m ops.bench.live DSN FOLDER SOURCE FIRST-CHANNEL CHANNELS`` runs until SIGTERM, then drains, and prints how
+many samples it had committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.writer.writer import Writer
+from ops.bench.rows import Load
+
+
+async def live(dsn: str, folder: Path, load: Load) -> int:
+    """Write second after second of ``load``, each when it is due; returns the samples that the database has."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    spool = Spool(folder / "live.sqlite", 8 * 1024**3)
+    writer = Writer(folder, dsn, WriterOptions())
+    running = asyncio.create_task(writer.run())
+    began = loop.time()
+    for second in range(load.seconds):
+        await spool.append(load.batch(second))
+        try:
+            await asyncio.wait_for(stop.wait(), max(0.0, began + second + 1 - loop.time()))
+        except TimeoutError:
+            continue
+        break
+    await spool.close()
+    writer.drain()
+    await running
+    return writer.written
+
+
+if __name__ == "__main__":
+    source_id, first, channels = (int(argument) for argument in sys.argv[3:])
+    rows = Load(source_id, np.arange(first, first + channels, dtype=np.int32), 86_400)
+    sys.stdout.write(f"{asyncio.run(live(sys.argv[1], Path(sys.argv[2]), rows))}\n")

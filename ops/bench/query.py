@@ -1,0 +1,215 @@
+"""How long an operator and an investigator wait: queries of one channel over an hour to a month, while data come in.
+
+The same history is asked of rows (``samples_raw`` with its key) and of the form that closed days have; no channel and
+interval is asked twice. 20,000 samples/s go through spool and writer into the same database meanwhile.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import numpy as np
+
+from ingest.batch import Int32s
+from ingest.errors import OperationError
+from ingest.writer.clock import microseconds
+from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.bench.copy_speed import Bench
+from ops.bench.rows import DAY
+from ops.bench.storage import values
+from schema.queries import load
+
+LENGTHS = {
+    "1 hour": timedelta(hours=1),
+    "1 day": timedelta(days=1),
+    "3 days": timedelta(days=3),
+    "1 week": timedelta(days=7),
+    "1 month": timedelta(days=30),
+}
+KINDS = ("raw", "minute", "chart")  # every sample; averages by the minute from samples; 1,000 points by series()
+_DAY_SECONDS = 86_400
+_SECOND_US = 1_000_000
+LIVE_CHANNELS = 20_000  # a sample a second each
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One cell. Times are milliseconds at the client until the last byte is there, planning included."""
+
+    form: str  # rows, or what compress_before makes of closed days here: packed or columnstore
+    kind: str
+    length: str
+    queries: int
+    rows: float  # of an answer, on average
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is asked: ``channels`` channels from ``first_channel``, for ``days`` days at 1 Hz up to the live data."""
+
+    first_channel: int
+    channels: int
+    days: int
+
+    @property
+    def start(self) -> datetime:
+        """Time of its first samples."""
+        return DAY - timedelta(days=self.days)
+
+
+async def register(connection: asyncpg.Connection[Any], channels: int, days: int) -> tuple[int, int, History]:
+    """Make the channels; returns the source's id, the first live channel's id, and the history to be filled."""
+    await connection.execute(load("bench")["register"], LIVE_CHANNELS + channels)
+    rows = await connection.fetch(load("bench")["channels"])
+    ids: Int32s = np.array([row["id"] for row in rows], np.int32)
+    if not np.array_equal(ids, np.arange(ids[0], ids[0] + LIVE_CHANNELS + channels)):
+        raise OperationError("the benchmark needs channel ids in a row: use a database of its own")
+    return rows[0]["source_id"], int(ids[0]), History(int(ids[LIVE_CHANNELS]), channels, days)
+
+
+async def fill(connection: asyncpg.Connection[Any], history: History, say: Say) -> None:
+    """Each channel a random walk of a transmitter's resolution, each time a whole second and up to 20 ms more."""
+    n = _DAY_SECONDS
+    ids = np.arange(history.first_channel, history.first_channel + history.channels, dtype=np.int32)
+    for day in range(history.days):
+        random = np.random.default_rng([8, day])
+        first = microseconds(history.start) + day * n * _SECOND_US
+        regular = first + np.arange(n, dtype=np.int64) * _SECOND_US
+        stream = copy_stream(
+            np.repeat(ids, n),
+            np.tile(regular, len(ids)) + random.integers(0, 21, n * len(ids)) * 1000,
+            np.concatenate([values("transmitter", n, random) for _ in ids]),
+            np.zeros(n * len(ids), np.uint32),
+        )
+        await connection.copy_to_table(
+            "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"
+        )
+        if (day + 1) % 10 == 0:
+            say(f"{day + 1} of {history.days} days are there")
+
+
+@contextmanager
+def live(dsn: str, folder: Path, source: int, first_channel: int) -> Iterator[list[float]]:
+    """Inside the block 20,000 samples/s are written; afterwards the list holds how many a second it really were."""
+    folder.mkdir()
+    arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS)]
+    began = time.monotonic()
+    written: list[float] = []
+    process = subprocess.Popen([sys.executable, "-m", "ops.bench.live", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        yield written
+    finally:
+        seconds = time.monotonic() - began
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate()
+    if process.returncode:
+        raise OperationError(f"live data ended with {process.returncode}: {out}")
+    written.append(int(out) / seconds)
+
+
+async def measure(where: Bench, channels: int, days: int, queries: int, say: Say) -> tuple[list[Asked], float]:
+    """All cells, and the samples/s that came in meanwhile. ``where``: a migrated, empty database."""
+    connection = await asyncpg.connect(where.owner_dsn)
+    try:
+        source, first_channel, history = await register(connection, channels, days)
+        await fill(connection, history, say)
+        await _roll_up(connection, history)
+        cells, rates = [], []
+        for form in ("rows", "closed"):
+            if form == "closed":
+                await connection.execute("CALL plant.compress_before($1)", DAY)
+            await connection.execute(load("bench")["analyze_forms"])
+            name = await connection.fetchval(load("bench")["form_of"], history.start, DAY)
+            if (form == "rows") != (name == "rows"):
+                raise OperationError(f"the history should be in its form '{form}' now, and is in {name}")
+            with live(where.ingest_dsn, where.folder / form, source, first_channel) as written:
+                cells += await ask(connection, name, history, queries, say)
+            rates += written
+        return cells, min(rates)
+    finally:
+        await connection.close()
+
+
+async def _roll_up(connection: asyncpg.Connection[Any], history: History) -> None:
+    """What the writer records and maintenance does, for rows that came by COPY."""
+    await connection.execute(load("bench")["dirty"], history.start, DAY)
+    await connection.execute("CALL plant.refresh_rollups()")
+
+
+async def ask(
+    connection: asyncpg.Connection[Any], form: str, history: History, queries: int, say: Say
+) -> list[Asked]:
+    """All cells of one form."""
+    cells = []
+    used: set[tuple[int, datetime]] = set()
+    for name, length in LENGTHS.items():
+        if length > timedelta(days=history.days):
+            continue
+        for kind in KINDS:
+            intervals = list(_intervals(history, length, queries, used))
+            cells.append(await _cell(connection, form, kind, name, intervals))
+            say(f"{form}, {kind}, {name}: p50 {cells[-1].p50:.1f} ms, p95 {cells[-1].p95:.1f} ms")
+    return cells
+
+
+def _intervals(
+    history: History, length: timedelta, queries: int, used: set[tuple[int, datetime]]
+) -> Iterator[tuple[int, datetime, datetime]]:
+    """Channels and first seconds by chance, none that is in ``used``, where those given are noted."""
+    random = np.random.default_rng([9, int(length.total_seconds()), len(used)])
+    room = history.days * _DAY_SECONDS - int(length.total_seconds()) + 1
+    if room * history.channels < len(used) + queries:
+        raise OperationError(f"{queries} intervals of {length} that differ are not to be had: use more days or channels")
+    found = 0
+    while found < queries:
+        channel = history.first_channel + int(random.integers(history.channels))
+        first = history.start + timedelta(seconds=int(random.integers(room)))
+        if (channel, first) not in used:
+            used.add((channel, first))
+            found += 1
+            yield channel, first, first + length
+
+
+async def _cell(
+    connection: asyncpg.Connection[Any],
+    form: str,
+    kind: str,
+    length: str,
+    intervals: Sequence[tuple[int, datetime, datetime]],
+) -> Asked:
+    took, rows = [], 0
+    for channel, first, last in intervals:
+        query = load("bench")[f"ask_{kind}"].format(channel=channel, first=first, last=last)
+        got = _Got()
+        started = time.perf_counter()
+        # COPY is the form of query whose answer costs this client least: what is measured is the database.
+        status = await connection.copy_from_query(query.strip().removesuffix(";"), output=got.take, format="binary")
+        took.append((time.perf_counter() - started) * 1000)
+        if not int(status.split()[-1]):
+            raise OperationError(f"{query} found nothing")
+        rows += int(status.split()[-1])
+    p50, p95 = np.percentile(took, (50, 95))
+    return Asked(form, kind, length, len(intervals), rows / len(intervals), float(p50), float(p95))
+
+
+class _Got:
+    """Counts the bytes of an answer."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    async def take(self, data: bytes) -> None:
+        self.bytes += len(data)
