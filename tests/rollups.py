@@ -59,7 +59,9 @@ def rollups(samples: Mapping[int, Mapping[int, tuple[float, int]]], gaps: Iterab
             begins[channel].add(gap.from_time)
     made = Rollups()
     for channel, of_channel in samples.items():
-        course = [_Point(at, None if status & 1 << 31 or math.isnan(v) else v, True) for at, (v, status) in of_channel.items()]
+        course = [
+            _Point(at, None if status & 1 << 31 or math.isnan(v) else v, True) for at, (v, status) in of_channel.items()
+        ]
         course += [_Point(at + 0.5, None, False) for at in begins[channel]]
         course.sort(key=lambda point: point.at)
         _minutes(made, channel, course)
@@ -170,7 +172,9 @@ def _hours(made: Rollups, channel: int, gaps: Iterable[int]) -> None:
             behind = int(max(0, min(end, last.carried_until) - last.until))
             parts.append((last.carries, behind))
         made.hours[channel, hour] = _hour([pieces[i].row for i in inside], areas, parts, last, behind, end)
-        minutes = {key: value for key, value in made.state_minutes.items() if key[0] == channel and hour <= key[1] < end}
+        minutes = {
+            key: value for key, value in made.state_minutes.items() if key[0] == channel and hour <= key[1] < end
+        }
         entered: dict[float, int] = defaultdict(int)
         for (_, _, state), (n, known) in minutes.items():
             entered[state] += n

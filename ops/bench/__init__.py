@@ -86,6 +86,42 @@ def storage(
         output.write_text(json.dumps(result, indent=2) + "\n")
 
 
+@app.command()
+def query(
+    channels: Annotated[int, typer.Option(min=1, help="Channels of the history, each at 1 Hz.")] = 10,
+    days: Annotated[int, typer.Option(min=1, help="Length of the history.")] = 40,
+    queries: Annotated[int, typer.Option(min=1, help="Queries of each cell.")] = 100,
+    plot: Annotated[Path | None, typer.Option(help="Draw the figures here (.svg, .png or .pdf).")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """What one waits for an hour to a month of a channel, raw, by the minute and as a chart, while data come in."""
+    from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
+    from ops.bench.query import measure  # noqa: PLC0415
+
+    def say(line: str) -> None:
+        _console.print(f"  {line}", highlight=False)
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
+        cells, rate = asyncio.run(measure(where, channels, days, queries, say))
+    Console().print(_query_table(cells, rate))
+    if plot is not None:
+        from ops.bench.plot import plot as draw  # noqa: PLC0415
+
+        draw(cells, plot)
+    if output is not None:
+        result = {"machine": _machine(), "written_per_second": rate, "query": [asdict(cell) for cell in cells]}
+        output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _query_table(cells: list[Any], rate: float) -> Table:
+    table = Table(title=f"one channel at 1 Hz, ms; {rate:,.0f} samples/s came in meanwhile")
+    for column in ("interval", "question", "form", "rows", "p50", "p95"):
+        table.add_column(column, justify="right")
+    for cell in sorted(cells, key=lambda cell: (cell.rows, cell.kind)):
+        table.add_row(cell.length, cell.kind, cell.form, f"{cell.rows:,.0f}", f"{cell.p50:.1f}", f"{cell.p95:.1f}")
+    return table
+
+
 def _storage_table(cells: list[Any]) -> Table:
     table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
     for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +65,11 @@ class History:
     days: int
 
     @property
+    def ids(self) -> Int32s:
+        """Its channels' ids, shape (channels,)."""
+        return np.arange(self.first_channel, self.first_channel + self.channels, dtype=np.int32)
+
+    @property
     def start(self) -> datetime:
         """Time of its first samples."""
         return DAY - timedelta(days=self.days)
@@ -83,7 +88,7 @@ async def register(connection: asyncpg.Connection[Any], channels: int, days: int
 async def fill(connection: asyncpg.Connection[Any], history: History, say: Say) -> None:
     """Each channel a random walk of a transmitter's resolution, each time a whole second and up to 20 ms more."""
     n = _DAY_SECONDS
-    ids = np.arange(history.first_channel, history.first_channel + history.channels, dtype=np.int32)
+    ids = history.ids
     for day in range(history.days):
         random = np.random.default_rng([8, day])
         first = microseconds(history.start) + day * n * _SECOND_US
@@ -145,13 +150,11 @@ async def measure(where: Bench, channels: int, days: int, queries: int, say: Say
 
 async def _roll_up(connection: asyncpg.Connection[Any], history: History) -> None:
     """What the writer records and maintenance does, for rows that came by COPY."""
-    await connection.execute(load("bench")["dirty"], history.start, DAY)
+    await connection.execute(load("bench")["dirty"], history.start, DAY, history.ids.tolist())
     await connection.execute("CALL plant.refresh_rollups()")
 
 
-async def ask(
-    connection: asyncpg.Connection[Any], form: str, history: History, queries: int, say: Say
-) -> list[Asked]:
+async def ask(connection: asyncpg.Connection[Any], form: str, history: History, queries: int, say: Say) -> list[Asked]:
     """All cells of one form."""
     cells = []
     used: set[tuple[int, datetime]] = set()
@@ -172,7 +175,9 @@ def _intervals(
     random = np.random.default_rng([9, int(length.total_seconds()), len(used)])
     room = history.days * _DAY_SECONDS - int(length.total_seconds()) + 1
     if room * history.channels < len(used) + queries:
-        raise OperationError(f"{queries} intervals of {length} that differ are not to be had: use more days or channels")
+        raise OperationError(
+            f"there are no {queries} different intervals of {length}: use more days or channels"
+        )
     found = 0
     while found < queries:
         channel = history.first_channel + int(random.integers(history.channels))

@@ -64,6 +64,10 @@ ORDER BY 1;
 -- name: ask_chart
 SELECT c.* FROM plant.series({channel}, '{first}', '{last}', 1000) AS c;
 
+-- name: dirty
+-- Rows of the channels $3 from $1 to before $2 that came by COPY are to be rolled up.
+INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3::int[]);
+
 -- name: form_of
 -- How the samples from $1 to before $2 are stored: rows, packed, or columnstore; NULL: in more than one form.
 WITH found AS (

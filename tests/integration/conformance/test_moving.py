@@ -38,7 +38,11 @@ def _run(server: Server, step: Step) -> dict[int, list[Sample]]:
         edition: Any = await owner.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
         try:
             return await step(
-                Plant(Database(server.owner_dsn, server.owner_dsn, server.role("reader")), owner, edition)
+                Plant(
+                    Database(server.owner_dsn, server.owner_dsn, server.role("reader"), server.owner_dsn),
+                    owner,
+                    edition,
+                )
             )
         finally:
             await owner.close()

@@ -1,0 +1,26 @@
+"""The query benchmark: every cell is asked of data that are there, in both forms, while others come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ops.bench.copy_speed import Bench
+from ops.bench.query import KINDS, measure
+from tests.database import Database
+
+
+async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> None:
+    said: list[str] = []
+    where = Bench(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
+    cells, rate = await measure(where, channels=2, days=1, queries=3, say=said.append)
+    assert {(c.form, c.kind, c.length) for c in cells} == {
+        (form, kind, length) for form in ("rows", "packed") for kind in KINDS for length in ("1 hour", "1 day")
+    }
+    rows = {(c.form, c.kind, c.length): c.rows for c in cells}
+    for form in ("rows", "packed"):
+        assert rows[form, "raw", "1 hour"] in range(3599, 3602)
+        assert rows[form, "raw", "1 day"] == 86_400
+        assert rows[form, "minute", "1 day"] in (1440, 1441)
+        assert 100 < rows[form, "chart", "1 day"] <= 1001
+    assert rate > 0
+    assert all(0 < cell.p50 <= cell.p95 for cell in cells)
