@@ -172,9 +172,11 @@ def _mount() -> None:
     """The commands that have a folder of their own."""
     from ops.bench import app as bench
     from ops.chaos.command import chaos
+    from ops.rollups.command import verify
     from ops.spool import app as spool
 
     app.command()(chaos)
+    app.command()(verify)
     app.add_typer(bench, name="bench")
     app.add_typer(spool, name="spool")
 
