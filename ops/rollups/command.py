@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -23,8 +23,12 @@ def verify(
     """Make rollups anew from their samples and compare them to the bit; exit code 1 where they differ."""
     if what != "rollups":
         raise typer.BadParameter(f"found {what!r}; legal: rollups")
-    if report(verify_rollups(State.current(), since, until), Console()):
+    if report(verify_rollups(State.current(), _utc(since), _utc(until)), Console()):
         raise typer.Exit(1)
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def report(verified: Verified, console: Console) -> bool:
