@@ -86,7 +86,7 @@ def _sum(terms: Iterable[float]) -> float:
 
 
 def _most(goods: Sequence[float]) -> float:
-    return _weight(min(max(-min(goods), max(goods)), 1e280)) if goods else 0.0
+    return _weight(min(max(-min(goods), *goods), 1e280)) if goods else 0.0
 
 
 def _minutes(made: Rollups, channel: int, course: list[_Point]) -> None:

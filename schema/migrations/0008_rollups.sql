@@ -959,8 +959,9 @@ AS $$
 DECLARE
     budget CONSTANT int := 20000; -- minutes of channels
     packed CONSTANT int := 50;    -- channels whose packed day becomes rows at once
-    minute timestamptz; -- the newest dirty one, to be made from samples
-    hour   timestamptz; -- to be made from minutes
+    minute   timestamptz; -- the newest dirty one, to be made from samples
+    hour     timestamptz; -- to be made from minutes
+    unit     tstzrange;
     ids      int[];
     everyone int[];
     "from"   timestamptz;
@@ -1003,14 +1004,18 @@ BEGIN
     INTO "from", "to", everyone
     FROM range AS r;
     ids := everyone;
+    -- Else all that is dirty on its day, or where that is more than a portion in its hour.
     IF everyone IS NULL THEN
-        SELECT min(greatest(d.from_time, plant.day_of(minute))),
-               max(least(d.to_time, closed, plant.day_of(minute) + INTERVAL '24 hours')), array_agg(DISTINCT c.id)
-        INTO "from", "to", ids
-        FROM plant.rollup_dirty AS d
-        CROSS JOIN LATERAL unnest(d.channels) AS c (id)
-        WHERE NOT d.hours AND d.to_time > plant.day_of(minute)
-          AND d.from_time < least(closed, plant.day_of(minute) + INTERVAL '24 hours');
+        FOREACH unit IN ARRAY ARRAY[tstzrange(plant.day_of(minute), plant.day_of(minute) + INTERVAL '24 hours'),
+                                    tstzrange(plant.hour_of(minute), plant.hour_of(minute) + INTERVAL '1 hour')] LOOP
+            SELECT min(greatest(d.from_time, lower(unit))), max(least(d.to_time, closed, upper(unit))),
+                   array_agg(DISTINCT c.id)
+            INTO "from", "to", ids
+            FROM plant.rollup_dirty AS d
+            CROSS JOIN LATERAL unnest(d.channels) AS c (id)
+            WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit));
+            EXIT WHEN cardinality(ids) * date_part('epoch', "to" - "from") / 60 <= budget;
+        END LOOP;
     END IF;
     IF cardinality(ids) > packed
        AND EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = plant.day_of(minute) AND p.channel_id = ANY (ids)) THEN
