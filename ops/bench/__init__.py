@@ -86,6 +86,42 @@ def storage(
         output.write_text(json.dumps(result, indent=2) + "\n")
 
 
+@app.command()
+def counters(
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each measurement.")] = 10.0,
+    types: Annotated[int, typer.Option(min=1, help="Types of events, all equally likely.")] = 1000,
+    connections: Annotated[int, typer.Option(min=1, max=16, help="To the database, of each way.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all three ways in turn; the medians are shown.")] = 3,
+    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Increments/s into event_count_1m, beside upserts that add nothing up first; the sums are checked."""
+    from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
+    from ops.bench.counters import measure  # noqa: PLC0415
+
+    def say(line: str) -> None:
+        _console.print(f"  {line}", highlight=False)
+
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
+        ways = asyncio.run(measure(where, types, connections, seconds, rounds, say))
+    Console().print(_counters_table(ways, types, connections, load))
+    if output is not None:
+        settings = {"types": types, "connections": connections, "seconds": seconds, "load_before": round(load, 2)}
+        result = {"machine": _machine(), **settings, "counters": [asdict(way) for way in ways]}
+        output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _counters_table(ways: list[Any], types: int, connections: int, load: float) -> Table:
+    title = f"increments of {types:,} types, {connections} connections; load before: {load:.1f}"
+    table = Table(title=title)
+    for column in ("way", "increments/s", "least", "most", "ratio"):
+        table.add_column(column, justify="left" if column == "way" else "right")
+    for way in ways:
+        rates = (way.increments_per_second, min(way.rounds), max(way.rounds))
+        table.add_row(way.way, *(f"{rate:,.0f}" for rate in rates), f"{way.ratio:,.1f}")
+    return table
+
+
 def _storage_table(cells: list[Any]) -> Table:
     table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
     for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
