@@ -1,6 +1,7 @@
 """How a batch stands in the spool: samples and counts as their columns' bytes one after another, the rest as JSON.
 
-The columns of counts stand behind a header: its length in bytes (4, little-endian), and JSON with types and digest.
+The columns of counts, narrowed, stand behind a header: its length in bytes (4, little-endian), and JSON with types,
+digest, and the form of each column.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import numpy as np
 
 from ingest.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolCorrupt
+from ingest.spool.narrow import narrowed, widened
 
 BatchKind: TypeAlias = Literal["samples", "events", "gaps", "counts"]
 
 COLUMNAR: tuple[BatchKind, ...] = ("samples", "counts")  # what comes in masses, and waits where there is no room
 
-_COUNT_BYTES = 24  # type 4 + channel_id 4 + time 8 + n 8
 _HEADER = struct.Struct("<I")
+_COUNT_COLUMNS: tuple[tuple[str, type[np.int32 | np.int64]], ...] = (
+    ("type", np.int32),
+    ("channel_id", np.int32),
+    ("time", np.int64),
+    ("n", np.int64),
+)
 
 if sys.byteorder != "little":
     raise RuntimeError("the spool's columns are little-endian; this machine is not")
@@ -59,7 +66,7 @@ class SpooledBatch:
 
 
 def encode(batch: Batch) -> Record:
-    """The record of ``batch``; 24 bytes a sample or increment."""
+    """The record of ``batch``; 24 bytes a sample, 1 to 24 an increment."""
     if len(batch) == 0:
         raise ValueError("an empty batch has no place in the spool")
     if isinstance(batch, SampleBatch):
@@ -74,9 +81,7 @@ def encode(batch: Batch) -> Record:
         first, last = min(event.time for event in batch.events), max(event.time for event in batch.events)
     elif isinstance(batch, CountBatch):
         kind = "counts"
-        header = json.dumps({"types": batch.types, "digest": batch.digest}).encode()
-        columns = (batch.type.tobytes(), batch.channel_id.tobytes(), batch.time.tobytes(), batch.n.tobytes())
-        body = b"".join((_HEADER.pack(len(header)), header, *columns))
+        body = _body(batch)
         first, last = int(batch.time.min()), int(batch.time.max())
     else:
         kind = "gaps"
@@ -124,7 +129,7 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
         if record.kind == "events":
             return EventBatch(record.source_id, record.received_at, tuple(map(_event, said)))
         return GapBatch(record.source_id, record.received_at, tuple(map(_gap, said)))
-    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, struct.error) as error:
         raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_named(record)}: {error}") from error
 
 
@@ -132,25 +137,31 @@ def _named(record: Record) -> str:
     return f"{record.rows} {record.kind} of source {record.source_id}"
 
 
+def _body(batch: CountBatch) -> bytes:
+    # At least a byte for the type, so that a body's length bounds how many rows it can have.
+    columns = [narrowed(getattr(batch, name), least_bytes=1 if name == "type" else 0) for name, _ in _COUNT_COLUMNS]
+    said = {"types": batch.types, "digest": batch.digest, "columns": [form for form, _ in columns]}
+    header = json.dumps(said).encode()
+    return b"".join((_HEADER.pack(len(header)), header, *(stored for _, stored in columns)))
+
+
 def _counts(record: Record) -> CountBatch:
     body, n = record.body, record.rows
     (length,) = _HEADER.unpack_from(body)
     at = _HEADER.size + length
-    if not isinstance(n, int) or n < 1 or len(body) != at + n * _COUNT_BYTES:
-        raise ValueError("another count")
     said = json.loads(body[_HEADER.size : at])
     _check(isinstance(said["types"], list) and all(isinstance(name, str) for name in said["types"]))
     _check(said["digest"] is None or _is_int64(said["digest"]))
-    return CountBatch(
-        record.source_id,
-        record.received_at,
-        tuple(said["types"]),
-        type=np.frombuffer(body, np.int32, n, at),
-        channel_id=np.frombuffer(body, np.int32, n, at + 4 * n),
-        time=np.frombuffer(body, np.int64, n, at + 8 * n),
-        n=np.frombuffer(body, np.int64, n, at + 16 * n),
-        digest=said["digest"],
-    )
+    forms = [(low, width) for low, width in said["columns"]]
+    _check(*(_is_int64(number) for form in forms for number in form), all(width >= 0 for _, width in forms))
+    if not isinstance(n, int) or n < 1 or forms[0][1] < 1 or len(body) != at + n * sum(width for _, width in forms):
+        raise ValueError("another count")
+    columns = {}
+    for (name, dtype), form in zip(_COUNT_COLUMNS, forms, strict=True):
+        end = at + n * form[1]
+        columns[name] = widened(form, memoryview(body)[at:end], n, dtype)
+        at = end
+    return CountBatch(record.source_id, record.received_at, tuple(said["types"]), digest=said["digest"], **columns)
 
 
 def _event(said: dict[str, Any]) -> Event:

@@ -19,6 +19,7 @@ from ingest.batch import CountBatch, Int32s, Int64s, UInt32s
 MINUTE_US = 60_000_000
 
 _LARGEST = 2**63 - 1  # of an int64
+_SPARSE = 4  # possible keys for each row, from which on sorting is better than an array of them
 
 _QUALITIES = ("uncertain_quality", "bad_quality")  # types of samples that are not Good
 
@@ -59,25 +60,42 @@ def added_up(increments: Sequence[Increments], step: int = MINUTE_US) -> Counts:
     channel_id = np.concatenate([some.channel_id for some in increments])
     minute = np.concatenate([some.time for some in increments]) // step
     n = np.concatenate([some.n for some in increments])
-    order = _order(minute, kind, channel_id)
-    minute, kind, channel_id = minute[order], kind[order], channel_id[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (minute[1:] != minute[:-1]) | (kind[1:] != kind[:-1]) | (channel_id[1:] != channel_id[:-1])
-    starts = np.flatnonzero(first)
-    sums = np.add.reduceat(n[order], starts)
-    return Counts(types, kind[starts], channel_id[starts], minute[starts] * step, sums)
+    cells, sums = _cells(minute, kind, channel_id, n)
+    return Counts(types, kind[cells], channel_id[cells], minute[cells] * step, sums)
 
 
-def _order(minute: Int64s, kind: Int32s, channel_id: Int32s) -> NDArray[np.intp]:
-    """What sorts by minute, type and channel: by one number made of the three where that fits, which is 3 to 8 times
-    faster than by each (MEASURED: 8 to 27 against 64 ms for 400,000)."""
+def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
+    """A row of each minute, type and channel, sorted by these; and the sums.
+
+    The three are made one number where that fits. Where there are not many more such numbers than rows, they are places
+    in an array, else they are sorted (MEASURED for 400,000 rows: 1 ms, 8 to 27 ms; 64 ms sorted by each of the three).
+    """
     first_minute, minutes = _range(minute)
     first_kind, kinds = _range(kind)
     first_channel, channels = _range(channel_id)
-    if minutes * kinds * channels > _LARGEST:
-        return np.lexsort((channel_id, kind, minute))
+    size = minutes * kinds * channels
+    if size > _LARGEST:
+        return _sorted(np.lexsort((channel_id, kind, minute)), (minute, kind, channel_id), n)
     key = ((minute - first_minute) * kinds + (kind - first_kind)) * channels + (channel_id - np.int64(first_channel))
-    return np.argsort(key)
+    if size > _SPARSE * len(key):
+        return _sorted(np.argsort(key), (key,), n)
+    found = np.flatnonzero(np.bincount(key, minlength=size))
+    row = np.empty(size, np.intp)
+    row[key] = np.arange(len(key))
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, key, n)
+    return row[found], sums[found]
+
+
+def _sorted(order: NDArray[np.intp], keys: Sequence[Int32s | Int64s], n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
+    """As :func:`_cells`, of rows that ``order`` sorts by all ``keys``."""
+    first = np.zeros(len(order), bool)
+    first[0] = True
+    for key in keys:
+        ordered = key[order]
+        first[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
+    return order[starts], np.add.reduceat(n[order], starts)
 
 
 def _range(column: Int32s | Int64s) -> tuple[int, int]:

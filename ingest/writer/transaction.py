@@ -138,7 +138,8 @@ async def _finish(
     if states[0]:
         await connection.execute(queries["source_state"], *states)
     if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
-        await connection.executemany(queries["gap"], rows)
+        # In one order of locks: what is right does not depend on it (see the revision).
+        await connection.executemany(queries["gap"], sorted(rows, key=lambda row: (row[0], row[2], row[1] or [])))
     new_facts = await connection.fetch(queries["batch_facts"], *_fact_columns(complete)) if complete else ()
     known = {spooled.fact for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
@@ -185,7 +186,7 @@ def _gap_rows(batch: GapBatch) -> list[tuple[Any, ...]]:
     return [
         (
             batch.source_id,
-            None if gap.channel_ids is None else list(gap.channel_ids),
+            None if gap.channel_ids is None else sorted(gap.channel_ids),
             timestamp(gap.from_time),
             None if gap.to_time is None else timestamp(gap.to_time),
             gap.reason,

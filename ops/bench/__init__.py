@@ -7,23 +7,33 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from ops.bench.copy_speed import Bench
+
+# Commands import what they need when they run.
+# ruff: noqa: PLC0415
+
 app = typer.Typer(help="Measure what this machine can do, beside a reference in the same run.", no_args_is_help=True)
 
 _console = Console(stderr=True)
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+_File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where --json writes [standard output].")]
 
 
 @app.callback()
 def bench() -> None:
-    """Keep ``ingest`` a command of its own."""
+    """Each measurement is a command."""
 
 
 @app.command()
@@ -34,56 +44,46 @@ def ingest(
     rates: Annotated[str, typer.Option(help="End-to-end samples/s, comma separated; '' for none.")] = "10,1000,20000",
     seconds: Annotated[float, typer.Option(help="Length of an end-to-end run.")] = 120.0,
     hold: Annotated[float, typer.Option(help="Length of the last (highest) end-to-end run.")] = 600.0,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    as_json: _Json = False,
+    file: _File = None,
 ) -> None:
     """Spool + writer beside plain COPY through psql; CPU a sample and lag of the whole appliance under load."""
-    from ops.bench import copy_speed, end_to_end, server  # noqa: PLC0415  (slow imports only when used)
+    from ops.bench import copy_speed, end_to_end, tables
 
-    result: dict[str, Any] = {"machine": _machine(), "copy": [], "end_to_end": []}
-
-    def say(line: str) -> None:
-        _console.print(f"  {line}", highlight=False)
-
+    cells: list[Any] = []
+    if repeats:
+        with _private() as where:
+            load = asyncio.run(copy_speed.prepare(where, channels, max(1, rows // channels)))
+            cells = asyncio.run(copy_speed.measure(where, load, (1, 2, 4), repeats, _say))
+    wanted = [float(rate) for rate in rates.split(",") if rate]
+    runs = []
     with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder:
-        if repeats:
-            with server.private(Path(folder)) as where:
-                load = asyncio.run(copy_speed.prepare(where, channels, max(1, rows // channels)))
-                cells = asyncio.run(copy_speed.measure(where, load, (1, 2, 4), repeats, say))
-            result["copy"] = [{**asdict(cell), "ratio": cell.ratio} for cell in cells]
-            Console().print(_copy_table(cells))
-        wanted = [float(rate) for rate in rates.split(",") if rate]
-        runs = []
         for rate in wanted:
             length = hold if rate == wanted[-1] and len(wanted) > 1 else seconds
             state = Path(folder) / f"state-{rate:.0f}"
-            runs.append(asyncio.run(end_to_end.measure(int(rate), 1.0, length, state, say)))
-        result["end_to_end"] = [asdict(run) for run in runs]
-        if runs:
-            Console().print(_end_to_end_table(runs))
-            Console().print(_process_table(runs))
-    if output is not None:
-        output.write_text(json.dumps(result, indent=2) + "\n")
+            runs.append(asyncio.run(end_to_end.measure(int(rate), 1.0, length, state, _say)))
+    figures = {
+        "copy": [{**asdict(cell), "ratio": cell.ratio} for cell in cells],
+        "end_to_end": [asdict(run) for run in runs],
+    }
+    shown = [tables.copy(cells)] if cells else []
+    _tell(figures, [*shown, tables.end_to_end(runs), tables.process(runs)] if runs else shown, as_json, file)
 
 
 @app.command()
 def storage(
     channels: Annotated[int, typer.Option(min=1, help="Channels, each with a day at 1 Hz, of each series.")] = 30,
     queries: Annotated[int, typer.Option(min=1, help="Queries of an hour, and at most as many of a day.")] = 100,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    as_json: _Json = False,
+    file: _File = None,
 ) -> None:
     """Bytes a sample and query times of rows, packed hours and (Community) columnstore, for noisy to slow series."""
-    from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
-    from ops.bench.storage import measure  # noqa: PLC0415
+    from ops.bench import tables
+    from ops.bench.storage import measure
 
-    def say(line: str) -> None:
-        _console.print(f"  {line}", highlight=False)
-
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
-        cells = asyncio.run(measure(where.owner_dsn, channels, queries, say))
-    Console().print(_storage_table(cells))
-    if output is not None:
-        result = {"machine": _machine(), "storage": [asdict(cell) for cell in cells]}
-        output.write_text(json.dumps(result, indent=2) + "\n")
+    with _private() as where:
+        cells = asyncio.run(measure(where.owner_dsn, channels, queries, _say))
+    _tell({"storage": [asdict(cell) for cell in cells]}, [tables.storage(cells)], as_json, file)
 
 
 @app.command()
@@ -92,45 +92,66 @@ def query(
     days: Annotated[int, typer.Option(min=1, help="Length of the history.")] = 40,
     queries: Annotated[int, typer.Option(min=1, help="Queries of each cell.")] = 100,
     plot: Annotated[Path | None, typer.Option(help="Draw the figures here (.svg, .png or .pdf).")] = None,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    as_json: _Json = False,
+    file: _File = None,
 ) -> None:
     """What one waits for an hour to a month of a channel, raw, by the minute and as a chart, while data come in."""
-    from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
-    from ops.bench.query import measure  # noqa: PLC0415
+    from ops.bench import tables
+    from ops.bench.query import measure
 
-    def say(line: str) -> None:
-        _console.print(f"  {line}", highlight=False)
-
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
-        cells, rate = asyncio.run(measure(where, channels, days, queries, say))
-    Console().print(_query_table(cells, rate))
+    with _private() as where:
+        cells, rate = asyncio.run(measure(where, channels, days, queries, _say))
     if plot is not None:
-        from ops.bench.plot import plot as draw  # noqa: PLC0415
+        from ops.bench.plot import plot as draw
 
         draw(cells, plot)
-    if output is not None:
-        result = {"machine": _machine(), "written_per_second": rate, "query": [asdict(cell) for cell in cells]}
-        output.write_text(json.dumps(result, indent=2) + "\n")
+    figures = {"written_per_second": rate, "query": [asdict(cell) for cell in cells]}
+    _tell(figures, [tables.query(cells, rate)], as_json, file)
 
 
-def _query_table(cells: list[Any], rate: float) -> Table:
-    table = Table(title=f"one channel at 1 Hz, ms; {rate:,.0f} samples/s came in meanwhile")
-    for column in ("interval", "question", "form", "rows", "p50", "p95"):
-        table.add_column(column, justify="right")
-    for cell in sorted(cells, key=lambda cell: (cell.rows, cell.kind)):
-        table.add_row(cell.length, cell.kind, cell.form, f"{cell.rows:,.0f}", f"{cell.p50:.1f}", f"{cell.p95:.1f}")
-    return table
+@app.command()
+def counters(
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length of each measurement.")] = 10.0,
+    types: Annotated[int, typer.Option(min=1, help="Types of events, all equally likely.")] = 1000,
+    connections: Annotated[int, typer.Option(min=1, max=16, help="To the database, of each way.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all three ways in turn; the medians are shown.")] = 3,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Increments/s into event_count_1m, beside upserts that add nothing up first; the sums are checked."""
+    from ops.bench import tables
+    from ops.bench.counters import measure
+
+    load = os.getloadavg()[0]
+    with _private() as where:
+        ways = asyncio.run(measure(where, types, connections, seconds, rounds, _say))
+    settings = {"types": types, "connections": connections, "seconds": seconds, "load_before": round(load, 2)}
+    figures = {**settings, "counters": [asdict(way) for way in ways]}
+    _tell(figures, [tables.counters(ways, types, connections, load)], as_json, file)
 
 
-def _storage_table(cells: list[Any]) -> Table:
-    table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
-    for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
-        table.add_column(column, justify="right")
-    for cell in cells:
-        took = (cell.hour_p50, cell.hour_p95, cell.day_p50, cell.day_p95)
-        figures = (f"{cell.bytes_per_sample:.2f}", f"{cell.rows_per_second:,.0f}", *(f"{ms:.1f}" for ms in took))
-        table.add_row(cell.series, cell.form, *figures)
-    return table
+def _say(line: str) -> None:
+    _console.print(f"  {line}", highlight=False)
+
+
+@contextmanager
+def _private() -> Iterator[Bench]:
+    """A database server for the measurement alone."""
+    from ops.bench import server
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
+        yield where
+
+
+def _tell(figures: dict[str, Any], shown: list[Table], as_json: bool, file: Path | None) -> None:
+    text = json.dumps({"machine": _machine(), **figures}, indent=2) + "\n"
+    if file is not None:
+        file.write_text(text)
+    if as_json and file is None:
+        typer.echo(text, nl=False)
+    else:
+        for table in shown:
+            Console().print(table)
 
 
 def _machine() -> dict[str, Any]:
@@ -140,41 +161,3 @@ def _machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
-
-
-def _copy_table(cells: list[Any]) -> Table:
-    table = Table(title="rows/s into the hypertable (median)")
-    for column in ("case", "connections", "plain COPY", "spool + writer", "ratio"):
-        table.add_column(column, justify="right")
-    for cell in cells:
-        figures = (f"{cell.plain_copy:,.0f}", f"{cell.spool_and_writer:,.0f}", f"{cell.ratio:.2f}")
-        table.add_row(cell.case, str(cell.connections), *figures)
-    return table
-
-
-def _end_to_end_table(runs: list[Any]) -> Table:
-    table = Table(title="plant → table: lag in seconds, of the worst-off and the best-off sample of each batch")
-    for column in ("asked/s", "stored/s", "seconds", "worst p50", "worst p99", "best p50", "best p99"):
-        table.add_column(column, justify="right")
-    for run in runs:
-        lags = (run.oldest_p50, run.oldest_p99, run.newest_p50, run.newest_p99)
-        table.add_row(
-            f"{run.channels * run.hz:,.0f}",
-            f"{run.rows_per_second:,.0f}",
-            f"{run.seconds:.0f}",
-            *(f"{lag:.3f}" for lag in lags),
-        )
-    return table
-
-
-def _process_table(runs: list[Any]) -> Table:
-    table = Table(title="CPU and memory of each process")
-    for column in ("samples/s", "process", "CPU %", "CPU µs/sample", "MiB first", "MiB last"):
-        table.add_column(column, justify="right")
-    for run in runs:
-        for name, use in run.processes.items():
-            per_sample = "" if use.cpu_us_per_sample is None else f"{use.cpu_us_per_sample:.2f}"
-            memory = (f"{use.rss_mib[0]:.0f}", f"{use.rss_mib[-1]:.0f}") if use.rss_mib else ("", "")
-            share = f"{100 * use.cpu_seconds / run.seconds:.1f}"
-            table.add_row(f"{run.channels * run.hz:,.0f}", name, share, per_sample, *memory)
-    return table

@@ -175,9 +175,7 @@ def _intervals(
     random = np.random.default_rng([9, int(length.total_seconds()), len(used)])
     room = history.days * _DAY_SECONDS - int(length.total_seconds()) + 1
     if room * history.channels < len(used) + queries:
-        raise OperationError(
-            f"there are no {queries} different intervals of {length}: use more days or channels"
-        )
+        raise OperationError(f"there are no {queries} different intervals of {length}: use more days or channels")
     found = 0
     while found < queries:
         channel = history.first_channel + int(random.integers(history.channels))

@@ -24,11 +24,13 @@ GRANT SELECT ON plant.event_count_1m TO plant_reader;
 GRANT SELECT, INSERT, UPDATE (n) ON plant.event_count_1m TO plant_ingest;
 GRANT ALL ON plant.event_count_1m TO plant_owner;
 
+-- Hours are few rows to add up, and always right. time_bucket, because TimescaleDB makes of a condition on it one on the
+-- chunks and the key; of date_trunc it would not.
 CREATE VIEW plant.event_count_1h AS
-SELECT date_trunc('hour', c.bucket, 'UTC') AS bucket, c.type, c.channel_id, sum(c.n)::bigint AS n
+SELECT public.time_bucket(INTERVAL '1 hour', c.bucket) AS bucket, c.type, c.channel_id, sum(c.n)::bigint AS n
 FROM plant.event_count_1m AS c
 GROUP BY 1, 2, 3;
-COMMENT ON VIEW plant.event_count_1h IS 'event_count_1m by the hour. Restrict event_count_1m where times are known: a condition on bucket here reads all of it.';
+COMMENT ON VIEW plant.event_count_1h IS 'event_count_1m by the hour.';
 
 CREATE VIEW plant.event_count_named AS
 SELECT c.bucket, c.type, h.name AS channel, s.name AS source, c.n, c.channel_id

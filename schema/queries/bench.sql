@@ -117,3 +117,34 @@ SELECT total.rows::int8                                                         
        min(r.lag) FILTER (WHERE r.which = 'newest' AND r.upto >= 0.99 * total.rows)::float8      AS newest_p99
 FROM total LEFT JOIN ranked AS r ON true
 GROUP BY total.rows;
+
+-- name: source
+SELECT s.id FROM plant.source AS s WHERE s.name = 'bench';
+
+-- name: count_reference
+-- A hypertable equal to event_count_1m, for upserts that are not the writer's.
+CREATE TABLE IF NOT EXISTS plant.bench_count (LIKE plant.event_count_1m INCLUDING ALL) WITH (fillfactor = 50);
+SELECT public.create_hypertable('plant.bench_count', public.by_range('bucket', INTERVAL '7 days'),
+                                create_default_indexes => false, if_not_exists => true);
+
+-- name: empty_counts
+TRUNCATE plant.bench_count, plant.event_count_1m, plant.ingest_batch;
+
+-- name: upsert_one
+-- What one does without thinking: a statement for each increment. $1 type.
+INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
+VALUES (date_trunc('minute', now()), $1, 0, 1)
+ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
+
+-- name: upsert_many
+-- Increments of different types in one statement. $1 type text[], in the key's order.
+INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
+SELECT date_trunc('minute', now()), i.type, 0, 1
+FROM unnest($1::text[]) AS i (type)
+ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
+
+-- name: counted
+-- What the writer's table and the reference hold.
+SELECT coalesce(a.type, b.type) AS type, coalesce(a.n, 0)::int8 AS written, coalesce(b.n, 0)::int8 AS reference
+FROM (SELECT c.type, sum(c.n) AS n FROM plant.event_count_1m AS c GROUP BY c.type) AS a
+FULL JOIN (SELECT c.type, sum(c.n) AS n FROM plant.bench_count AS c GROUP BY c.type) AS b ON a.type = b.type;

@@ -86,10 +86,19 @@ WITH newest AS (
     SELECT DISTINCT ON (n.source_id) n.source_id, n.state, n.since, n.reason
     FROM unnest($1::int[], $2::text[], $3::timestamptz[], $4::text[]) AS n (source_id, state, since, reason)
     ORDER BY n.source_id, n.since DESC
+),
+-- In one order, so that two connections never wait for each other in a circle.
+locked AS (
+    SELECT s.id
+    FROM plant.source AS s
+    WHERE s.id IN (SELECT newest.source_id FROM newest)
+    ORDER BY s.id
+    FOR NO KEY UPDATE
 )
 UPDATE plant.source AS s
 SET state = newest.state, state_since = newest.since, reason = newest.reason
 FROM newest
+JOIN locked ON locked.id = newest.source_id
 WHERE s.id = newest.source_id
   AND (s.state_since IS NULL OR s.state_since <= newest.since);
 

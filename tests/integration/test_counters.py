@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 import sys
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
-from ingest.batch import MOST_COUNTED, Batch, Event, EventBatch, now_us
+from ingest.batch import MOST_COUNTED, Batch, Event, EventBatch, Gap, GapBatch, now_us
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
@@ -194,33 +195,58 @@ async def test_what_the_database_refuses_is_quarantined_and_the_rest_lands(
     assert await counted(owner) == expected
 
 
-async def test_connections_that_add_to_the_same_rows_do_not_deadlock(
-    database: Database, owner: asyncpg.Connection[Any]
+def _same_rows(what: str, turn: int, number: int, own: random.Random) -> Batch:
+    """A batch that each connection has, in an order of its own."""
+    if what == "counts":
+        increments = [(c * MINUTE_US, f"type{k}", c, 1) for k in range(60) for c in range(20)]
+        return count_batch(own.sample(increments, len(increments)), source_id=number)
+    if what == "gaps":
+        gaps = [Gap(T0 + c, T0 + c + turn, "stale", (c, c + 1)) for c in range(1, 60)]
+        return GapBatch(1, T0 + 1000 * turn + number, own.sample(gaps, len(gaps)))
+    events = [Event("alarm", T0 + turn, c, text=str(c)) for c in range(600)]
+    return EventBatch(1, T0, own.sample(events, len(events)))
+
+
+@pytest.mark.parametrize("what", ["counts", "events", "gaps", "states"])
+async def test_connections_that_write_the_same_rows_do_not_deadlock(
+    database: Database, owner: asyncpg.Connection[Any], what: str
 ) -> None:
-    """Eight connections, the same 300 rows and events in an order of each one's own."""
-    connections, rounds = 8, 25
+    """Six connections at once, the same rows in an order of each one's own."""
+    connections, turns = 6, 12
     limits = TimeLimits(86400.0, 3650 * 86400.0)
     opened = [await connect(database.ingest_dsn, 60.0) for _ in range(connections)]
+    together = asyncio.Barrier(connections)
+    await owner.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 's' || i, 'push', '' FROM generate_series(2, 50) i"
+    )
 
     async def adds(number: int) -> None:
         own = random.Random(number)
-        for turn in range(rounds):
-            increments = [(c * MINUTE_US, f"type{k}", c, 1) for k in range(30) for c in range(10)]
-            events = [Event("alarm", T0 + turn, c, text=str(c)) for c in range(30)]
-            own.shuffle(increments)
-            own.shuffle(events)
-            batches: list[Batch] = [count_batch(increments, source_id=number), EventBatch(1, T0, events)]
-            taken = [SpooledBatch(turn * 2 + i, T0, T0, b) for i, b in enumerate(batches)]
-            await write(opened[number], assemble([(Path("x"), taken)], limits), taken[:1])
+        for turn in range(turns):
+            batches = [_same_rows(what, turn, number, own)]
+            if what == "states":
+                states = (Event("source_state", T0 + 100 * turn + number, text="connected"),)
+                batches = [EventBatch(source, T0, states) for source in own.sample(range(2, 51), 49)]
+            taken = [SpooledBatch(turn, T0, T0, one) for one in batches]
+            group = assemble([(Path("x"), taken)], limits)
+            await together.wait()
+            await write(opened[number], group, taken if what == "counts" else ())
 
     await asyncio.gather(*(adds(number) for number in range(connections)))
     for connection in opened:
         await connection.close()
-    found = await counted(owner)
-    assert {n for (_, kind, _), n in found.items() if kind != "alarm"} == {connections * rounds}
-    assert {n for (_, kind, _), n in found.items() if kind == "alarm"} == {rounds}
-    assert len(found) == 300 + 30
     assert await owner.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+    found = Counter(kind.rstrip("0123456789") for _, kind, _ in await counted(owner))
+    of_each = set((await counted(owner)).values())
+    if what == "counts":
+        assert (found, of_each) == ({"type": 1200}, {connections * turns})
+    elif what == "events":
+        assert (found, of_each) == ({"alarm": 600}, {turns})
+    elif what == "states":
+        assert (found, of_each) == ({"source_state": 1}, {49 * connections * turns})
+    else:
+        assert await owner.fetchval("SELECT count(*) FROM plant.gap") == 118
 
 
 async def test_the_views_say_names_and_hours(
@@ -243,6 +269,17 @@ async def test_the_views_say_names_and_hours(
         (hour, "pulses.n", 7),
     ]
     await reader.close()
+
+
+async def test_hours_between_two_times_are_read_from_their_chunk_alone(
+    database: Database, owner: asyncpg.Connection[Any]
+) -> None:
+    times = "generate_series(TIMESTAMPTZ '2026-01-01Z', '2026-03-01Z', '1 hour')"
+    await owner.execute(f"INSERT INTO plant.event_count_1m SELECT t, 'a', 0, 1 FROM {times} AS t")
+    query = "SELECT * FROM plant.event_count_1h WHERE bucket >= '2026-02-20Z' AND bucket < '2026-02-21Z'"
+    assert len(await owner.fetch(query)) == 24
+    plan = "\n".join(row[0] for row in await owner.fetch(f"EXPLAIN (COSTS OFF) {query}"))
+    assert len(set(re.findall(r"_hyper_\d+_\d+_chunk", plan))) == 1, plan
 
 
 # Killed

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ingest.batch import MOST_COUNTED, CountBatch
 from ingest.errors import SpoolCorrupt
 from ingest.spool.format import SpooledBatch, decode, encode
+from ingest.spool.narrow import narrowed, widened
 from ingest.writer.counts import MINUTE_US, Counts, added_up, columns, of_events, of_quality
 from ingest.writer.group import TimeLimits, assemble
 from ingest.writer.pieces import divide, whole
@@ -41,7 +44,9 @@ def rows(counts: Counts | CountBatch) -> Iterator[tuple[int, str, int, int]]:
 
 
 @given(
-    st.lists(increments(_NEAR, st.integers(0, 3)), max_size=5) | st.lists(increments(_FAR, _INT32), max_size=5),
+    st.lists(increments(_NEAR, st.integers(0, 3)), max_size=5)
+    | st.lists(increments(st.integers(0, MINUTE_US), st.just(0)), max_size=5)
+    | st.lists(increments(_FAR, _INT32), max_size=5),
     st.sampled_from([MINUTE_US, 1]),
 )
 def test_sums_are_exact_and_in_the_keys_order(batches: list[list[Increment]], step: int) -> None:
@@ -90,6 +95,29 @@ def test_counts_come_back_from_the_spool(some: list[Increment], digest: int | No
     assert list(rows(read)) == list(rows(stored))
     assert (read.source_id, read.received_at, read.digest) == (stored.source_id, stored.received_at, digest)
     assert encode(read) == encode(stored)
+
+
+@given(st.data(), st.sampled_from([np.int32, np.int64]))
+def test_columns_are_narrowed_and_come_back(data: st.DataObject, dtype: type[np.int32 | np.int64]) -> None:
+    legal = np.iinfo(dtype)
+    low = data.draw(st.integers(int(legal.min), int(legal.max)))
+    span = data.draw(st.sampled_from([0, 1, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**63]))
+    values = data.draw(st.lists(st.integers(low, min(low + span, int(legal.max))), min_size=1, max_size=20))
+    column: NDArray[Any] = np.array(values, dtype)
+    form, stored = narrowed(column)
+    assert len(stored) == len(values) * form[1]
+    assert form[1] <= next((width for width in (0, 1, 2, 4) if max(values) - min(values) < 256**width), 8)
+    back = widened(form, memoryview(stored), len(values), dtype)
+    assert (back.dtype, back.tolist()) == (column.dtype, values)
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [((0, 3), "3 bytes a value"), ((2**31 - 1, 1), "not between"), ((-(2**31) - 2, 1), "not between")],
+)
+def test_a_form_that_is_none_is_refused(form: tuple[int, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        widened(form, memoryview(b"\1\1\1"), 1 if form[1] == 3 else 3, np.int32)
 
 
 @pytest.mark.parametrize(

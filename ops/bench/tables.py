@@ -1,0 +1,94 @@
+"""The benchmarks' figures as tables for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+
+def copy(cells: list[Any]) -> Table:
+    """Rows a second beside plain COPY."""
+    table = Table(title="rows/s into the hypertable (median)")
+    for column in ("case", "connections", "plain COPY", "spool + writer", "ratio"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        figures = (f"{cell.plain_copy:,.0f}", f"{cell.spool_and_writer:,.0f}", f"{cell.ratio:.2f}")
+        table.add_row(cell.case, str(cell.connections), *figures)
+    return table
+
+
+def end_to_end(runs: list[Any]) -> Table:
+    """Lags of whole runs."""
+    table = Table(title="plant → table: lag in seconds, of the worst-off and the best-off sample of each batch")
+    for column in ("asked/s", "stored/s", "seconds", "worst p50", "worst p99", "best p50", "best p99"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        lags = (run.oldest_p50, run.oldest_p99, run.newest_p50, run.newest_p99)
+        table.add_row(
+            f"{run.channels * run.hz:,.0f}",
+            f"{run.rows_per_second:,.0f}",
+            f"{run.seconds:.0f}",
+            *(f"{lag:.3f}" for lag in lags),
+        )
+    return table
+
+
+def process(runs: list[Any]) -> Table:
+    """What each process of whole runs used."""
+    table = Table(title="CPU and memory of each process")
+    for column in ("samples/s", "process", "CPU %", "CPU µs/sample", "MiB first", "MiB last"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        for name, use in run.processes.items():
+            per_sample = "" if use.cpu_us_per_sample is None else f"{use.cpu_us_per_sample:.2f}"
+            memory = (f"{use.rss_mib[0]:.0f}", f"{use.rss_mib[-1]:.0f}") if use.rss_mib else ("", "")
+            share = f"{100 * use.cpu_seconds / run.seconds:.1f}"
+            table.add_row(f"{run.channels * run.hz:,.0f}", name, share, per_sample, *memory)
+    return table
+
+
+def storage(cells: list[Any]) -> Table:
+    """Bytes and times of each form and series."""
+    table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
+    for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        took = (cell.hour_p50, cell.hour_p95, cell.day_p50, cell.day_p95)
+        figures = (f"{cell.bytes_per_sample:.2f}", f"{cell.rows_per_second:,.0f}", *(f"{ms:.1f}" for ms in took))
+        table.add_row(cell.series, cell.form, *figures)
+    return table
+
+
+def query(cells: list[Any], rate: float) -> Table:
+    """Waiting times, the shortest intervals first."""
+    table = Table(title=f"one channel at 1 Hz, ms; {rate:,.0f} samples/s came in meanwhile")
+    for column in ("interval", "question", "form", "rows", "p50", "p95"):
+        table.add_column(column, justify="right")
+    for cell in sorted(cells, key=lambda cell: (cell.rows, cell.kind)):
+        table.add_row(cell.length, cell.kind, cell.form, f"{cell.rows:,.0f}", f"{cell.p50:.1f}", f"{cell.p95:.1f}")
+    return table
+
+
+def counters(ways: list[Any], types: int, connections: int, load: float) -> Table:
+    """Increments a second of each way."""
+    title = f"increments of {types:,} types, {connections} connections; load before: {load:.1f}"
+    table = Table(title=title)
+    for column in ("way", "increments/s", "least", "most", "ratio"):
+        table.add_column(column, justify="left" if column == "way" else "right")
+    for way in ways:
+        rates = (way.increments_per_second, min(way.rounds), max(way.rounds))
+        table.add_row(way.way, *(f"{rate:,.0f}" for rate in rates), f"{way.ratio:,.1f}")
+    return table
+
+
+def alarms(shares: list[Any]) -> Table:
+    """CPU of judging alarms beside that of ingest."""
+    table = Table(title="CPU, µs a sample; alarms: as a share of decode + spool + writer")
+    for column in ("samples at once", "decode", "spool", "writer", *(f"alarms, {name}" for name in shares[0].stage)):
+        table.add_column(column, justify="right")
+    for share in shares:
+        judged = (f"{us:.4f} ({100 * us / share.ingest:.1f} %)" for us in share.stage.values())
+        figures = (f"{share.decode:.3f}", f"{share.spool:.3f}", f"{share.writer:.3f}", *judged)
+        table.add_row(f"{share.batch:,}", *figures)
+    return table

@@ -1,0 +1,41 @@
+"""The counters' benchmark: all three ways count, exactly, and a table that holds something else ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import asyncpg
+import pytest
+
+from ingest.errors import OperationError
+from ops.bench.copy_speed import Bench
+from ops.bench.counters import Way, measure
+from ops.bench.increments import BATCH
+from tests.database import Database
+
+_WRONG = """
+CREATE FUNCTION plant.wrong() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.n := NEW.n + 1; RETURN NEW; END';
+CREATE TRIGGER wrong BEFORE INSERT ON plant.event_count_1m FOR EACH ROW EXECUTE FUNCTION plant.wrong();
+"""
+
+
+def bench(database: Database, folder: Path) -> Bench:
+    return Bench(database.owner_dsn, database.ingest_dsn, (), {}, folder)
+
+
+async def test_every_way_counts_exactly(database: Database, tmp_path: Path) -> None:
+    said: list[str] = []
+    ways = await measure(bench(database, tmp_path), 40, 2, 0.2, 1, said.append)
+    assert [way.way for way in ways] == list(get_args(Way))
+    assert all(way.increments >= BATCH and way.increments % BATCH == 0 for way in ways)
+    assert [way.ratio for way in ways if way.way == "an upsert an increment"] == [1.0]
+    assert len(said) == len(ways)
+
+
+async def test_what_the_table_does_not_hold_is_said(database: Database, tmp_path: Path) -> None:
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(_WRONG)
+    await owner.close()
+    with pytest.raises(OperationError, match=r"spool \+ writer: \d+ increments were sent, the table holds \d+"):
+        await measure(bench(database, tmp_path), 40, 1, 0.1, 1, lambda line: None)
