@@ -278,7 +278,9 @@ def _reason(
     if one.kind == "missing":
         what = "raw" if one.channel_id is not None else "event"
         for row in removals:
-            if row["what"] == what and (row["channels"] is None or (one.channel_id or 0) in row["channels"]):
+            if row["what"] == what and (
+                one.channel_id is None or one.channel_id in (row["channels"] or [one.channel_id])
+            ):
                 why = f" ({row['why']})" if row["why"] else ""
                 return f"{row['type']} on record at {row['time'].isoformat(timespec='seconds')}{why}"
         return ""
