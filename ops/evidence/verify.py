@@ -37,6 +37,7 @@ from ops.paths import State
 from schema.queries import load
 
 _FIRST = 32  # channels of the first slice
+_FEW = 8  # channels
 Say = Callable[[str], None]
 
 
@@ -162,9 +163,10 @@ async def _verify_day(connection: asyncpg.Connection[Any], sealed: SealedDay, pa
     if not sealed.document:
         report.problems.append(f"{day}: the document with the names of its channels is missing")
     hours, names = sealed.hours(), _names(sealed)
-    channels: set[int] = set(hours) | set(await channels_of(connection, day))
     if patterns:
-        channels &= await _chosen(connection, patterns, names)
+        channels = await _chosen(connection, patterns, names)
+    else:
+        channels = set(hours) | set(await channels_of(connection, day))
     found = await _digests(connection, day, sorted(channels), report)
     differences = [
         one
@@ -205,13 +207,13 @@ async def _chosen(connection: asyncpg.Connection[Any], patterns: Sequence[str], 
 async def _digests(
     connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], report: DayReport
 ) -> dict[int, ByHour]:
-    """All hours of channels, read again."""
+    """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once."""
     found: dict[int, ByHour] = {}
-    size = _FIRST
-    for hour in range(24):
+    size, hours = (1, 24) if len(channels) <= _FEW else (_FIRST, 1)
+    for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
-            series = await read(connection, part, begin(day, hour), begin(day, hour + 1))
+            series = await read(connection, part, begin(day, hour), begin(day, hour + hours))
             for one in series:
                 found.setdefault(one.channel_id, {}).update(one.hours(day))
             samples = sum(len(one.time) for one in series)
