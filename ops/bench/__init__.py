@@ -28,7 +28,7 @@ app = typer.Typer(help="Measure what this machine can do, beside a reference in 
 
 _console = Console(stderr=True)
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-_File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where --json writes [standard output].")]
+_File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where --json writes; default: standard output.")]
 
 
 @app.callback()

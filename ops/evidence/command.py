@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import asyncpg
 import typer
+from rich.console import Console
 
 from ingest.errors import DatabaseError, OperationError
 from ops.paths import State
@@ -110,8 +111,8 @@ def verify(
     what: Annotated[str | None, typer.Argument(metavar="[DAY|rollups|FILE]", help="Default: all sealed days.")] = None,
     channel: _Channels = None,
     key: Annotated[Path | None, typer.Option("--key", metavar="PEM", help="Trust this public key [our own].")] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Of rollups: from then on.")] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Of rollups: up to then.")] = None,
+    since: Annotated[datetime | None, typer.Option("--from", help="Of rollups: the first day (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option("--to", help="Of rollups: up to this time.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with 1 for explained differences, too.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Differences to list of a day, 0: all.")] = 40,
     as_json: _Json = False,
@@ -123,7 +124,9 @@ def verify(
 
     state = State.current()
     if what == "rollups":
-        importlib.import_module("ops.rollups.verify").verify_rollups(state, since, until)
+        rollups = importlib.import_module("ops.rollups.verify").verify_rollups(state, since, until)
+        if importlib.import_module("ops.rollups.command").report(rollups, Console()):
+            raise typer.Exit(1)
         return
     if since is not None or until is not None:
         raise OperationError("--from and --to are of `plantlog verify rollups`")

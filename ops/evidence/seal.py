@@ -160,12 +160,13 @@ class _Sealing:
 
     async def _settle(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> Done | None:
         """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
+        again_read: set[tuple[int, int]] = set()
         for attempt in range(_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
                 known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
                 for number, hours in (await work.worked(self.connection, day)).items():
                     known[number] = {**known.get(number, {}), **hours}
-                stale = await work.stale(self.connection, day, known, since - MARGIN)
+                stale = await work.stale(self.connection, day, known, since - MARGIN, again_read)
                 news = [one for one in stale if sealed is None or one.explained]
                 if len(news) < len(stale):
                     number = len(stale) - len(news)
@@ -175,6 +176,7 @@ class _Sealing:
                     done = await self._write(day, sealed, started, since)
                     break
             await work.again(self.connection, day, news)
+            again_read |= {(one.channel_id, one.hour) for one in news}
         if done is not None:
             Head(done.seal.serial, done.seal.hash()).save(self.state)
         return done

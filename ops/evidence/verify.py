@@ -37,6 +37,7 @@ from ops.paths import State
 from schema.queries import load
 
 _FIRST = 32  # channels of the first slice
+_FEW = 8  # channels
 Say = Callable[[str], None]
 
 
@@ -162,9 +163,10 @@ async def _verify_day(connection: asyncpg.Connection[Any], sealed: SealedDay, pa
     if not sealed.document:
         report.problems.append(f"{day}: the document with the names of its channels is missing")
     hours, names = sealed.hours(), _names(sealed)
-    channels: set[int] = set(hours) | set(await channels_of(connection, day))
     if patterns:
-        channels &= await _chosen(connection, patterns, names)
+        channels = await _chosen(connection, patterns, names)
+    else:
+        channels = set(hours) | set(await channels_of(connection, day))
     found = await _digests(connection, day, sorted(channels), report)
     differences = [
         one
@@ -205,13 +207,13 @@ async def _chosen(connection: asyncpg.Connection[Any], patterns: Sequence[str], 
 async def _digests(
     connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], report: DayReport
 ) -> dict[int, ByHour]:
-    """All hours of channels, read again."""
+    """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once."""
     found: dict[int, ByHour] = {}
-    size = _FIRST
-    for hour in range(24):
+    size, hours = (1, 24) if len(channels) <= _FEW else (_FIRST, 1)
+    for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
-            series = await read(connection, part, begin(day, hour), begin(day, hour + 1))
+            series = await read(connection, part, begin(day, hour), begin(day, hour + hours))
             for one in series:
                 found.setdefault(one.channel_id, {}).update(one.hours(day))
             samples = sum(len(one.time) for one in series)
@@ -244,6 +246,29 @@ async def _made_root(connection: asyncpg.Connection[Any], sealed: SealedDay, fou
     return made.hex() == sealed.seals[-1].root
 
 
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """A deletion, or what retention took; channels None: of all."""
+
+    kind: str
+    what: str  # raw, event
+    channels: frozenset[int] | None
+    words: str
+
+    @classmethod
+    def of(cls, row: asyncpg.Record) -> _Removal:
+        """From section ``removals``."""
+        why = f" ({row['why']})" if row["why"] else ""
+        words = f"{row['type']} on record at {row['time'].isoformat(timespec='seconds')}{why}"
+        return cls(row["type"], row["what"], None if row["channels"] is None else frozenset(row["channels"]), words)
+
+    def covers(self, channel: int | None) -> bool:
+        """Whether samples of a channel (None: events) can have gone with it."""
+        if channel is None:
+            return self.what == "event"
+        return self.what == "raw" and (self.channels is None or channel in self.channels)
+
+
 async def _explained(
     connection: asyncpg.Connection[Any], sealed: SealedDay, differences: Sequence[Difference]
 ) -> list[Finding]:
@@ -252,38 +277,46 @@ async def _explained(
     queries = load("evidence")
     since = moment_of(sealed.seals[-1].read_from) - MARGIN
     source_of = {row["id"]: row["source_id"] for row in await connection.fetch(queries["sources_of"])}
-    arrivals: dict[int | None, list[asyncpg.Record]] = {}
-    removals: dict[int | None, list[asyncpg.Record]] = {}
+    # What came of a source must account for all that was added to its channels, not for each hour alone.
+    added: dict[int | None, int] = {}
+    for one in differences:
+        if one.channel_id is not None and one.kind == "added":
+            source = source_of.get(one.channel_id)
+            added[source] = added.get(source, 0) + one.found - one.sealed
+    whole = await connection.fetch(queries["arrivals"], since, begin(sealed.day), begin(sealed.day, 24))
+    enough = {
+        row["source_id"] for row in whole if row["kind"] == "samples" and row["rows"] >= added.get(row["source_id"], 0)
+    }
+    arrivals: dict[int | None, list[asyncpg.Record]] = {None: whole}
+    removals: dict[int | None, list[_Removal]] = {}
     for hour in {one.hour for one in differences}:
         span = (begin(sealed.day, hour or 0), begin(sealed.day, 24 if hour is None else hour + 1))
-        arrivals[hour] = await connection.fetch(queries["arrivals"], since, *span)
-        removals[hour] = await connection.fetch(queries["removals"], since, *span)
+        if hour is not None:
+            arrivals[hour] = await connection.fetch(queries["arrivals"], since, *span)
+        removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["removals"], since, *span)]
     findings = []
     for one in differences:
         source = source_of.get(one.channel_id) if one.channel_id is not None else None
-        reason = _reason(one, source, arrivals[one.hour], removals[one.hour])
-        findings.append(Finding(one, reason))
+        came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] == source]
+        if one.channel_id is not None and source not in enough:
+            came = []
+        findings.append(Finding(one, _reason(one, came, removals[one.hour])))
     return findings
 
 
-def _reason(
-    one: Difference, source: int | None, arrivals: Sequence[asyncpg.Record], removals: Sequence[asyncpg.Record]
-) -> str:
+def _reason(one: Difference, arrivals: Sequence[asyncpg.Record], removals: Sequence[_Removal]) -> str:
     """What is on record that accounts for a difference; empty: nothing does."""
     if one.what == "gaps" and one.channel_id is None:
         came = [row for row in arrivals if row["kind"] == "gaps"]
         return _came(came) if came else ""
-    if one.kind == "changed":
-        return ""
+    # What was deleted may have come anew, and otherwise; what retention took is not changed by it.
+    gone = [row for row in removals if row.covers(one.channel_id) and (one.kind == "missing" or row.kind == "deleted")]
     if one.kind == "missing":
-        what = "raw" if one.channel_id is not None else "event"
-        for row in removals:
-            if row["what"] == what and (row["channels"] is None or (one.channel_id or 0) in row["channels"]):
-                why = f" ({row['why']})" if row["why"] else ""
-                return f"{row['type']} on record at {row['time'].isoformat(timespec='seconds')}{why}"
-        return ""
+        return gone[0].words if gone else ""
     kinds = ("samples",) if one.channel_id is not None else ("samples", "events")  # conflicts are events
-    came = [row for row in arrivals if row["kind"] in kinds and (one.channel_id is None or row["source_id"] == source)]
+    came = [row for row in arrivals if row["kind"] in kinds]
+    if one.kind == "changed":
+        return f"{gone[0].words}; {_came(came)}" if gone and came else ""
     enough = sum(row["rows"] for row in came) >= one.found - one.sealed
     return _came(came) + "; an amended seal is due" if came and enough else ""
 

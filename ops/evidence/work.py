@@ -9,7 +9,7 @@ or removed, so one whose count is still the same is as it was read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -100,7 +100,7 @@ class Window:
 
 
 async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime) -> list[Window]:
-    """What is on record to have come to, or to have been deleted from, a day since a moment."""
+    """What is on record to have come to, and then what to have been deleted from, a day since a moment."""
     queries = load("evidence")
     by_source: dict[int, set[int]] = {}
     for row in await connection.fetch(queries["sources_of"]):
@@ -118,50 +118,63 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
 
 
 async def stale(
-    connection: asyncpg.Connection[Any], day: date, known: Mapping[int, ByHour], since: datetime
+    connection: asyncpg.Connection[Any],
+    day: date,
+    known: Mapping[int, ByHour],
+    since: datetime,
+    again_read: Set[tuple[int, int]] = frozenset(),
 ) -> list[Stale]:
-    """Channel-hours within what is on record since a moment whose counts are not those that are known."""
+    """Channel-hours within what is on record since a moment that are, or may be, other than what is known.
+
+    Those are the ones with another count, and those that something was both deleted from and came to (anew, and perhaps
+    otherwise), unless they were read again for that: ``again_read``, pairs of channel and hour.
+    """
     found: dict[tuple[int, int], Stale] = {}
+    came: list[tuple[frozenset[int], range]] = []
     everything: frozenset[int] | None = None
     for window in await windows(connection, day, since):
         if window.channels is None and everything is None:
             everything = frozenset(known) | frozenset(await channels_of(connection, day))
-        first = max(begin(day), _floor(window.first))
-        last = min(begin(day, 24), _floor(window.last))
         channels = window.channels if window.channels is not None else everything or frozenset()
-        differing = await _differing(connection, day, channels, known, first, last)
-        enough = window.rows is None or sum(max(0, one.now - one.before) for one in differing) <= window.rows
-        for one in differing:
+        deleted = window.rows is None
+        hours = _hours(day, window)
+        if not deleted:
+            came.append((channels, hours))
+        compared = [
+            one
+            for part in slices(sorted(channels), MOST)
+            for one in await _compared(connection, day, part, hours, known)
+        ]
+        enough = deleted or sum(max(0, one.now - one.before) for one in compared) <= (window.rows or 0)
+        for one in compared:
             place = (one.channel_id, one.hour)
-            explained = enough and (one.now < one.before) == (window.rows is None)
+            anew = deleted and any(one.channel_id in some and one.hour in of for some, of in came)
+            if one.now == one.before and (not anew or place in again_read):
+                continue
+            explained = deleted if one.now <= one.before else enough and not deleted
             found[place] = replace(one, explained=explained or (place in found and found[place].explained))
     return [found[place] for place in sorted(found)]
 
 
-async def _differing(
-    connection: asyncpg.Connection[Any],
-    day: date,
-    channels: frozenset[int],
-    known: Mapping[int, ByHour],
-    first: datetime,
-    last: datetime,
+def _hours(day: date, window: Window) -> range:
+    """The hours of a day that a window touches."""
+    first, last = max(begin(day), _floor(window.first)), min(begin(day, 24), _floor(window.last))
+    return range((first - begin(day)) // _HOUR, (last - begin(day)) // _HOUR)
+
+
+async def _compared(
+    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], hours: range, known: Mapping[int, ByHour]
 ) -> list[Stale]:
-    hours = range((first - begin(day)) // _HOUR, (last - begin(day)) // _HOUR)
+    """Channel-hours that have or had something."""
+    now = await counts(connection, day, channels, begin(day, hours.start), begin(day, hours.stop))
     found = []
-    for part in slices(sorted(channels), MOST):
-        now = await counts(connection, day, part, first, last)
-        found += list(_unlike(part, hours, known, now))
-    return found
-
-
-def _unlike(
-    channels: Sequence[int], hours: range, known: Mapping[int, ByHour], now: Mapping[tuple[int, int], int]
-) -> Iterator[Stale]:
     for channel in channels:
+        was = known.get(channel, {})
         for hour in hours:
-            before, n = known.get(channel, {}).get(hour, (0, b""))[0], now.get((channel, hour), 0)
-            if before != n:
-                yield Stale(channel, hour, before, n, False)
+            before, n = was.get(hour, (0, b""))[0], now.get((channel, hour), 0)
+            if before or n:
+                found.append(Stale(channel, hour, before, n, False))
+    return found
 
 
 async def counts(

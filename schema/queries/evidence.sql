@@ -203,7 +203,7 @@ GROUP BY b.source_id, b.kind;
 -- name: removals
 -- Removals on record since $1 that reach into $2 <= time < $3: by delete_samples, or by retention. channels: NULL: all.
 SELECT e.type, e.time, (e.detail ->> 'from')::timestamptz AS begins, (e.detail ->> 'to')::timestamptz AS ends,
-       coalesce(e.detail ->> 'what', 'raw') AS what, e.detail ->> 'why' AS why,
+       coalesce(e.detail ->> 'what', 'raw') AS what, coalesce(e.detail ->> 'why', e.text) AS why,
        CASE
            WHEN jsonb_typeof(e.detail -> 'channel_ids') = 'string'
                THEN ARRAY(SELECT generate_series(lower(r.span), upper(r.span) - 1)

@@ -35,7 +35,19 @@ LIMIT $2;
 SELECT q.id FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[]) FOR UPDATE SKIP LOCKED;
 
 -- name: landed
-DELETE FROM plant.quarantine WHERE id = ANY ($1::int8[]);
+-- What leaves the quarantine leaves the facts of its arrival, a batch a row, so that a seal of its day can be amended.
+-- Sequences of spools are positive. A time is held between what samples can have (1970 to 2200).
+WITH landed AS (
+    DELETE FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[])
+    RETURNING q.id, q.source_id, q.received_at, q.detail,
+              timestamptz 'epoch' + INTERVAL '1 microsecond' * greatest(0, least(q.time_us, 7258118400000000)) AS time
+)
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
+SELECT l.source_id, -l.id, CASE WHEN l.detail ? 'event' THEN 'events' WHEN l.detail ? 'gap' THEN 'gaps' ELSE 'samples' END,
+       1, l.time, l.time, l.received_at
+FROM landed AS l
+WHERE NOT l.detail ? 'count' AND l.time IS NOT NULL
+ON CONFLICT (source_id, sequence) DO NOTHING;
 
 -- name: stays
 UPDATE plant.quarantine SET retried_at = clock_timestamp() WHERE id = ANY ($1::int8[]);

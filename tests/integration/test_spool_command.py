@@ -271,6 +271,13 @@ async def test_retry_lands_what_is_no_longer_refused(site: Site, owner: asyncpg.
     assert await count(owner, "samples_raw") == 400
     assert sorted((c, t) for c, t, v in await stored(owner) if v == 666) == BAD
     assert await count(owner, "quarantine") == 0
+    facts = await owner.fetch(
+        "SELECT kind, rows, first_time, last_time FROM plant.ingest_batch WHERE sequence < 0 ORDER BY first_time"
+    )
+    assert [(r["kind"], r["rows"], microseconds(r["first_time"]) - T0) for r in facts] == [
+        ("samples", 1, t) for _, t in BAD
+    ], "what landed late is on record as such"
+    assert all(r["first_time"] == r["last_time"] for r in facts)
     assert (await site.json("retry"))["landed"] == 0
     assert await count(owner, "samples_raw") == 400
 

@@ -136,6 +136,41 @@ async def test_a_removal_on_record_explains_what_is_missing(plant: Plant, kind: 
     assert (await plant.verify()).ok
 
 
+async def test_what_was_deleted_and_came_anew(plant: Plant) -> None:
+    """A correction as an operator makes it: the same times, other values, the same count."""
+    await plant.seal()
+    number, at = plant.ids["unit/flow"], begin(DAY, 5)
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = 9 WHERE channel_id = $1 AND time = $2", number, at)
+    detail = {"from": at.isoformat(), "to": begin(DAY, 6).isoformat(), "channels": [number], "samples": 1}
+    await plant.event(await plant.owner.fetchval("SELECT now()"), "deleted", "a wrong scale", json.dumps(detail))
+    assert not (await plant.verify(DAY)).ok  # a deletion alone changes no value
+    assert await plant.seal() == []
+    await plant.batch("samples", 1, at, at)
+    [one] = (await plant.verify(DAY)).days[0].findings
+    assert one.explained.startswith("deleted on record at ")
+    assert "(a wrong scale); came late: 1 rows in 1 batches" in one.explained
+    [amended] = await plant.seal()
+    assert [(c["id"], c["hour"], c["before"], c["after"]) for c in json.loads(amended.differs)["channels"]] == [
+        (number, 5, 120, 120)
+    ]
+    assert not (await plant.verify(DAY)).days[0].findings
+    assert await plant.seal() == []
+
+
+async def test_one_row_that_came_explains_no_row_of_each_channel(plant: Plant) -> None:
+    await plant.seal()
+    for name in ("unit/flow", "unit/pressure"):
+        await plant.samples(name, [(5 * HOUR_US + 500_000, bits(1.0), 0)])
+    await plant.batch("samples", 1, begin(DAY, 5), begin(DAY, 6))
+    assert found(await plant.verify(DAY)) == [
+        f"2026-03-09 {name}, hour 05: 1 added (120 sealed, 121 found): {UNEXPLAINED}"
+        for name in ("unit/pressure", "unit/flow")
+    ]
+    said: list[str] = []
+    assert await plant.seal(say=said.append) == []
+    assert said == ["2026-03-09: nothing on record explains 2 channel-hours: `plantlog verify 2026-03-09`"]
+
+
 async def test_a_batch_of_another_source_or_too_small_explains_nothing(plant: Plant) -> None:
     await plant.seal()
     rows = [(5 * HOUR_US + 500_000 + i, bits(1.0), 0) for i in range(3)]

@@ -1,0 +1,121 @@
+"""``plantlog seal``, ``verify`` and ``export``: the real commands against a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ops.evidence.reading import begin
+from ops.paths import CHECKOUT
+from tests.integration.evidence.plant import BEFORE, DAY, Plant
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def run(plant: Plant, *words: str) -> Said:
+    """A command on the plant's state folder."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ops", *words),
+        cwd=CHECKOUT,
+        env={**os.environ, "PLANTLOG_STATE": str(plant.state.root)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return Said(process.returncode or 0, out.decode(), err.decode())
+
+
+async def test_from_seal_to_verdict(plant: Plant, tmp_path: Path) -> None:
+    sealed = await run(plant, "seal", "--before", BEFORE.isoformat(), "--json")
+    assert sealed.code == 0, sealed.err
+    assert [(one["day"], one["samples"]) for one in json.loads(sealed.out)] == [
+        ("2026-03-09", 480),
+        ("2026-03-10", 480),
+        ("2026-03-11", 480),
+    ]
+    key = await run(plant, "seal", "--public-key")
+    assert key.out.startswith("-----BEGIN PUBLIC KEY-----")
+    pem = tmp_path / "key.pem"
+    pem.write_text(key.out)
+    verified = await run(plant, "verify", "--key", str(pem))
+    assert verified.code == 0, verified.out
+    assert "3 seals; chain and signatures hold" in verified.out
+    path = tmp_path / "day.parquet"
+    exported = await run(plant, "export", "2026-03-10", "--to", str(path), "--with-verifier")
+    assert exported.code == 0, exported.err
+    assert f"{path}: 480 rows, " in exported.out
+    assert (await run(plant, "verify", str(path))).code == 0
+    await plant.owner.execute("DELETE FROM plant.samples_raw WHERE time = $1", begin(DAY, 29))
+    wrong = await run(plant, "verify", "2026-03-10", "--json")
+    assert wrong.code == 1
+    [day] = json.loads(wrong.out)["days"]
+    assert [(d["what"], d["hour"], d["kind"], d["sealed"], d["found"], d["explained"]) for d in day["differences"]] == [
+        (name, 5, "missing", 120, 119, None) for name in ("unit/pressure", "unit/flow")
+    ]
+    other = await run(plant, "export", "2026-03-10", "--to", str(tmp_path / "other.parquet"))
+    assert other.code == 1
+    assert "differs from the seal in 2 hours" in other.err
+    broken = await run(plant, "verify", str(tmp_path / "other.parquet"))
+    assert broken.code == 1
+    assert "unit/flow, hour 05: 1 missing (120 sealed, 119 found)" in broken.out
+
+
+async def test_late_data_are_explained_and_amended(plant: Plant) -> None:
+    await run(plant, "seal", "--before", BEFORE.isoformat())
+    await plant.late("unit/flow", [(0, 0, 0)])
+    explained = await run(plant, "verify", "2026-03-09")
+    assert explained.code == 0
+    assert "unit/flow, hour 00: 1 added (0 sealed, 1 found): came late: 1 rows in 1 batches" in explained.out
+    assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 1
+    amended = await run(plant, "seal", "2026-03-09")
+    assert "2026-03-09 revision 1, serial " in amended.out
+    assert "+1 samples in 1 hours of 1 channels" in amended.out
+    assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 0
+
+
+async def test_only_closed_days(plant: Plant) -> None:
+    today = datetime.now(UTC).date()
+    refused = await run(plant, "seal", today.isoformat())
+    assert refused.code == 1
+    assert f"{today} is not closed: data may be late by 1:00:00" in refused.err
+    yesterday = today - timedelta(days=1)
+    since_midnight = (datetime.now(UTC) - begin(today)) // timedelta(seconds=1)
+    await plant.owner.execute(
+        "INSERT INTO plant.setting VALUES ('lateness', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        str(since_midnight + 3600),
+    )
+    refused = await run(plant, "seal", yesterday.isoformat())
+    assert f"{yesterday} is not closed" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("seal", "yesterday"), "'yesterday' is neither a day such as 2026-03-09 nor a file"),
+        (("seal", "--before", "noon"), "--before: found 'noon'; legal: a time such as"),
+        (("verify", "nothing.parquet"), "nothing.parquet is no whole Parquet file"),
+        (("verify", "2026-03-09"), "2026-03-09 has no seal"),
+        (("verify", "--from", "2026-03-09"), "--from and --to are of `plantlog verify rollups`"),
+        (("export", "2026-03-09"), "2026-03-09 has no seal: `plantlog seal 2026-03-09` makes it"),
+        (("verify", "--key", "/nowhere.pem"), "/nowhere.pem: "),
+    ],
+)
+async def test_what_can_t_be_done_is_said(plant: Plant, words: tuple[str, ...], said: str) -> None:
+    done = await run(plant, *words)
+    assert done.code == 1
+    assert done.err.startswith("plantlog: "), done.err
+    assert said in done.err
