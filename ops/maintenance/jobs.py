@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from ingest import metrics
+from ingest.errors import DatabaseError
 from ops.maintenance.budget import Unit, days_left, growth
 from ops.maintenance.retain import Retention
 from ops.maintenance.run import Connection, Done, Job, Site, Skip
@@ -92,7 +93,15 @@ async def chunks_ahead(site: Site, connection: Connection) -> Done:
     """Chunks of today and tomorrow of every hypertable, so that at midnight no writer waits for one to be made."""
     queries = load("maintenance")
     tables = [row["relation"] for row in await connection.fetch(queries["hypertables"])]
-    made = {table: await connection.fetchval(queries["make_chunk"], table) for table in tables}
+    made: dict[str, int] = {}
+    failed: list[str] = []
+    for table in tables:
+        try:
+            made[table] = await connection.fetchval(queries["make_chunk"], table)
+        except asyncpg.PostgresError as error:  # one table's trouble is not the others'
+            failed.append(f"{table}: {error}")
+    if failed:
+        raise DatabaseError("; ".join(failed))
     return Done(sum(made.values()), detail=", ".join(sorted(table for table, count in made.items() if count)))
 
 

@@ -17,13 +17,14 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.health import port
 from ops.maintenance.jobs import jobs, over_budget
-from ops.maintenance.run import Done, Job, Ran, Site, run
+from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Site, run
 from ops.maintenance.schedule import next_start
 from ops.paths import State
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 8.0
+_ELSEWHERE_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
 _UNREACHABLE_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
 
 
@@ -107,7 +108,8 @@ class Maintenance:
         kept.ran = ran
         kept.failures = kept.failures + 1 if ran.outcome == "failed" else 0
         metrics.job_failing.labels(job=kept.job.name).set(kept.failures)
-        kept.next = next_start(kept.job.every, ran.started, ran.ended, kept.failures, ran.done.more)
+        every = min(kept.job.every, _ELSEWHERE_SECONDS) if ran.done.detail == ELSEWHERE else kept.job.every
+        kept.next = next_start(every, ran.started, ran.ended, kept.failures, ran.done.more)
         if kept.job.name == "storage" and over_budget(ran.done):
             self._free(self._kept["retain"])
 
