@@ -143,15 +143,9 @@ class Storage:
             warning = f"the disk is full in less than {_LOW_DAYS:.0f} days, at the last days' growth"
             await connection.execute(load("maintenance")["tell"], warning, "{}")
         over = budget is not None and size > budget
-        return Done(bytes=size, detail=_OVER if over else "", more=False)
-
-
-_OVER = "over the disk budget"
-
-
-def over_budget(done: Done) -> bool:
-    """Whether a run of the job ``storage`` found that retention has to work at once."""
-    return done.detail == _OVER
+        room = "" if left is None else "room for years" if left > 3650 else f"room for {left:,.0f} days"
+        said_over = "over the disk budget" if over else ""
+        return Done(bytes=size, detail=", ".join(filter(None, (said_over, room))), wake="retain" if over else "")
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:

@@ -54,6 +54,7 @@ class Done:
     bytes: int | None = None
     detail: str = ""
     more: bool = False  # work is left: go on at once
+    wake: str = ""  # the job that has to run at once
 
 
 @dataclass(frozen=True, slots=True)
