@@ -50,3 +50,16 @@ conflicts = Counter("plantlog_conflicts_total", "Second, different values for th
 quarantined = Counter("plantlog_quarantined_total", "Samples, events and gaps kept out of the tables", ["reason"])
 write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
 database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")
+
+# alarms
+alarms_active = Gauge(
+    "plantlog_alarms_active", "Alarms beyond their limit now, shelved ones not counted", ["source", "priority"]
+)
+alarms_unacknowledged = Gauge("plantlog_alarms_unacknowledged", "Alarms that nobody has acknowledged", ["source"])
+alarms_inhibited = Gauge("plantlog_alarms_inhibited", "Alarms shelved, suppressed or out of service", ["source"])
+alarm_changes = Counter("plantlog_alarm_changes_total", "Changes of alarms", ["source", "action"])
+notifications = Counter("plantlog_notifications_total", "Messages that a receiver took", ["target"])
+notification_failures = Counter(
+    "plantlog_notification_failures_total", "Attempts that a receiver did not take", ["target"]
+)
+notifications_waiting = Gauge("plantlog_notifications_waiting", "Messages not yet delivered", ["target"])

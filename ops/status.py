@@ -82,7 +82,7 @@ def _of_process(report: dict[str, Any] | None) -> dict[str, Any]:
     """``ready`` (None: it has no health page, or does not answer) and ``samples`` handled since its start."""
     if report is None:
         return {"ready": None, "samples": None}
-    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report["written"]
+    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report.get("written")
     return {"ready": report["ready"], "samples": samples}
 
 

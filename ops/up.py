@@ -219,8 +219,8 @@ def _not_ready(name: str, plant: Plant) -> list[str]:
         return [f"{name} does not answer"]
     if said["ready"]:
         return []
-    if name == "writer":
-        return [f"writer: database {said['database']}"]
+    if name in ("writer", "notifier"):
+        return [f"{name}: database {said['database']}", *(f"{t}: {why}" for t, why in said.get("failing", {}).items())]
     return [
         f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
         for source in said["sources"]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ingest.config.quantities import Age, ByteCount, Duration
+from ingest.config.quantities import Age, ByteCount, Duration, Texts
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -20,6 +20,7 @@ RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
 RegisterType: TypeAlias = Literal[
     "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
 ]
+AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
@@ -49,6 +50,18 @@ class Tag(_Frozen):
     hi: float | None = None
     deadband: Annotated[float, Field(ge=0)] = 0.0
     description: str = ""
+    alarm_lolo: float | None = None  # alarm limits, in the unit: below alarm_lo, above alarm_hi
+    alarm_lo: float | None = None
+    alarm_hi: float | None = None
+    alarm_hihi: float | None = None
+    alarm_deadband: Annotated[float, Field(ge=0)] = 0.0  # so far inside the limit the value is normal again
+    alarm_delay: Duration | None = None  # so long beyond the limit before it is an alarm; None: at once
+    alarm_off_delay: Duration | None = None  # so long inside before it is normal again; None: at once
+    alarm_rate: float | None = None  # changes faster than this, in units a second, are an alarm
+    alarm_stale: Duration | None = None  # silence of this length is an alarm
+    alarm_bad: bool = False  # bad quality is an alarm
+    alarm_priority: AlarmPriority = "medium"
+    alarm_latch: bool = False  # the alarm stays until somebody acknowledges it after the return to normal
 
 
 class OpcuaTag(Tag):
@@ -196,6 +209,32 @@ class PushOptions(_Frozen):
     max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one request
 
 
+class AlarmOptions(_Frozen):
+    """What operators may do with alarms."""
+
+    max_shelving: Age = 86400.0  # s, the longest that an alarm may be shelved at once
+
+
+class NotifyOptions(_Frozen):
+    """Who is told of alarms, and how. Without this table nobody is."""
+
+    webhook: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None  # each message is POSTed there as JSON
+    webhook_secret_file: Path | None = None  # signs them: X-Plantlog-Signature: sha256=HMAC of the body
+    smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None  # mail server, HOST:PORT
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    smtp_ca_file: Path | None = None  # of the server's certificate; None: the system's authorities
+    smtp_username: str | None = None
+    smtp_password_file: Path | None = None
+    mail_from: str | None = None
+    mail_to: Texts = ()
+    min_priority: AlarmPriority = "low"  # less urgent ones are not sent
+    returns: bool = False  # send the return to normal, too
+    flood: Annotated[int, Field(ge=1, le=10_000)] = 10  # more alarms than this within flood_window are sent as one
+    flood_window: Duration = 600.0
+    max_age: Age = 86400.0  # what could not be delivered for so long is given up
+    time_out: Duration = 10.0
+
+
 class Plant(_Frozen):
     """The whole configuration."""
 
@@ -205,6 +244,8 @@ class Plant(_Frozen):
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()
     push: PushOptions = PushOptions()
+    alarms: AlarmOptions = AlarmOptions()
+    notify: NotifyOptions | None = None
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""

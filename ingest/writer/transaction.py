@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import asyncpg
 
+from ingest.alarms.record import record
 from ingest.batch import Event, EventBatch, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer import quarantine
@@ -107,6 +108,7 @@ async def _finish(
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["source_state"], *states)
+    await record(connection, group.events)
     if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
         await connection.executemany(queries["gap"], rows)
     if group.quarantined:
