@@ -170,11 +170,13 @@ def test(context: typer.Context) -> None:
 
 def _mount() -> None:
     """The commands that have a folder of their own."""
+    from ops.alarms import app as alarms
     from ops.bench import app as bench
     from ops.chaos.command import chaos
     from ops.spool import app as spool
 
     app.command()(chaos)
+    app.add_typer(alarms, name="alarms")
     app.add_typer(bench, name="bench")
     app.add_typer(spool, name="spool")
 
