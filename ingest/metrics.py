@@ -12,6 +12,7 @@ _ROWS = (1, 10, 100, 1_000, 5_000, 20_000, 100_000, 400_000)
 # collectors
 samples = Counter("plantlog_samples_total", "Samples made durable in the spool", ["source"])
 events = Counter("plantlog_events_total", "Events made durable in the spool", ["source", "type"])
+counts = Counter("plantlog_counts_total", "Increments made durable in the spool", ["source"])
 source_up = Gauge("plantlog_source_up", "1 while the source is connected", ["source"])
 bad_channels = Gauge("plantlog_bad_channels", "Channels of the source that can't be read now", ["source"])
 reconnects = Counter("plantlog_reconnects_total", "Connections made after the first", ["source"])
@@ -39,6 +40,9 @@ spool_full = Counter("plantlog_spool_full_total", "Appends refused because the s
 # writer
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["lane"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")
+increments = Counter(
+    "plantlog_increments_total", "Increments added to event_count_1m", ["of"]
+)  # counts, events, quality
 write_rows = Histogram("plantlog_write_rows", "Samples committed by one transaction", buckets=_ROWS)
 write_seconds = Histogram("plantlog_write_seconds", "Time of one transaction", buckets=_LATENCY)
 spool_wait_seconds = Histogram("plantlog_spool_wait_seconds", "From received to taken by the writer", buckets=_LATENCY)

@@ -1,4 +1,4 @@
-"""The push collector, killed by SIGKILL when the first samples are on disk and before the gateway is answered.
+"""The push collector, killed by SIGKILL when the first samples or counts are on disk, before the gateway is answered.
 
 Run as ``python -m tests.push_killed``, with the arguments of ``python -m ingest``.
 """
@@ -11,14 +11,14 @@ import sys
 
 from ingest import __main__, process
 from ingest.appender import Notes
-from ingest.batch import Batch, SampleBatch
+from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.spool.append import Spool
 
 
 class _Killed(Spool):
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         await super().append(batch, notes)
-        if isinstance(batch, SampleBatch):
+        if isinstance(batch, SampleBatch | CountBatch):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

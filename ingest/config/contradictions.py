@@ -24,8 +24,8 @@ def width(tag: ModbusTag) -> int:
 def in_source(source: Source) -> Iterator[Contradiction]:
     """Of a source's options with each other."""
     if isinstance(source, PushSource):
-        if source.unknown == "reject" and not source.tags:
-            yield "unknown", found(source.unknown), "create, or a tag: nothing could be pushed"
+        if source.unknown == "reject" and not source.tags and not source.counts:
+            yield "unknown", found(source.unknown), "create, or a tag, or counts: nothing could be pushed"
         addresses = [tag.address for tag in source.tags]
         for address in sorted({address for address in addresses if addresses.count(address) > 1}):
             yield "tag", found(address), "each address once"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ingest.config.quantities import Age, ByteCount, Duration, Texts
+from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Texts
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -157,6 +157,7 @@ class PushSource(_Frozen):
     token_file: Path  # the gateway's token, in one line
     channel: ChannelTemplate = "{measurement}.{field}"
     unknown: Literal["create", "reject"] = "reject"  # what is done with a channel that no tag has
+    counts: Patterns = ()  # measurements, or measurement.field, that count; * stands for any text
     max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000  # created, at most
     max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000  # lines a second, over any longer while
     stale_after: Duration = 300.0  # silent for longer: a gap

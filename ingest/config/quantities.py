@@ -1,4 +1,4 @@
-"""Quantities with a unit, as they are written in ``plant.toml``: ``"500ms"``, ``"2 GiB"``."""
+"""Quantities with a unit, as they are written in ``plant.toml``: ``"500ms"``, ``"2 GiB"``; and lists of patterns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _SIZES = (1024**2, 1024**5)
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
 AGE_LEGAL = 'a span from "1s" to "36525d", such as "1h", "30d", "3650d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
+PATTERNS_LEGAL = 'a list of texts of 1 to 255 characters, as in ["pulses", "alarms.*"]'
 
 
 def parse_duration(text: Any, info: ValidationInfo) -> float:
@@ -50,6 +51,13 @@ def parse_bytes(text: Any, info: ValidationInfo) -> int:
     return size
 
 
+def parse_patterns(texts: Any) -> tuple[str, ...]:
+    """A list of names with ``*`` for any text, as TOML or a program has it; raises ValueError with what is legal."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and 0 < len(text) < 256 for text in texts):
+        raise ValueError(PATTERNS_LEGAL)
+    return tuple(texts)
+
+
 def written(info: ValidationInfo) -> bool:
     """Whether the value comes from a file and not from a program."""
     return bool(info.context and info.context.get("written"))
@@ -64,3 +72,4 @@ Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_texts)]
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]

@@ -13,6 +13,7 @@ from ingest.config.model import PushSource
 from ingest.errors import DatabaseError, OperationError, SpoolError
 from ingest.push.arrivals import Arrivals
 from ingest.push.channels import Channels
+from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.limit import RateLimit
 from ingest.push.line_protocol import BadLine, Precision, parse
 from ingest.push.mapping import Names, Place, Rows, names, rows
@@ -20,12 +21,14 @@ from ingest.push.silence import Silence
 from ingest.push.template import Template
 from ingest.status import SourceStatus
 
+_OF_NO_CHANNEL = 0  # counts that no channel has
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What became of a body."""
 
-    values: int  # samples and texts that are durable
+    values: int  # samples, texts and counts that are durable
     bad: list[BadLine]  # in order of lines
     later: str  # why some of it must come again: their channels can't be created now; empty: all is done
     note: str | None  # to forget when the gateway has the answer
@@ -53,6 +56,7 @@ class Gateway:
         self._spool = spool
         self._channels = channels
         self._template = Template(source.channel)
+        self._rule = CountRule(source.counts)
         self._count_channels()
 
     async def take(self, body: bytes, precision: Precision) -> Taken:
@@ -61,17 +65,21 @@ class Gateway:
         Raises SpoolError where the spool does not take it: the body must come again.
         """
         parsed = await asyncio.to_thread(parse, body, precision)
-        named = await asyncio.to_thread(names, parsed.points, self._template)
+        named = await asyncio.to_thread(names, parsed.points, self._template, self._rule)
         places, later = await self._places(named)
         keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
+        if self._source.unknown == "reject":
+            keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         untimed = sum(point.time is None for point in parsed.points)
         note, arrival, notes = self._arrival(body, precision, untimed)
-        found = await asyncio.to_thread(rows, parsed.points, keys, arrival)
+        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts)
         if found or found.waiting:
             self.silence.heard()
+        if found.waiting:
+            found.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
         if found:
             try:
-                await self._store(found, notes)
+                await self._store(found, notes, digest_of(body, precision, arrival))
             except SpoolError as error:
                 await self.silence.say("degraded", str(error))
                 raise
@@ -112,13 +120,15 @@ class Gateway:
         note = self.arrivals.note_of(precision.encode() + b"\n" + body)
         return note, *self.arrivals.time_of(note, untimed)
 
-    async def _store(self, found: Rows, notes: Notes) -> None:
+    async def _store(self, found: Rows, notes: Notes, digest: int) -> None:
         """Samples first: where there is no room for them, nothing is taken."""
         times = found.times()
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()
         if found.value:
             await self._spool.append(found.samples(self._status.source_id, received), notes)
+        if found.counts:
+            await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         if found.texts:
             await self._spool.append(EventBatch(self._status.source_id, received, found.texts), notes)
         await self.silence.over(times)
@@ -128,6 +138,7 @@ class Gateway:
         self._status.decode_errors += len(bad)
         metrics.samples.labels(source=self.name).inc(len(found.value))
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
+        metrics.counts.labels(source=self.name).inc(len(found.counts))
         metrics.push_refused.labels(source=self.name).inc(len(bad))
 
 

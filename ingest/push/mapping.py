@@ -1,4 +1,4 @@
-"""From the points of a body to columns of samples, and to texts."""
+"""From the points of a body to columns of samples and counts, and to texts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
 from ingest.batch import Event, Int64s, SampleBatch
 from ingest.config.model import ChannelKind
+from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 from ingest.push.template import Template, Unnamed
 
@@ -26,6 +28,7 @@ class Names:
     of: Mapping[Key, str]
     unnamed: Mapping[Key, str]  # why it has none
     kinds: Mapping[str, ChannelKind]  # name → what its first value says
+    counts: Mapping[Key, str]  # the type of what is a count
 
 
 @dataclass(slots=True)
@@ -36,15 +39,17 @@ class Rows:
     time: array[int] = field(default_factory=lambda: array("q"))  # µs
     value: array[float] = field(default_factory=lambda: array("d"))
     texts: list[Event] = field(default_factory=list)
+    counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
     waiting: int = 0  # values whose channel there is not yet
 
     def __len__(self) -> int:
-        return len(self.value) + len(self.texts)
+        return len(self.value) + len(self.texts) + len(self.counts)
 
     def times(self) -> Int64s:
-        """Of all samples and texts, (n,) µs."""
-        return np.concatenate((np.array(self.time, np.int64), np.array([e.time for e in self.texts], np.int64)))
+        """Of all samples, texts and counts, (n,) µs."""
+        texts = np.array([e.time for e in self.texts], np.int64)
+        return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
     def samples(self, source_id: int, received_at: int) -> SampleBatch:
         """The samples, all of them Good."""
@@ -58,30 +63,35 @@ class Rows:
         )
 
 
-def names(points: Sequence[Point], template: Template) -> Names:
+def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> Names:
     """The name of every channel in ``points``, made once for each field of a series."""
     of: dict[Key, str] = {}
     unnamed: dict[Key, str] = {}
     kinds: dict[str, ChannelKind] = {}
+    counts: dict[Key, str] = {}
     for point in points:
         for name, value in point.fields:
             key = (point.series, name)
             if key in of or key in unnamed:
                 continue
+            if (kind := rule.type(*key)) is not None:
+                counts[key] = kind
             try:
                 of[key] = template.name(*key)
             except Unnamed as why:
                 unnamed[key] = str(why)
             else:
-                kinds.setdefault(of[key], _kind(value))
-    return Names(of, unnamed, kinds)
+                kinds.setdefault(of[key], "counter" if key in counts else _kind(value))
+    return Names(of, unnamed, kinds, counts)
 
 
-def rows(points: Sequence[Point], places: Mapping[Key, Place], arrival: int) -> Rows:
-    """Samples and texts of ``points``.
+def rows(
+    points: Sequence[Point], places: Mapping[Key, Place], arrival: int, counts: Mapping[Key, str] = MappingProxyType({})
+) -> Rows:
+    """Samples and texts of ``points``, and ``counts``, which have a type.
 
     Lines without a time have ``arrival`` (µs); a channel's second such line a microsecond more, and so on, because
-    two samples of a channel cannot share a time.
+    two samples of a channel cannot share a time. Counts can.
     """
     found = Rows()
     untimed: Counter[int] = Counter()
@@ -92,13 +102,19 @@ def rows(points: Sequence[Point], places: Mapping[Key, Place], arrival: int) -> 
             if place is None:
                 found.waiting += 1
                 continue
-            if isinstance(place, int) and several is not None:
+            kind = counts.get((point.series, name))
+            if isinstance(place, int) and several is not None and kind is None:
                 if place in several:
                     place = "another field of the line has the same channel: the template should name the field"
                 else:
                     several.add(place)
             if isinstance(place, str):
                 found.bad.append(BadLine(point.line, f"field {name!r}: {place}"))
+                continue
+            if kind is not None:
+                why = found.counts.add(kind, place, arrival if point.time is None else point.time, value)
+                if why is not None:
+                    found.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
                 continue
             time = point.time
             if time is None:

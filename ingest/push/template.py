@@ -27,7 +27,7 @@ class Template:
         """The channel's name. Raises Unnamed."""
         parts = self._names.copy()
         for place in range(1, len(parts), 2):
-            parts[place] = _encoded(self._filled(parts[place], series, field))
+            parts[place] = encoded(self._filled(parts[place], series, field))
         name = "".join(parts)
         if len(name) > _LONGEST:
             raise Unnamed(f"the channel's name would be {len(name)} characters long, at most {_LONGEST} are legal")
@@ -44,5 +44,6 @@ class Template:
         return series.tags[tag]
 
 
-def _encoded(text: str) -> str:
+def encoded(text: str) -> str:
+    """``text`` with all that a channel's name cannot hold percent-encoded."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe="").replace("~", "%7E")

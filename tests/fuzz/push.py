@@ -4,7 +4,7 @@
   quotes, a text may go over lines: then only what is around the body is held against this.)
 - Good lines before and behind a body are read as they are alone, whatever the body is; without quotes the same holds
   for each of its lines. What was read, written again, is read again the same.
-- Each field becomes a sample, a text, or a bad line with the field's name, and each channel has a legal name.
+- Each field becomes a sample, a text, a count, or a bad line with the field's name, and each channel has a legal name.
 - gzip is inflated as Python's own module does, or refused, the same in any pieces, and never beyond the limit.
 
 Input: what kind of body, precision and template (or size of the pieces); the body.
@@ -21,6 +21,7 @@ from typing import Any
 
 from ingest.batch import EventBatch
 from ingest.push.body import Inflate, Refused
+from ingest.push.counts import CountRule, digest_of
 from ingest.push.line_protocol import PRECISIONS, BadLine, Parsed, Point, Precision, Value, parse
 from ingest.push.mapping import Place, names, rows
 from ingest.push.template import Template
@@ -49,6 +50,7 @@ _ARRIVAL = 1_790_000_000_123_456
 _TEMPLATES = tuple(
     Template(text) for text in ("{measurement}.{field}", "{tag.host}/{measurement}", "a/{field}", "one", "{tag.a}/x")
 )
+_COUNTS = CountRule(("m", "alarms.*", "*.n"))
 _CHANNEL = re.compile(r"[A-Za-z0-9_.%-]+(/[A-Za-z0-9_.%-]+)*")
 _LIMIT = 4096  # bytes, of an inflated body
 _MEMBERS = 100
@@ -153,14 +155,14 @@ def _value(value: Value) -> str:
 
 
 def _mapped(parsed: Parsed, template: Template) -> None:
-    named = names(parsed.points, template)
+    named = names(parsed.points, template, _COUNTS)
     assert all(_CHANNEL.fullmatch(name) and len(name) <= 255 for name in named.of.values())
     places: dict[Any, Place] = dict(named.unnamed)
     for number, (key, name) in enumerate(named.of.items()):
         places[key] = (sorted(named.kinds).index(name) + 1, "it is refused", None)[
             0 if number % 5 < 3 else number % 5 - 2
         ]
-    found = rows(parsed.points, places, _ARRIVAL)
+    found = rows(parsed.points, places, _ARRIVAL, named.counts)
     fields = sum(len(point.fields) for point in parsed.points)
     assert len(found) + len(found.bad) + found.waiting == fields
     assert all(bad.what for bad in found.bad)
@@ -169,6 +171,10 @@ def _mapped(parsed: Parsed, template: Template) -> None:
     if found.value:
         batch = found.samples(1, _ARRIVAL)
         assert encode(decode(encode(batch))) == encode(batch)
+    if found.counts:
+        counted = found.counts.batch(1, _ARRIVAL, digest_of(b"", "ns", 0))
+        assert set(counted.types) <= set(named.counts.values())
+        assert encode(decode(encode(counted))) == encode(counted)
     if found.texts:
         events = EventBatch(1, _ARRIVAL, tuple(found.texts))
         assert decode(encode(events)) == events
@@ -228,6 +234,7 @@ def seeds() -> dict[str, bytes]:
         "bad-lines": b"m f=\nm\nm f=1,f=2\nm,a=1,a=2 f=1\nm f=1e400\nm f=1 now\nm f=nan\n,a=b f=1\n",
         "not-utf-8": b"m f=1 1\nm f=\xff 2\nm,h=\xc2\xb5 f=3 3\n",
         "escapes": b'm\\,x\\ y,a\\=b=c\\,d f\\ g=1\nm\\x f\\x="\\n" 1\n',
+        "counts": b"alarms,h=a high=3i,low=0u,x=1.5 1000\nalarms high=-1i\nx n=2i,m=2i\n",
         "twice": b"m,a=1 f=1,g=2\nm,a=1 f=3\n",
     }
     found = {}

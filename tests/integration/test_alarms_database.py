@@ -84,6 +84,8 @@ async def test_the_newest_wins_in_whatever_order_they_come(
             timestamp(change.at),
         )
     assert await owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'alarm'") == len(events)
+    counted = await owner.fetchval("SELECT sum(n) FROM plant.event_count_1m WHERE type = 'alarm'")
+    assert counted == len(events), "new ones only, by minute and channel"
     queued = await owner.fetch("SELECT kind, count(*) AS n FROM plant.alarm_notice GROUP BY kind")
     assert {r["kind"]: r["n"] for r in queued} == {
         "alarm": sum(change.action == "raised" for change in all_changes),

@@ -20,6 +20,7 @@ from ingest.batch import Event
 from ingest.config.model import PushTag
 from ingest.push.arrivals import Arrivals
 from ingest.push.body import Inflate, Refused
+from ingest.push.counts import CountRule, digest_of
 from ingest.push.limit import RateLimit
 from ingest.push.line_protocol import Series, parse
 from ingest.push.mapping import names, rows
@@ -92,6 +93,57 @@ def test_two_fields_of_a_line_in_one_channel_are_an_error() -> None:
     found = rows(points, dict.fromkeys(named.of, 1), T0)
     assert found.value.tolist() == [1.0, 3.0]
     assert [bad.line for bad in found.bad] == [1]
+
+
+# counts
+
+
+@pytest.mark.parametrize(
+    ("patterns", "counted"),
+    [
+        (["pulses"], ["pulses.a"]),
+        (["pulses.a", "alarms.*"], ["pulses.a", "alarms.high%2Flow"]),
+        (["*.n"], ["line.2.n"]),
+        (["line.2"], ["line.2.n"]),
+        (["Pulses", "pulses.b", "puls"], []),
+        (["*"], ["pulses.a", "alarms.high%2Flow", "line.2.n"]),
+    ],
+)
+def test_a_rule_names_measurements_or_their_fields(patterns: list[str], counted: list[str]) -> None:
+    rule = CountRule(patterns)
+    found = [rule.type(Series(m, {}), f) for m, f in (("pulses", "a"), ("alarms", "high/low"), ("line.2", "n"))]
+    assert [kind for kind in found if kind is not None] == counted
+
+
+def test_a_count_is_no_sample_and_makes_a_channel_of_its_kind() -> None:
+    points = parse(b"m,h=a n=3i,x=1 1000\nm,h=a n=4i\nm,h=b n=0i").points
+    named = names(points, Template("{tag.h}"), CountRule(["m.n"]))
+    assert named.kinds == {"a": "counter", "b": "counter"}
+    found = rows(points, dict.fromkeys(named.of, 7), T0, named.counts)
+    assert (found.bad, found.waiting, found.value.tolist()) == ([], 0, [1.0])
+    assert (found.counts.time.tolist(), found.counts.n.tolist()) == ([1, T0, T0], [3, 4, 0])
+    assert len(found) == 4
+    assert sorted(found.times().tolist()) == [1, 1, T0, T0]
+
+
+def test_a_type_that_is_too_long_is_named() -> None:
+    points = parse(b"m %s=1i 1000" % (b"n" * 254)).points
+    named = names(points, Template("c"), CountRule(["m"]))
+    found = rows(points, dict.fromkeys(named.of, 1), T0, named.counts)
+    assert not found
+    assert "the type would be 256 characters long, at most 255 are legal" in found.bad[0].what
+
+
+@given(st.binary(), st.sampled_from(["ns", "s"]), st.integers(0, 2**62))
+def test_a_digest_is_a_negative_number_made_of_all_that_was_said(body: bytes, precision: str, arrival: int) -> None:
+    digest = digest_of(body, precision, arrival)
+    assert -(2**63) <= digest < 0
+    assert digest == digest_of(body, precision, arrival)
+    assert digest not in (
+        digest_of(body + b"\n", precision, arrival),
+        digest_of(body, "ms", arrival),
+        digest_of(body, precision, arrival + 1),
+    )
 
 
 # gzip
