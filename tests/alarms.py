@@ -51,7 +51,7 @@ def batches(seed: int) -> list[SampleBatch]:
     n = len(IDS)
     for k in range(BATCHES):
         at = T0 + k * SECOND
-        values = [random.choice([1.0, 2.2, 5.0, 6.5, 7.5, 8.5, 10.0]) if random.random() < 0.3 else 5.0 for _ in IDS]
+        values = [random.choice([0.5, 2.2, 5.0, 6.5, 7.5, 8.5, 10.0]) if random.random() < 0.3 else 5.0 for _ in IDS]
         status = [0x80050000 if random.random() < 0.05 else 0 for _ in IDS]
         made.append(
             SampleBatch(

@@ -71,7 +71,7 @@ def decide(
 
     More than ``options.flood`` within ``options.flood_window`` are one message, which names the first-out; what comes
     behind it is held until the window is over, or a minute where one is critical, and is then one message too, if they
-    are still too many.
+    are still too many. Returns to normal are not told of in a flood.
     """
     decided = Decided()
     tell: list[Notice] = []
@@ -86,10 +86,13 @@ def decide(
     hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
     if flood_at is not None and (now - flood_at).total_seconds() < hold:
         return decided
-    if sent + len(alarms) > options.flood:
-        decided.messages.append(_flood(tell, alarms or tell, plant))
-    else:
+    if sent + max(len(alarms), len(tell) - len(alarms)) <= options.flood:
         decided.messages.extend(_single(notice, plant) for notice in tell)
+        return decided
+    if alarms:
+        decided.messages.append(_flood(alarms, plant))
+    if len(alarms) < len(tell):
+        decided.unsent["return, in a flood"] = [notice for notice in tell if notice.kind == "return"]
     return decided
 
 
@@ -116,7 +119,7 @@ def _single(notice: Notice, plant: str) -> Message:
     return Message("alarm", subject, {"plant": plant, "alarm": _said(notice)}, (notice,))
 
 
-def _flood(tell: Sequence[Notice], alarms: Sequence[Notice], plant: str) -> Message:
+def _flood(alarms: Sequence[Notice], plant: str) -> Message:
     first = min(alarms, key=lambda notice: notice.time)
     units = Counter(notice.plant_unit for notice in alarms)
     priorities = Counter(notice.priority for notice in alarms)
@@ -132,7 +135,7 @@ def _flood(tell: Sequence[Notice], alarms: Sequence[Notice], plant: str) -> Mess
         "named": [_said(notice) for notice in by_time[:_NAMED]],
     }
     subject = f"[{plant}] alarm flood: {len(alarms)} alarms, the first: {first.channel} {_WORDS[first.limit]}"
-    return Message("flood", subject, body, tuple(tell))
+    return Message("flood", subject, body, tuple(alarms))
 
 
 def _said(notice: Notice) -> dict[str, Any]:
