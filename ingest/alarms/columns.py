@@ -80,7 +80,8 @@ class Columns:
         if before is not None:
             rate = self._rate[place]
             with np.errstate(invalid="ignore"):  # infinite values, and an infinite rate in no time
-                quiet &= (np.abs(value - before) <= rate * ((time - last) / 1e6)) | np.isinf(rate)
+                slow = np.abs(value - before) <= rate * ((time - last) / 1e6)
+            quiet &= slow | np.isinf(rate) | np.isnan(before)  # without a sample before there is no rate
         if quiet.all():
             self._had(place, time, value, batch.received_at)
             return []

@@ -86,6 +86,43 @@ def storage(
         output.write_text(json.dumps(result, indent=2) + "\n")
 
 
+@app.command()
+def alarms(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each with seven alarm limits.")] = 20_000,
+    seconds: Annotated[int, typer.Option(min=1, help="So many samples of each.")] = 30,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each figure the median of so many is taken.")] = 3,
+    sizes: Annotated[str, typer.Option(help="Samples that come at once.")] = "1000,5000,20000",
+    output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """CPU of judging alarms, as a share of that of decoding, spooling and writing the same samples."""
+    from ops.bench import alarm_share, copy_speed, server  # noqa: PLC0415  (slow imports only when used)
+
+    def say(line: str) -> None:
+        _console.print(f"  {line}", highlight=False)
+
+    async def run(where: Any) -> list[Any]:
+        load = await copy_speed.prepare(where, channels, seconds)
+        return await alarm_share.measure(where, load, [int(size) for size in sizes.split(",")], repeats, say)
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as where:
+        shares = asyncio.run(run(where))
+    Console().print(_alarms_table(shares))
+    if output is not None:
+        said = [{**asdict(share), "ingest": share.ingest} for share in shares]
+        output.write_text(json.dumps({"machine": _machine(), "alarms": said}, indent=2) + "\n")
+
+
+def _alarms_table(shares: list[Any]) -> Table:
+    table = Table(title="CPU, µs a sample; alarms: as a share of decode + spool + writer")
+    for column in ("samples at once", "decode", "spool", "writer", *(f"alarms, {name}" for name in shares[0].stage)):
+        table.add_column(column, justify="right")
+    for share in shares:
+        judged = (f"{us:.4f} ({100 * us / share.ingest:.1f} %)" for us in share.stage.values())
+        figures = (f"{share.decode:.3f}", f"{share.spool:.3f}", f"{share.writer:.3f}", *judged)
+        table.add_row(f"{share.batch:,}", *figures)
+    return table
+
+
 def _storage_table(cells: list[Any]) -> Table:
     table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
     for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
