@@ -239,6 +239,6 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
             for name in health.processes(plant)
         ),
         f"  {'state and logs':<24} {state.root}",
-        "Look: ./plantlog status · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
+        "Look: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
