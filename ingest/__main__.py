@@ -1,4 +1,4 @@
-"""``python -m ingest opcua|modbus|push|writer --config plant.toml --state FOLDER``: one process of the appliance.
+"""``python -m ingest PROCESS --config plant.toml --state FOLDER``: one process of the appliance.
 
 SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
 """
@@ -9,13 +9,14 @@ import argparse
 import sys
 
 from ingest.entry import Process, add_arguments, run
-from ingest.process import run_collectors, run_push, run_writer
+from ingest.process import run_collectors, run_notifier, run_push, run_writer
 
 _PROCESSES: dict[str, Process] = {
     "opcua": lambda plant, state, stop: run_collectors("opcua", plant, state, stop),
     "modbus": lambda plant, state, stop: run_collectors("modbus", plant, state, stop),
     "push": run_push,
     "writer": run_writer,
+    "notifier": run_notifier,
 }
 
 

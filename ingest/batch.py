@@ -88,6 +88,7 @@ EVENT_TYPES = (
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
     "restart",  # a process of plantlog started
+    "alarm",  # the state of an alarm changed; text is the new state, detail says limit, value, priority, ...
 )
 
 

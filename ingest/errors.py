@@ -7,6 +7,7 @@ PlantlogError
 │   └── SpoolCorrupt     a stored batch is not what was written
 ├── SourceError          a source can't be read now; the message says which and why
 │   └── DecodeError      a message from a source is not what its protocol says
+├── DeliveryError        whom a message was sent to did not take it; it is sent again
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
 └── OperationError       a command of the command line can't do what was asked
 """
@@ -64,6 +65,10 @@ class SourceError(PlantlogError):
 
 class DecodeError(SourceError):
     """A message from a source is not what its protocol says."""
+
+
+class DeliveryError(PlantlogError):
+    """Whom a message was sent to did not take it."""
 
 
 class DatabaseError(PlantlogError):

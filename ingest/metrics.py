@@ -71,3 +71,15 @@ storage_days_left = Gauge(
     "plantlog_storage_days_left", "Days until the disk is full at the last days' growth; NaN: not known"
 )
 storage_days_left.set(float("nan"))  # a gauge begins at 0, which would be an alarm
+# alarms
+alarms_active = Gauge(
+    "plantlog_alarms_active", "Alarms beyond their limit now, shelved ones not counted", ["source", "priority"]
+)
+alarms_unacknowledged = Gauge("plantlog_alarms_unacknowledged", "Alarms that nobody has acknowledged", ["source"])
+alarms_inhibited = Gauge("plantlog_alarms_inhibited", "Alarms shelved, suppressed or out of service", ["source"])
+alarm_changes = Counter("plantlog_alarm_changes_total", "Changes of alarms", ["source", "action"])
+notifications = Counter("plantlog_notifications_total", "Messages that a receiver took", ["target"])
+notification_failures = Counter(
+    "plantlog_notification_failures_total", "Attempts that a receiver did not take", ["target"]
+)
+notifications_waiting = Gauge("plantlog_notifications_waiting", "Messages not yet delivered", ["target"])

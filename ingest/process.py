@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -12,6 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ingest import health, metrics
+from ingest.alarms import control
+from ingest.alarms.desk import Desk
+from ingest.alarms.limits import PRIORITIES
+from ingest.alarms.notifier import process as notifier
+from ingest.alarms.stage import Stage, staged
+from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
 from ingest.errors import OperationError, SpoolError
@@ -27,7 +34,7 @@ from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)
 
-_PORTS = {"opcua": 0, "modbus": 1, "writer": 2, "push": 3}  # behind [health].port
+_PORTS = {"opcua": 0, "modbus": 1, "writer": 2, "push": 3, "notifier": 6}  # behind [health].port
 _DRAIN_SECONDS = 8.0
 _AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
 
@@ -41,15 +48,20 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
     # What is read from a source's history: the writer takes it when nothing else waits.
     lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
+    stages = _stages(sources, registry, spool)
 
     async def report() -> health.HealthReport:
         ready = all(status.state in ("connected", "degraded") for status in statuses)
-        return await _report(kind, ready, since, statuses, spool)
+        return await _report(kind, ready, since, statuses, spool, stages.values())
 
-    async with health.serve(plant.health.host, plant.health.port + _PORTS[kind], report):
-        tasks: list[asyncio.Task[None]] = []
+    desk = Desk(list(stages.values()), plant.alarms)
+    async with (
+        health.serve(plant.health.host, plant.health.port + _PORTS[kind], report),
+        control.serve(control.socket_path(state, kind), desk),
+    ):
+        tasks = [asyncio.create_task(stage.run(), name=f"alarms of {name}") for name, stage in stages.items()]
         for source, status in zip(sources, statuses, strict=True):
-            collect = _collect(source, registry, status, spool, lane, state)
+            collect = _collect(source, registry, status, stages.get(source.name, spool), lane, state)
             tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
         await stop.wait()
         log.info("stopping: what is in hand goes to disk")
@@ -62,7 +74,7 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
 
 
 async def _report(
-    kind: str, ready: bool, since: int, statuses: Sequence[SourceStatus], spool: Spool
+    kind: str, ready: bool, since: int, statuses: Sequence[SourceStatus], spool: Spool, stages: Iterable[Stage]
 ) -> health.HealthReport:
     """What a collector process says of itself."""
     for status in statuses:
@@ -77,8 +89,33 @@ async def _report(
         "alive": True,
         "since": since,
         "sources": [asdict(status) for status in statuses],
+        "alarms": _alarms(stages),
         "spool": {"rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
     }
+
+
+def _stages(sources: Iterable[Source], registry: Registry, spool: Spool) -> dict[str, Stage]:
+    """Source name → what judges its samples; only those that have something to judge."""
+    stages = {}
+    for source in sources:
+        channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
+        stage = staged(source, channel_ids, registry.sources[source.name], spool)
+        if stage is not None:
+            stages[source.name] = stage
+    return stages
+
+
+def _alarms(stages: Iterable[Stage]) -> dict[str, int]:
+    """How many alarms there are, of all sources; each source's go to the metrics."""
+    total: Counter[str] = Counter()
+    for stage in stages:
+        summary = stage.summary()
+        for priority in PRIORITIES:
+            metrics.alarms_active.labels(source=stage.source, priority=priority).set(summary[priority])
+        metrics.alarms_unacknowledged.labels(source=stage.source).set(summary["unacknowledged"])
+        metrics.alarms_inhibited.labels(source=stage.source).set(summary["inhibited"])
+        total.update(summary)
+    return dict(total)
 
 
 def _status(source: Source, registry: Registry) -> SourceStatus:
@@ -93,7 +130,7 @@ def _collect(
     source: OpcuaSource | ModbusSource,
     registry: Registry,
     status: SourceStatus,
-    spool: Spool,
+    spool: Appender,
     lane: Spool,
     state: Path,
 ) -> Callable[[], Awaitable[None]]:
@@ -134,20 +171,25 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
     try:
         statuses = [_status(source, registry) for source in plant.push_sources()]
+        stages = _stages(plant.push_sources(), registry, spool)
         gateways = [
-            _gateway(source, registry, status, spool, channels)
+            _gateway(source, registry, status, stages.get(source.name, spool), channels)
             for source, status in zip(plant.push_sources(), statuses, strict=True)
         ]
         endpoint.check_tokens(gateways)
 
         async def report() -> health.HealthReport:
-            return await _report("push", True, since, statuses, spool)
+            return await _report("push", True, since, statuses, spool, stages.values())
 
-        async with health.serve(plant.health.host, plant.health.port + _PORTS["push"], report):
+        async with (
+            health.serve(plant.health.host, plant.health.port + _PORTS["push"], report),
+            control.serve(control.socket_path(state, "push"), Desk(list(stages.values()), plant.alarms)),
+        ):
             for status in statuses:
                 await _started(status, spool, "push")
             async with endpoint.serve(plant.push, gateways), asyncio.TaskGroup() as group:
                 watching = [group.create_task(gateway.silence.watch(), name=gateway.name) for gateway in gateways]
+                watching += [group.create_task(stage.run(), name=f"alarms of {n}") for n, stage in stages.items()]
                 await stop.wait()
                 log.info("stopping: bodies in hand are answered")
                 for task in watching:
@@ -159,7 +201,9 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
         await spool.close()
 
 
-def _gateway(source: PushSource, registry: Registry, status: SourceStatus, spool: Spool, channels: Channels) -> Gateway:
+def _gateway(
+    source: PushSource, registry: Registry, status: SourceStatus, spool: Appender, channels: Channels
+) -> Gateway:
     channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
     return Gateway(source, channel_ids, status, spool, channels)
 
@@ -196,6 +240,11 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
                 await writing
         except TimeoutError:
             log.warning("stopped before the spools were empty; what is left stays there for the next start")
+
+
+async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Tell people of alarms until ``stop``."""
+    await notifier.run(plant, ingest_dsn(state), plant.health.port + _PORTS["notifier"], stop)
 
 
 def ingest_dsn(state: Path) -> str:

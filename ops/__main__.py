@@ -170,6 +170,7 @@ def test(context: typer.Context) -> None:
 
 def _mount() -> None:
     """The commands that have a folder of their own."""
+    from ops.alarms import app as alarms
     from ops.bench import app as bench
     from ops.chaos.command import chaos
     from ops.evidence.command import export, seal, verify
@@ -179,6 +180,7 @@ def _mount() -> None:
 
     for command in (seal, verify, export, retention, chaos):
         app.command()(command)
+    app.add_typer(alarms, name="alarms")
     app.add_typer(bench, name="bench")
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(spool, name="spool")

@@ -9,13 +9,15 @@ from typing import Any
 from ingest.config.model import HealthOptions, Plant
 
 _SECONDS = 3.0
+# behind [health].port
 _PORTS = {
     "collector-opcua": 0,
     "collector-modbus": 1,
     "writer": 2,
     "collector-push": 3,
     "maintenance": 4,
-}  # behind [health].port
+    "notifier": 6,
+}
 
 
 def port(process: str, options: HealthOptions) -> int:
@@ -31,6 +33,7 @@ def processes(plant: Plant) -> list[str]:
         *(["collector-modbus"] if plant.modbus_sources() else []),
         *(["collector-push"] if plant.push_sources() else []),
         "maintenance",
+        *(["notifier"] if plant.notify is not None else []),
     ]
 
 

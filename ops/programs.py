@@ -64,6 +64,7 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
             plant.push.model_dump(),
             state.dsn_file("ingest").read_text(),
         ],
+        "notifier": [_read_by_notifier(plant), state.dsn_file("ingest").read_text()],
     }
     return [
         Program(
@@ -151,11 +152,21 @@ def _read_by_collector(sources: Sequence[Source], plant: Plant, registry: Regist
     files = [path for source in sources for path in _files(source) if path is not None]
     return [
         plant.spool.model_dump(),
+        plant.alarms.model_dump(),
         [source.model_dump(mode="json") for source in sources],
         [registry.sources[source.name] for source in sources],
         [registry.channels[tag.name] for source in sources for tag in source.tags],
         _digest(path.read_bytes() for path in files),
     ]
+
+
+def _read_by_notifier(plant: Plant) -> Any:
+    """All that the notifier reads of the configuration and the files that it names."""
+    options = plant.notify
+    if options is None:
+        return None
+    named = (options.webhook_secret_file, options.smtp_ca_file, options.smtp_password_file)
+    return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named if path)]
 
 
 def _files(source: Source) -> Sequence[Path | None]:

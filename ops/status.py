@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -53,6 +54,8 @@ class Watch:
             "processes": self._processes(said),
             "sources": [_source(source, rates.get(source["name"])) for source in sources],
             "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},
+            "alarms": _alarms(collectors),
+            "notifier": _notifier(said.get("notifier")),
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
             "jobs": (said.get("maintenance") or {}).get("jobs", []),
             "database": asyncio.run(_database(self._state)),
@@ -77,6 +80,19 @@ class Watch:
             if name not in {process["name"] for process in known}
         ]
         return [process | _of_process(said.get(process["name"])) for process in (*known, *unknown)]
+
+
+def _alarms(collectors: list[dict[str, Any]]) -> dict[str, int]:
+    """Active alarms by priority, ``unacknowledged`` and ``inhibited`` ones, of all collectors that answer."""
+    total: Counter[str] = Counter()
+    for report in collectors:
+        total.update(report.get("alarms", {}))
+    return dict(total)
+
+
+def _notifier(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the notifier says; None: there is none, or it does not answer."""
+    return report and {key: report[key] for key in ("database", "failing", "waiting", "delivered")}
 
 
 def _of_process(report: dict[str, Any] | None) -> dict[str, Any]:

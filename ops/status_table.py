@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from ingest.alarms.limits import PRIORITIES
 from ops.status import Watch
 
 _REFRESH_SECONDS = 1.0
@@ -101,6 +102,10 @@ def _flow(status: dict[str, Any]) -> Table:
     for name, spool in status["spools"].items():
         share = f"{_bytes(spool['bytes'])} of {_bytes(spool['max_bytes'])}"
         flow.add_row(f"spool {name}", f"{spool['rows']:,} rows wait, {share}")
+    if status["alarms"]:
+        flow.add_row("alarms", _of_alarms(status["alarms"]))
+    if status["notifier"]:
+        flow.add_row("notifier", _of_notifier(status["notifier"]))
     writer = status["writer"]
     if writer:
         lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
@@ -118,6 +123,20 @@ def _flow(status: dict[str, Any]) -> Table:
     else:
         flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'][: 2 * _REASON])}")
     return flow
+
+
+def _of_alarms(alarms: dict[str, int]) -> str:
+    active = [f"{alarms[priority]:,} {priority}" for priority in PRIORITIES if alarms.get(priority)]
+    text = f"active: {', '.join(active)}" if active else "none active"
+    unseen, quiet = alarms.get("unacknowledged", 0), alarms.get("inhibited", 0)
+    return f"{text}; {unseen:,} unacknowledged, {quiet:,} shelved or out of service"
+
+
+def _of_notifier(notifier: dict[str, Any]) -> str:
+    failing = "; ".join(f"{target}: {why}" for target, why in notifier["failing"].items())
+    waiting = sum(notifier["waiting"].values())
+    told = f"{notifier['delivered']:,} messages delivered, {waiting:,} wait"
+    return f"{told}; [red]{escape(failing[: 2 * _REASON])}[/]" if failing else told
 
 
 def _table(*columns: str) -> Table:

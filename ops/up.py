@@ -221,7 +221,7 @@ def _not_ready(name: str, plant: Plant) -> list[str]:
     if said["ready"]:
         return []
     if "database" in said:
-        return [f"{name}: database {said['database']}"]
+        return [f"{name}: database {said['database']}", *(f"{t}: {why}" for t, why in said.get("failing", {}).items())]
     return [
         f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
         for source in said["sources"]
@@ -240,6 +240,6 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
             for name in health.processes(plant)
         ),
         f"  {'state and logs':<24} {state.root}",
-        "Look: ./plantlog status · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
+        "Look: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)

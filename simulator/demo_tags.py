@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ingest.config.model import ChannelKind, WordOrder
+from simulator.demo_alarms import limits_of
 from simulator.tags import OpcuaType, Register, SimTag
 
 BOILERS = (1, 2)
@@ -52,7 +54,8 @@ _TANK: tuple[tuple[str, ChannelKind, str, float | None, float | None, OpcuaType 
 
 def demo_tags() -> list[SimTag]:
     """All tags, in a fixed order."""
-    return [*_opcua(), *_tank_farm_plc(), *_line_plc(), *_meters()]
+    tags = (*_opcua(), *_tank_farm_plc(), *_line_plc(), *_meters())
+    return [replace(tag, alarms=limits_of(tag.name)) for tag in tags]
 
 
 def _opcua() -> Iterator[SimTag]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from ingest.config.model import Tag
 from simulator.opcua_server import node_identifier
 from simulator.tags import Plant, SimTag
 
@@ -12,7 +13,7 @@ _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "de
 _MODBUS_COLUMNS = (
     "name", "address", "type", "word_order", "bit", "length", "divisor", "kind", "unit", "lo", "hi", "description",
 )  # fmt: skip
-_PUBLISHING = 0.5  # s
+_ALARM_COLUMNS = [name for name in Tag.model_fields if name.startswith("alarm_")]
 _PUBLISHING = 0.5  # s
 NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
 
@@ -73,6 +74,7 @@ def _common(tag: SimTag) -> dict[str, object]:
         "description": tag.description,
         "lo": "" if tag.lo is None else f"{tag.lo:g}",
         "hi": "" if tag.hi is None else f"{tag.hi:g}",
+        **dict(tag.alarms),
     }
 
 
@@ -97,8 +99,10 @@ def _modbus_row(tag: SimTag) -> dict[str, object]:
 
 
 def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) -> None:
+    used = {column for row in rows for column in row}
+    alarms = [column for column in _ALARM_COLUMNS if column in used]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, [*columns, *alarms], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

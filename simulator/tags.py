@@ -42,6 +42,7 @@ class SimTag:
     register: Register | None = None
     period: float = 1.0  # s between published values (OPC UA)
     description: str = ""
+    alarms: tuple[tuple[str, str], ...] = ()  # columns alarm_… of the tag list, and their cells
 
     @property
     def writable(self) -> bool:

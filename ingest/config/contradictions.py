@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from ingest.config.explain import found
 from ingest.config.model import (
     ModbusSource,
     ModbusTag,
+    NotifyOptions,
     OpcuaSource,
     OpcuaTag,
     PushSource,
@@ -56,14 +58,54 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         yield "server_certificate", found(str(source.server_certificate)), "nothing with insecure = true"
 
 
+def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
+    """Of the options of [notify] with each other."""
+    if options.webhook is None and options.smtp is None:
+        yield "webhook", "nothing", "a webhook, or smtp: else nobody is told"
+    if options.webhook_secret_file is not None and options.webhook is None:
+        yield "webhook_secret_file", found(str(options.webhook_secret_file)), "nothing, or a webhook beside it"
+    mail = options.smtp is not None
+    for name, value in (("mail_from", options.mail_from), ("mail_to", options.mail_to)):
+        if mail != bool(value):
+            yield name, found(value) if value else "nothing", "an address beside smtp" if mail else "nothing, or smtp"
+    if (options.smtp_username is None) != (options.smtp_password_file is None):
+        yield "smtp_username", found(options.smtp_username), "smtp_username and smtp_password_file, or neither"
+    if options.smtp_username is not None and options.smtp_security == "none":
+        yield "smtp_security", found("none"), "starttls or tls: a password goes over no open line"
+
+
 def in_tag(tag: Tag) -> Iterator[Contradiction]:
     """Of a tag's columns with each other."""
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", found(tag.lo), f"less than hi, which is {tag.hi}"
+    yield from _in_alarms(tag)
     if isinstance(tag, OpcuaTag) and not _node_id_like(tag.address):
         yield "address", found(tag.address), "a node id as in ns=2;s=Boiler1.Pressure or ns=2;i=1001"
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
+
+
+def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
+    """Of the columns ``alarm_…``: limits in their order, and nothing without a limit."""
+    levels = [(name, getattr(tag, name)) for name in ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")]
+    given = [(name, level) for name, level in levels if level is not None]
+    for (lower, low), (higher, high) in pairwise(given):
+        if low >= high:
+            yield lower, found(low), f"less than {higher}, which is {high}"
+    lows = [level for name, level in given if name in ("alarm_lolo", "alarm_lo")]
+    highs = [level for name, level in given if name in ("alarm_hi", "alarm_hihi")]
+    if lows and highs and 0 < min(highs) - max(lows) < tag.alarm_deadband:
+        legal = f"at most {min(highs) - max(lows)}, what is between low and high limit: nothing would be normal again"
+        yield "alarm_deadband", found(tag.alarm_deadband), legal
+    if tag.alarm_rate is not None and tag.alarm_rate <= 0:
+        yield "alarm_rate", found(tag.alarm_rate), "more than 0 units a second"
+    watched = bool(given) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
+    if tag.kind == "text" and watched:
+        yield "kind", found(tag.kind), "analog, discrete or counter: a text has no alarm limits"
+    if not watched:
+        for name in ("alarm_deadband", "alarm_delay", "alarm_off_delay", "alarm_priority", "alarm_latch"):
+            if getattr(tag, name) != Tag.model_fields[name].default:
+                yield name, found(getattr(tag, name)), "nothing in a row without an alarm limit"
 
 
 def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:

@@ -35,6 +35,8 @@ _PATTERNS = {
     "host": "an address or host name of this machine, as in 127.0.0.1",
     "opc.tcp": "an address as in opc.tcp://host:4840",
     "tcp": "an address as in tcp://host:502",
+    "webhook": "an address as in https://host/path",
+    "smtp": "a mail server's HOST:PORT, as in mail.example.org:587",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {
@@ -45,7 +47,13 @@ _PARSED: dict[Any, str] = {
     parse_patterns: PATTERNS_LEGAL,
 }
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", Path: "a file's path in quotes"}
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    Path: "a file's path in quotes",
+    tuple: "a list of texts in quotes",
+}
 
 
 def read_text(path: Path, field: str, legal: str, problems: list[Problem]) -> str | None:
@@ -116,11 +124,13 @@ def field_legal(name: str, field: FieldInfo) -> str:
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:
                 return _pattern(name, pattern)
-    kind = _KINDS.get(annotation, "a text in quotes")
+    kind = _KINDS.get(get_origin(annotation) or annotation, "a text in quotes")
     return kind + _limits(metadata)
 
 
 def _pattern(name: str, pattern: str) -> str:
+    if name in ("webhook", "smtp"):
+        return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]
     if name == "address" and not pattern.startswith("^[A-Za-z"):

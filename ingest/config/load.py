@@ -14,9 +14,11 @@ from ingest.config.explain import found, legal, nearest, read_text, short
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     DEFAULT_CLASS,
+    AlarmOptions,
     HealthOptions,
     ModbusSource,
     ModbusTag,
+    NotifyOptions,
     OpcuaSource,
     OpcuaTag,
     Plant,
@@ -46,8 +48,10 @@ _TABLES: dict[str, type[BaseModel]] = {
     "push": PushOptions,
     "storage": StorageOptions,
     "sealing": SealingOptions,
+    "alarms": AlarmOptions,
 }
-_TOP = ("plant", "source", "retention", *_TABLES)
+_TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
+_NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = ("password_file", "server_certificate", "token_file")  # options of sources that name a file
 
 
@@ -72,11 +76,12 @@ class _Reading:
         if content is None:
             return None
         for name in content:
-            if name not in _TOP:
-                self._problem((name,), f"[{name}]", nearest(name, _TOP))
+            if name not in _TABLE_NAMES:
+                self._problem((name,), f"[{name}]", nearest(name, _TABLE_NAMES))
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
+        options["notify"] = self._notify(content.get("notify"))
         name = self._plant_name(content.get("plant"))
         options["retention"] = self._retention(content.get("retention", {}))
         sources = self._sources(content.get("source"))
@@ -113,6 +118,20 @@ class _Reading:
             return ""
         options = self._table("plant", table, PlantOptions)
         return options.name if isinstance(options, PlantOptions) else ""
+
+    def _notify(self, table: Any) -> NotifyOptions | None:
+        if table is None:
+            return None
+        if isinstance(table, dict):
+            files = {option: table[option] for option in _NOTIFY_FILES if isinstance(table.get(option), str)}
+            existing = {name: self._existing(self.path.parent / file, ("notify", name)) for name, file in files.items()}
+            table = {**table, **existing}
+        options = self._table("notify", table, NotifyOptions)
+        if not isinstance(options, NotifyOptions):
+            return None
+        for name, value, allowed in contradictions.in_notify(options):
+            self._problem(("notify", name), value, allowed)
+        return options
 
     def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
         if not isinstance(table, dict):

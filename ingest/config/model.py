@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention
+from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention, Texts
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -22,6 +22,7 @@ RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
 RegisterType: TypeAlias = Literal[
     "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
 ]
+AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
@@ -55,6 +56,18 @@ class Tag(_Frozen):
     deadband: Annotated[float, Field(ge=0)] = 0.0
     description: str = ""
     retention: str = DEFAULT_CLASS  # a class of [retention]
+    alarm_lolo: float | None = None  # alarm limits, in the unit: below alarm_lo, above alarm_hi
+    alarm_lo: float | None = None
+    alarm_hi: float | None = None
+    alarm_hihi: float | None = None
+    alarm_deadband: Annotated[float, Field(ge=0)] = 0.0  # so far inside the limit the value is normal again
+    alarm_delay: Duration | None = None  # so long beyond the limit before it is an alarm; None: at once
+    alarm_off_delay: Duration | None = None  # so long inside before it is normal again; None: at once
+    alarm_rate: float | None = None  # changes faster than this, in units a second, are an alarm
+    alarm_stale: Duration | None = None  # silence of this length is an alarm
+    alarm_bad: bool = False  # bad quality is an alarm
+    alarm_priority: AlarmPriority = "medium"
+    alarm_latch: bool = False  # the alarm stays until somebody acknowledges it after the return to normal
 
 
 class OpcuaTag(Tag):
@@ -190,7 +203,7 @@ class WriterOptions(_Frozen):
 class HealthOptions(_Frozen):
     """Where ``/health`` and ``/metrics`` are answered.
 
-    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4.
+    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, notifier on + 6.
     """
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
@@ -229,6 +242,32 @@ class SealingOptions(_Frozen):
     enabled: bool = True
 
 
+class AlarmOptions(_Frozen):
+    """What operators may do with alarms."""
+
+    max_shelving: Age = 86400.0  # s, the longest that an alarm may be shelved at once
+
+
+class NotifyOptions(_Frozen):
+    """Who is told of alarms, and how. Without this table nobody is."""
+
+    webhook: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None  # each message is POSTed there as JSON
+    webhook_secret_file: Path | None = None  # signs them: X-Plantlog-Signature: sha256=HMAC of the body
+    smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None  # mail server, HOST:PORT
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    smtp_ca_file: Path | None = None  # of the server's certificate; None: the system's authorities
+    smtp_username: str | None = None
+    smtp_password_file: Path | None = None
+    mail_from: str | None = None
+    mail_to: Texts = ()
+    min_priority: AlarmPriority = "low"  # less urgent ones are not sent
+    returns: bool = False  # send the return to normal, too
+    flood: Annotated[int, Field(ge=1, le=10_000)] = 10  # more alarms than this within flood_window are sent as one
+    flood_window: Duration = 600.0
+    max_age: Age = 86400.0  # what could not be delivered for so long is given up
+    time_out: Duration = 10.0
+
+
 class Plant(_Frozen):
     """The whole configuration."""
 
@@ -241,6 +280,8 @@ class Plant(_Frozen):
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = MappingProxyType({DEFAULT_CLASS: RetentionOptions()})
+    alarms: AlarmOptions = AlarmOptions()
+    notify: NotifyOptions | None = None
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""

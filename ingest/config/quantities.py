@@ -72,6 +72,12 @@ def written(info: ValidationInfo) -> bool:
     return bool(info.context and info.context.get("written"))
 
 
+def parse_texts(value: Any) -> Any:
+    """A list, the only thing of its kind in TOML, as what can't change."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_texts)]
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]

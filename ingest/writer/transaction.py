@@ -14,6 +14,7 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
+from ingest.alarms.record import record
 from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer import counting, quarantine
@@ -137,6 +138,7 @@ async def _finish(
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["source_state"], *states)
+    await record(connection, group.events)
     if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
         # In one order of locks: what is right does not depend on it (see the revision).
         await connection.executemany(queries["gap"], sorted(rows, key=lambda row: (row[0], row[2], row[1] or [])))

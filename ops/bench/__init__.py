@@ -130,6 +130,28 @@ def counters(
     _tell(figures, [tables.counters(ways, types, connections, load)], as_json, file)
 
 
+@app.command()
+def alarms(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each with seven alarm limits.")] = 20_000,
+    seconds: Annotated[int, typer.Option(min=1, help="So many samples of each.")] = 30,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each figure the median of so many is taken.")] = 3,
+    sizes: Annotated[str, typer.Option(help="Samples that come at once.")] = "1000,5000,20000",
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """CPU of judging alarms, as a share of that of decoding, spooling and writing the same samples."""
+    from ops.bench import alarm_share, copy_speed, tables
+
+    async def run(where: Bench) -> list[alarm_share.Share]:
+        load = await copy_speed.prepare(where, channels, seconds)
+        return await alarm_share.measure(where, load, [int(size) for size in sizes.split(",")], repeats, _say)
+
+    with _private() as where:
+        shares = asyncio.run(run(where))
+    figures = {"alarms": [{**asdict(share), "ingest": share.ingest} for share in shares]}
+    _tell(figures, [tables.alarms(shares)], as_json, file)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

@@ -1,0 +1,1 @@
+"""Alarms by the terms and states of ISA-18.2: judged where samples come in, kept as events."""

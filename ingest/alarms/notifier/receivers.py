@@ -1,0 +1,147 @@
+"""The two ways in which a message reaches somebody. Each raises DeliveryError, or returns when the receiver has it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import smtplib
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+import aiohttp
+
+from ingest.alarms.notifier.messages import text_of
+from ingest.config.model import NotifyOptions
+from ingest.errors import DeliveryError, OperationError
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message as it is kept."""
+
+    id: UUID  # the same however often it is sent
+    created_at: datetime
+    kind: str
+    subject: str
+    body: Mapping[str, Any]
+
+
+class Receiver(Protocol):
+    """Somebody to be told."""
+
+    target: str
+
+    async def deliver(self, letter: Letter) -> None:
+        """Return when the receiver has it. Raises DeliveryError."""
+
+
+class Webhook:
+    """``POST`` as JSON: ``id``, ``created_at``, ``kind``, ``subject``, and what the message tells. 2xx is taken."""
+
+    target = "webhook"
+
+    def __init__(self, url: str, secret: bytes | None, time_out: float) -> None:
+        self._url = url
+        self._secret = secret
+        self._time_out = aiohttp.ClientTimeout(total=time_out)
+
+    async def deliver(self, letter: Letter) -> None:
+        """Send it, signed where there is a secret."""
+        said = {
+            "id": str(letter.id),
+            "created_at": letter.created_at.isoformat(),
+            "kind": letter.kind,
+            "subject": letter.subject,
+            **letter.body,
+        }
+        body = json.dumps(said).encode()
+        headers = {"Content-Type": "application/json", "X-Plantlog-Id": str(letter.id)}
+        if self._secret is not None:
+            headers["X-Plantlog-Signature"] = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=self._time_out) as session,
+                session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                if not 200 <= answer.status < 300:
+                    raise DeliveryError(f"HTTP {answer.status} {answer.reason}")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise DeliveryError(f"{type(error).__name__}: {error}") from error
+
+
+class Mail:
+    """E-mail by SMTP; its Message-ID is the message's id."""
+
+    target = "mail"
+
+    def __init__(self, options: NotifyOptions, password: str | None) -> None:
+        self._options = options
+        self._password = password
+        self._host, _, port = (options.smtp or "").rpartition(":")
+        self._port = int(port)
+
+    async def deliver(self, letter: Letter) -> None:
+        """Send it to everybody in ``mail_to``."""
+        try:
+            await asyncio.to_thread(self._send, self._written(letter))
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            raise DeliveryError(f"{type(error).__name__}: {error}") from error
+
+    def _written(self, letter: Letter) -> EmailMessage:
+        mail = EmailMessage()
+        mail["Subject"] = letter.subject
+        mail["From"] = self._options.mail_from
+        mail["To"] = ", ".join(self._options.mail_to)
+        mail["Date"] = format_datetime(letter.created_at)
+        mail["Message-ID"] = f"<{letter.id}@plantlog>"
+        mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence notes
+        mail.set_content(text_of(letter.kind, letter.subject, letter.body))
+        return mail
+
+    def _send(self, mail: EmailMessage) -> None:
+        options = self._options
+        context = ssl.create_default_context(cafile=options.smtp_ca_file)
+        connection: smtplib.SMTP
+        if options.smtp_security == "tls":
+            connection = smtplib.SMTP_SSL(self._host, self._port, timeout=options.time_out, context=context)
+        else:
+            connection = smtplib.SMTP(self._host, self._port, timeout=options.time_out)
+        with connection:
+            if options.smtp_security == "starttls":
+                connection.starttls(context=context)
+            if options.smtp_username is not None and self._password is not None:
+                connection.login(options.smtp_username, self._password)
+            refused = connection.send_message(mail)
+        if refused:
+            raise smtplib.SMTPRecipientsRefused(refused)
+
+
+def receivers(options: NotifyOptions) -> list[Receiver]:
+    """Everybody who is to be told. Raises OperationError where a secret can't be read."""
+    found: list[Receiver] = []
+    if options.webhook is not None:
+        file = options.webhook_secret_file
+        found.append(Webhook(options.webhook, None if file is None else _secret(file).encode(), options.time_out))
+    if options.smtp is not None:
+        file = options.smtp_password_file
+        found.append(Mail(options, None if file is None else _secret(file)))
+    return found
+
+
+def _secret(file: Path) -> str:
+    try:
+        secret = file.read_text().strip()
+    except OSError as error:
+        raise OperationError(f"[notify]: {error}") from error
+    if not secret:
+        raise OperationError(f"[notify]: {file} is empty")
+    return secret

@@ -1,0 +1,99 @@
+"""The states of one alarm and how it goes from one to another: pure functions.
+
+ISA-18.2-2016, 5.3 (alarm state transition diagram). A condition is judged elsewhere and told here (``raised``,
+``returned``); the rest is what operators and the plant's logic do. Where the condition changes while an alarm is
+shelved, suppressed or out of service, the state stays and only ``active`` follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from ingest.errors import OperationError
+
+State: TypeAlias = Literal[
+    "normal",
+    "unacknowledged_active",
+    "acknowledged_active",
+    "return_to_normal_unacknowledged",
+    "latched_unacknowledged",
+    "shelved",
+    "suppressed_by_design",
+    "out_of_service",
+]
+Inhibition: TypeAlias = Literal["shelved", "suppressed_by_design", "out_of_service"]
+INHIBITED = ("shelved", "suppressed_by_design", "out_of_service")
+UNACKNOWLEDGED = ("unacknowledged_active", "return_to_normal_unacknowledged", "latched_unacknowledged")
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One limit of one channel, as people are told of it."""
+
+    state: State = "normal"
+    active: bool = False  # whether the condition is beyond the limit, whatever was done about it
+    since: int = 0  # µs, of the state
+    value: float | None = None  # at the last change of ``active``; None: none that is a number
+    revision: int = 0  # grows with each change: of two records of one alarm the higher one is right
+    acknowledged_by: str | None = None
+    acknowledged_at: int | None = None  # µs
+    shelved_until: int | None = None  # µs
+    who: str | None = None  # did the last thing that somebody did
+    why: str | None = None  # it is shelved, suppressed, out of service
+
+
+def _changed(alarm: Alarm, at: int, **what: object) -> Alarm:
+    # Times are of clocks that may differ: what is said later has the higher revision all the same.
+    changed: Alarm = replace(alarm, revision=max(alarm.revision + 1, at), **what)  # type: ignore[arg-type]
+    return changed if changed.state == alarm.state else replace(changed, since=at)
+
+
+def raised(alarm: Alarm, at: int, value: float | None) -> Alarm:
+    """The condition went beyond the limit at ``at`` (µs)."""
+    if alarm.state in INHIBITED:
+        return _changed(alarm, at, active=True, value=value)
+    nobody = {"acknowledged_by": None, "acknowledged_at": None, "who": None, "why": None}
+    return _changed(alarm, at, active=True, value=value, state="unacknowledged_active", **nobody)
+
+
+def returned(alarm: Alarm, at: int, value: float | None, latch: bool) -> Alarm:
+    """The condition is normal again. A latched alarm waits for somebody, also where it was acknowledged before."""
+    if alarm.state in INHIBITED:
+        return _changed(alarm, at, active=False, value=value)
+    state: State
+    if latch:
+        state = "latched_unacknowledged"
+    elif alarm.state == "acknowledged_active":
+        state = "normal"
+    else:
+        state = "return_to_normal_unacknowledged"
+    return _changed(alarm, at, active=False, value=value, state=state)
+
+
+def acknowledged(alarm: Alarm, at: int, who: str) -> Alarm:
+    """Somebody has seen it. Raises OperationError where there is nothing to acknowledge."""
+    if alarm.state not in UNACKNOWLEDGED:
+        raise OperationError(f"nothing to acknowledge: it is {alarm.state}")
+    state = "acknowledged_active" if alarm.active else "normal"
+    return _changed(alarm, at, state=state, acknowledged_by=who, acknowledged_at=at, who=who)
+
+
+def inhibited(alarm: Alarm, at: int, how: Inhibition, who: str, why: str, until: int | None = None) -> Alarm:
+    """Nobody is to be told for a while: ``shelved`` (``until`` µs), suppressed by design, or out of service."""
+    if (how == "shelved") != (until is not None):
+        raise ValueError("what is shelved has an end, and nothing else has")
+    return _changed(alarm, at, state=how, who=who, why=why, shelved_until=until)
+
+
+def released(alarm: Alarm, at: int, how: Inhibition, who: str) -> Alarm:
+    """The end of :func:`inhibited`: what is beyond its limit then is news. Raises OperationError in another state."""
+    if alarm.state != how:
+        raise OperationError(f"it is not {how}: it is {alarm.state}")
+    state = "unacknowledged_active" if alarm.active else "normal"
+    return _changed(alarm, at, state=state, who=who, why=None, shelved_until=None)
+
+
+def removed(alarm: Alarm, at: int) -> Alarm:
+    """The limit is no longer in the configuration."""
+    return _changed(alarm, at, state="normal", active=False, why="no longer in the tag list", shelved_until=None)

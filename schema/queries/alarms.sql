@@ -1,0 +1,146 @@
+-- What the writer does with events of type alarm, and what the notifier asks.
+
+-- name: state
+-- The newest record of each alarm wins, whatever order they come in; in the key's order, so that two writers wait for
+-- each other and never in a circle. $1 time timestamptz[], $2 channel_id int[], $3 detail text[]
+WITH said AS (
+    SELECT e.time, e.channel_id, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int[], $3::text[]) AS e (time, channel_id, detail)
+),
+newest AS (
+    SELECT DISTINCT ON (s.channel_id, s.detail ->> 'limit') s.time, s.channel_id, s.detail
+    FROM said AS s
+    ORDER BY s.channel_id, s.detail ->> 'limit', (s.detail ->> 'revision')::bigint DESC
+)
+INSERT INTO plant.alarm AS a
+    (channel_id, limit_name, state, active, since, value, threshold, priority, acknowledged_by, acknowledged_at,
+     shelved_until, who, why, changed_at, revision)
+SELECT n.channel_id, n.detail ->> 'limit', n.detail ->> 'state', (n.detail ->> 'active')::boolean,
+       timestamptz 'epoch' + (n.detail ->> 'since')::bigint * INTERVAL '1 microsecond',
+       (n.detail ->> 'value')::float8, (n.detail ->> 'threshold')::float8, n.detail ->> 'priority',
+       n.detail ->> 'acknowledged_by',
+       timestamptz 'epoch' + (n.detail ->> 'acknowledged_at')::bigint * INTERVAL '1 microsecond',
+       timestamptz 'epoch' + (n.detail ->> 'shelved_until')::bigint * INTERVAL '1 microsecond',
+       n.detail ->> 'who', n.detail ->> 'why', n.time, (n.detail ->> 'revision')::bigint
+FROM newest AS n
+ORDER BY n.channel_id, n.detail ->> 'limit'
+ON CONFLICT (channel_id, limit_name) DO UPDATE
+SET state = excluded.state, active = excluded.active, since = excluded.since, value = excluded.value,
+    threshold = excluded.threshold, priority = excluded.priority, acknowledged_by = excluded.acknowledged_by,
+    acknowledged_at = excluded.acknowledged_at, shelved_until = excluded.shelved_until, who = excluded.who,
+    why = excluded.why, changed_at = excluded.changed_at, revision = excluded.revision
+WHERE a.revision < excluded.revision;
+
+-- name: queue
+-- What begins or ends an alarm that people are told of; a replay of an event is a no-op. What is a week old goes.
+-- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[]
+WITH said AS (
+    SELECT e.time, e.id, e.channel_id, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[]) AS e (time, id, channel_id, detail)
+),
+old AS (
+    SELECT n.event_time, n.event_id
+    FROM plant.alarm_notice AS n
+    WHERE n.queued_at < now() - INTERVAL '7 days'
+    ORDER BY n.queued_at
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM plant.alarm_notice AS n
+    USING old
+    WHERE n.event_time = old.event_time AND n.event_id = old.event_id
+)
+INSERT INTO plant.alarm_notice (event_time, event_id, kind, channel_id, limit_name, priority, value, threshold, late)
+SELECT s.time, s.id, CASE WHEN s.detail ->> 'state' = 'unacknowledged_active' THEN 'alarm' ELSE 'return' END,
+       s.channel_id, s.detail ->> 'limit', s.detail ->> 'priority', (s.detail ->> 'value')::float8,
+       (s.detail ->> 'threshold')::float8, coalesce((s.detail ->> 'late')::boolean, false)
+FROM said AS s
+WHERE s.detail ->> 'state' = 'unacknowledged_active'
+   OR (s.detail ->> 'action' = 'returned'
+       AND s.detail ->> 'state' NOT IN ('shelved', 'suppressed_by_design', 'out_of_service'))
+ORDER BY s.time, s.id
+ON CONFLICT (event_time, event_id) DO NOTHING;
+
+-- name: session
+SET application_name = 'plantlog notifier';
+
+-- name: lock
+-- One notifier at a time makes messages; the transaction's end gives it back.
+SELECT pg_advisory_xact_lock(7361023400154);
+
+-- name: waiting
+-- What nobody decided on yet, oldest first, with how the alarm stands now.
+SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, c.name AS channel, c.unit, n.limit_name, n.priority,
+       n.value, n.threshold, n.late, coalesce(a.state, 'normal') AS state_now,
+       plant.unit_of(c.name) AS plant_unit, clock_timestamp() - n.queued_at AS age
+FROM plant.alarm_notice AS n
+JOIN plant.channel AS c ON c.id = n.channel_id
+LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name
+WHERE n.outcome IS NULL
+ORDER BY n.queued_at, n.event_time, n.event_id
+LIMIT 10000;
+
+-- name: recent
+-- How many alarms were sent of those queued within the last $1 seconds, when the last flood was told of, and now.
+SELECT (SELECT count(*) FROM plant.alarm_notice AS n
+        WHERE n.outcome = 'sent' AND n.kind = 'alarm'
+          AND n.queued_at > clock_timestamp() - $1::float8 * INTERVAL '1 second')::int AS sent,
+       (SELECT max(m.created_at) FROM plant.notification AS m WHERE m.kind = 'flood') AS flood_at,
+       clock_timestamp() AS now;
+
+-- name: message
+-- Make a message for each of the receivers: $1 kind, $2 subject, $3 body (JSON), $4 targets text[]. Returns its id.
+WITH made AS (
+    INSERT INTO plant.notification (kind, subject, body) VALUES ($1, $2, $3::jsonb) RETURNING id
+),
+addressed AS (
+    INSERT INTO plant.notification_delivery (notification_id, target)
+    SELECT made.id, t.target FROM made CROSS JOIN unnest($4::text[]) AS t (target)
+)
+SELECT made.id FROM made;
+
+-- name: decided
+-- What became of notices: $1 event_time timestamptz[], $2 event_id int8[], $3 outcome, $4 notification id (NULL: none).
+UPDATE plant.alarm_notice AS n
+SET outcome = $3, notification_id = $4
+FROM unnest($1::timestamptz[], $2::int8[]) AS d (event_time, event_id)
+WHERE n.event_time = d.event_time AND n.event_id = d.event_id;
+
+-- name: due
+-- The oldest messages that are to be delivered to $1 now, $2 at most.
+SELECT m.id, m.created_at, m.kind, m.subject, m.body::text AS body, d.attempts
+FROM plant.notification_delivery AS d
+JOIN plant.notification AS m ON m.id = d.notification_id
+WHERE d.target = $1
+  AND d.delivered_at IS NULL
+  AND d.given_up_at IS NULL
+  AND d.next_attempt_at <= clock_timestamp()
+ORDER BY m.created_at, m.id
+LIMIT $2;
+
+-- name: delivered
+-- $1 notification id, $2 target
+UPDATE plant.notification_delivery AS d
+SET delivered_at = clock_timestamp(), attempts = d.attempts + 1, error = NULL
+WHERE d.notification_id = $1 AND d.target = $2;
+
+-- name: failed
+-- $1 notification id, $2 target, $3 error, $4 seconds until the next attempt (NULL: it is given up)
+UPDATE plant.notification_delivery AS d
+SET attempts = d.attempts + 1, error = $3,
+    next_attempt_at = CASE WHEN $4::float8 IS NULL THEN d.next_attempt_at
+                           ELSE clock_timestamp() + $4::float8 * INTERVAL '1 second' END,
+    given_up_at = CASE WHEN $4::float8 IS NULL THEN clock_timestamp() END
+WHERE d.notification_id = $1 AND d.target = $2;
+
+-- name: undelivered
+-- How many messages wait, by receiver.
+SELECT d.target, count(*)::int AS n
+FROM plant.notification_delivery AS d
+WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
+GROUP BY d.target;
+
+-- name: trim
+-- Messages that are a year old go.
+DELETE FROM plant.notification AS m WHERE m.created_at < now() - INTERVAL '365 days';

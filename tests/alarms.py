@@ -1,0 +1,102 @@
+"""A source with limits and its samples, for tests of alarms; also a process of its own that a test may kill.
+
+``python -m tests.alarms SPOOL TOLD SEED``: appends the batches of ``SEED`` to a spool, from the one on that ``TOLD``
+names, as a collector does whose source sends again what it was not told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from ingest.alarms.stage import Stage
+from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.config.model import ModbusSource, ModbusTag
+from ingest.registry import write_whole
+from ingest.spool.append import Spool
+from ingest.spool.take import SpoolFile
+from tests.samples import T0
+
+SECOND = 1_000_000
+BATCHES = 300
+_MIB = 1024**2
+
+
+def source(*tags: ModbusTag) -> ModbusSource:
+    return ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:502", tags=tags)
+
+
+def tag(name: str, **columns: object) -> ModbusTag:
+    return ModbusTag(name=name, address="holding:0", **columns)  # type: ignore[arg-type]
+
+
+SOURCE = source(
+    tag("a/level", alarm_lolo=1.0, alarm_lo=2.0, alarm_hi=8.0, alarm_hihi=9.0, alarm_deadband=0.5),
+    tag("a/flow", alarm_hi=7.0, alarm_delay=3.0, alarm_off_delay=2.0),
+    tag("a/latched", alarm_hi=6.0, alarm_latch=True, alarm_priority="critical"),
+    tag("a/quality", alarm_bad=True),
+    tag("a/plain"),
+)
+IDS = {tag_.name: number for number, tag_ in enumerate(SOURCE.tags, 1)}
+
+
+def batches(seed: int) -> list[SampleBatch]:
+    """A sample a second of each channel; now and then one is Bad."""
+    random = Random(seed)
+    made = []
+    n = len(IDS)
+    for k in range(BATCHES):
+        at = T0 + k * SECOND
+        values = [random.choice([0.5, 2.2, 5.0, 6.5, 7.5, 8.5, 10.0]) if random.random() < 0.3 else 5.0 for _ in IDS]
+        status = [0x80050000 if random.random() < 0.05 else 0 for _ in IDS]
+        made.append(
+            SampleBatch(
+                1,
+                at,
+                np.arange(1, n + 1, dtype=np.int32),
+                np.full(n, at, np.int64),
+                np.array(values),
+                np.array(status, np.uint32),
+            )
+        )
+    return made
+
+
+def answered(told: Path) -> int:
+    """How many batches the source was told of."""
+    return int(told.read_text()) if told.exists() else 0
+
+
+async def feed(path: Path, told: Path, seed: int) -> None:
+    """Append, and tell the source after each batch."""
+    spool = Spool(path, 64 * _MIB)
+    stage = Stage(SOURCE, IDS, 1, spool)
+    first = answered(told)
+    for number, batch in enumerate(batches(seed)[first:], first):
+        await stage.append(batch)
+        write_whole(told, str(number + 1))
+    await spool.close()
+
+
+def spooled_events(path: Path) -> list[Event]:
+    """The alarm events in a spool, in order."""
+    file = SpoolFile(path)
+    try:
+        taken = file.take(10_000_000)
+    finally:
+        file.close()
+    return [
+        event
+        for spooled in taken
+        if isinstance(spooled.batch, EventBatch)
+        for event in spooled.batch.events
+        if event.type == "alarm"
+    ]
+
+
+if __name__ == "__main__":
+    asyncio.run(feed(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

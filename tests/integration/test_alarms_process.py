@@ -1,0 +1,85 @@
+"""A collector as a process: its alarms without a database, acknowledged by command, and the same after a SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from ingest.config.model import HealthOptions
+from ingest.errors import OperationError
+from ingest.registry import Registry
+from ops import health
+from ops.alarms import desk
+from ops.paths import State
+from ops.ports import free_ports
+from tests.alarms import spooled_events
+from tests.integration.test_modbus_restart import collector
+from tests.modbus_wire import good, nasty
+
+
+class Level:
+    """What the device's register says."""
+
+    value = 50
+
+
+async def until(state: State, wanted: dict[str, str]) -> None:
+    """Wait until the alarms are in these states, by limit."""
+    async with asyncio.timeout(60):
+        while True:
+            if state.root.joinpath("run", "modbus.alarms").exists():
+                found = await asyncio.to_thread(_states, state)
+                if found == wanted:
+                    return
+            await asyncio.sleep(0.05)
+
+
+def _states(state: State) -> dict[str, str]:
+    try:
+        return {alarm["limit"]: alarm["state"] for alarm in desk.alarms(state, every=True)}
+    except OperationError:  # it does not listen yet, or no more
+        return {}
+
+
+def _metrics(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+async def test_alarms_of_a_collector(tmp_path: Path) -> None:
+    level, port = Level(), free_ports(3)
+    state = State(tmp_path)
+    async with nasty(lambda frame, number: [(0, good(frame, level.value))]) as device:
+        (tmp_path / "plant.toml").write_text(
+            f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+            f'address = "tcp://127.0.0.1:{device}"\npoll_interval = "50ms"\ntags = "tags.csv"\n'
+        )
+        (tmp_path / "tags.csv").write_text(
+            "name,address,type,alarm_hi,alarm_hihi,alarm_delay,alarm_priority\na,holding:0,uint16,80,90,200ms,high\n"
+        )
+        Registry({"plc": 1}, {"a": 1}).save(tmp_path / "registry.json")
+        async with collector(tmp_path, signal.SIGKILL):
+            await until(state, {"hi": "normal", "hihi": "normal"})
+            level.value = 85
+            await until(state, {"hi": "unacknowledged_active", "hihi": "normal"})
+            done = await asyncio.to_thread(desk.do, state, {"deed": "ack", "channel": "a", "limit": None, "who": "ann"})
+            assert done == ["a hi: acknowledged_active"]
+            said: Any = await asyncio.to_thread(health.ask, "collector-modbus", HealthOptions(port=port))
+            assert (said["alarms"]["high"], said["alarms"]["unacknowledged"]) == (1, 0)
+            shown = await asyncio.to_thread(_metrics, port + 1)
+            assert 'plantlog_alarms_active{priority="high",source="plc"} 1.0' in shown
+        async with collector(tmp_path, signal.SIGTERM):
+            await until(state, {"hi": "acknowledged_active", "hihi": "normal"})
+            level.value = 50
+            await until(state, {"hi": "normal", "hihi": "normal"})
+            level.value = 95
+            await until(state, {"hi": "unacknowledged_active", "hihi": "unacknowledged_active"})
+    events = [
+        (event.detail["limit"], event.detail["action"])
+        for event in spooled_events(tmp_path / "spool" / "modbus.sqlite")
+    ]
+    assert events[:3] == [("hi", "raised"), ("hi", "acknowledged"), ("hi", "returned")]
+    assert sorted(events[3:]) == [("hi", "raised"), ("hihi", "raised")]

@@ -1,0 +1,254 @@
+"""Alarms between collector and spool: nothing is lost or told twice, whatever is killed or full."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingest.alarms import control, kept
+from ingest.alarms.desk import Asked, Deed, Desk
+from ingest.alarms.stage import Stage, staged
+from ingest.batch import Event, SampleBatch, now_us
+from ingest.config.model import AlarmOptions
+from ingest.errors import OperationError, SpoolFull
+from ingest.registry import write_whole
+from ingest.spool.append import Spool
+from ingest.writer.event_rows import event_id
+from ops.alarms import desk as client
+from ops.paths import State
+from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, feed, source, spooled_events, tag
+from tests.appender import Kept
+from tests.samples import T0
+
+MIB = 1024**2
+
+
+def one(value: float, at: int, channel: str = "a/level", bad: bool = False) -> SampleBatch:
+    return SampleBatch(
+        1,
+        at,
+        np.array([IDS[channel]], np.int32),
+        np.array([at], np.int64),
+        np.array([value]),
+        np.array([0x80050000 if bad else 0], np.uint32),
+    )
+
+
+def told(events: list[Event]) -> list[tuple[int, str, str, str]]:
+    return [(e.time, str(e.channel_id), e.detail["limit"], e.detail["action"]) for e in events]
+
+
+async def test_what_a_killed_process_had_seen_is_there_once(tmp_path: Path) -> None:
+    """SIGKILL again and again; the source sends again what it was not told of, sometimes more than that."""
+    seed = random.randrange(2**32)
+    undisturbed = tmp_path / "undisturbed.sqlite"
+    await feed(undisturbed, tmp_path / "undisturbed.told", seed)
+    expected = spooled_events(undisturbed)
+    assert len(expected) > 100
+
+    path, said = tmp_path / "killed.sqlite", tmp_path / "killed.told"
+    command = [sys.executable, "-m", "tests.alarms", str(path), str(said), str(seed)]
+    killed = 0
+    while (before := answered(said)) < BATCHES:
+        process = await asyncio.create_subprocess_exec(*command)
+        goal = min(BATCHES, before + random.randrange(10, 80))
+        deadline = time.monotonic() + 60
+        while process.returncode is None and answered(said) < goal:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.001)
+        if process.returncode is None and goal < BATCHES:
+            process.kill()
+            killed += 1
+        assert await process.wait() in (0, -9)
+        if 3 < answered(said) < BATCHES and random.random() < 0.5:
+            write_whole(said, str(answered(said) - random.randrange(1, 3)))  # the answer did not arrive
+    assert killed >= 3
+    found = spooled_events(path)
+    assert told(found) == told(expected), f"seed {seed}"
+    assert [event_id(1, e) for e in found] == [event_id(1, e) for e in expected], f"seed {seed}"
+
+
+@pytest.fixture
+async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
+    opened = Spool(tmp_path / "s.sqlite", 64 * MIB)
+    yield opened
+    await opened.close()
+
+
+async def test_a_batch_in_which_nothing_changes_leaves_the_notes_alone(spool: Spool) -> None:
+    stage = Stage(SOURCE, IDS, 1, spool)
+    for k in range(5):
+        await stage.append(one(5.0, T0 + k * SECOND))
+    assert dict(spool.notes) == {}
+    await stage.append(one(8.5, T0 + 9 * SECOND), {"mine": "1"})
+    assert set(spool.notes) == {"mine", kept.note_of(IDS["a/level"])}
+
+
+async def test_events_come_before_the_samples_that_caused_them() -> None:
+    appender = Kept()
+    await Stage(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    assert [type(batch).__name__ for batch in appender.batches] == ["EventBatch", "SampleBatch"]
+    assert [e.detail["limit"] for e in appender.events("alarm")] == ["hi", "hihi"]
+
+
+async def test_where_there_is_no_room_for_samples_the_alarm_is_on_record() -> None:
+    appender = Kept()
+    stage = Stage(SOURCE, IDS, 1, appender)
+    appender.full = True
+    with pytest.raises(SpoolFull):
+        await stage.append(one(8.5, T0))
+    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised")]
+    appender.full = False
+    await stage.append(one(8.5, T0))  # the collector tries again
+    assert len(appender.events("alarm")) == 1
+
+
+class Refusing(Kept):
+    """A disk that takes nothing for a while."""
+
+    refuses = False
+
+    async def append(self, batch, notes=None):  # type: ignore[no-untyped-def]
+        if self.refuses:
+            raise SpoolFull("as the test wants it")
+        await super().append(batch, notes)
+
+    async def note(self, notes) -> None:  # type: ignore[no-untyped-def]
+        if self.refuses:
+            raise SpoolFull("as the test wants it")
+        await super().note(notes)
+
+
+async def test_what_the_disk_refuses_is_said_later() -> None:
+    appender = Refusing()
+    stage = Stage(SOURCE, IDS, 1, appender)
+    appender.refuses = True
+    with pytest.raises(SpoolFull):
+        await stage.append(one(8.5, T0))
+    with pytest.raises(SpoolFull):
+        await stage.append(one(5.0, T0 + SECOND))
+    appender.refuses = False
+    await stage.append(one(5.0, T0 + 2 * SECOND))
+    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised"), (T0 + SECOND, "1", "hi", "returned")]
+    after = Stage(SOURCE, IDS, 1, appender)
+    assert after.summary()["unacknowledged"] == 1
+
+
+async def test_a_limit_that_is_no_longer_configured_ends_its_alarm() -> None:
+    appender = Kept()
+    await Stage(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    less = source(tag("a/level", alarm_hi=8.0), *SOURCE.tags[1:])
+    stage = staged(less, IDS, 1, appender)
+    assert stage is not None
+    running = asyncio.create_task(stage.run())
+    await appender.until(lambda: len(appender.events("alarm")) == 3)
+    running.cancel()
+    assert appender.events("alarm")[-1].detail["limit"] == "hihi"
+    assert appender.events("alarm")[-1].text == "normal"
+    none = source(*(tag(t.name) for t in SOURCE.tags))
+    stage = staged(none, IDS, 1, appender)
+    assert stage is not None
+    running = asyncio.create_task(stage.run())
+    await appender.until(lambda: len(appender.events("alarm")) == 4)
+    await appender.until(lambda: not any(note.startswith("alarm:") for note in appender.notes))
+    running.cancel()
+    assert staged(none, IDS, 1, appender) is None
+
+
+async def do(stage: Stage, deed: Deed, channel: str, **more: object) -> list[str]:
+    asked = Asked(deed, channel, "ann", **more)  # type: ignore[arg-type]
+    return await Desk([stage], AlarmOptions(max_shelving=3600.0)).do(asked)
+
+
+async def test_operators() -> None:
+    appender = Kept()
+    stage = Stage(SOURCE, IDS, 1, appender)
+    at = now_us()
+    await stage.append(one(9.5, at))
+    with pytest.raises(OperationError, match="no channel x"):
+        await do(stage, "ack", "x")
+    with pytest.raises(OperationError, match="one of lolo"):
+        await do(stage, "ack", "a/level", limit="high")
+    with pytest.raises(OperationError, match="nothing to ack: a/flow hi is normal"):
+        await do(stage, "ack", "a/flow")
+    assert await do(stage, "ack", "a/*") == ["a/level hi: acknowledged_active", "a/level hihi: acknowledged_active"]
+    for seconds in (None, 0.0, 3601.0):
+        with pytest.raises(OperationError, match="at most 3600 s"):
+            await do(stage, "shelve", "a/level", limit="hi", why="work", seconds=seconds)
+    with pytest.raises(OperationError, match="needs a reason"):
+        await do(stage, "shelve", "a/level", limit="hi", seconds=60.0)
+    assert await do(stage, "shelve", "a/level", limit="hi", why="work", seconds=60.0) == ["a/level hi: shelved"]
+    assert await do(stage, "unshelve", "a/level") == ["a/level hi: unacknowledged_active"]
+    assert await do(stage, "out-of-service", "a/level", limit="lo", why="calibration") == ["a/level lo: out_of_service"]
+    assert await do(stage, "suppress", "a/flow", why="stopped") == ["a/flow hi: suppressed_by_design"]
+    states = {(a["channel"], a["limit"]): a["state"] for a in Desk([stage], AlarmOptions()).alarms()}
+    assert states["a/level", "lo"] == "out_of_service"
+    again = Stage(SOURCE, IDS, 1, appender)  # another process
+    assert {(a["channel"], a["limit"]): a["state"] for a in Desk([again], AlarmOptions()).alarms()} == states
+    assert await do(again, "in-service", "a/level") == ["a/level lo: normal"]
+    assert await do(again, "unsuppress", "a/flow") == ["a/flow hi: normal"]
+    said = appender.events("alarm")
+    assert {e.detail["who"] for e in said if e.detail["action"] not in ("raised", "returned")} == {"ann"}
+    shelved = next(e for e in said if e.detail["action"] == "shelved")
+    assert (shelved.detail["why"], shelved.detail["shelved_until"] - shelved.time) == ("work", 60 * SECOND)
+
+
+async def test_shelving_ends_by_itself_also_where_it_ended_while_nothing_ran() -> None:
+    appender = Kept()
+    stage = Stage(SOURCE, IDS, 1, appender)
+    await stage.append(one(8.5, now_us()))
+    await do(stage, "shelve", "a/level", limit="hi", why="short", seconds=0.001)
+    running = asyncio.create_task(Stage(SOURCE, IDS, 1, appender).run())
+    await appender.until(lambda: appender.events("alarm")[-1].detail["action"] == "unshelved")
+    running.cancel()
+    last, shelved = appender.events("alarm")[-1], appender.events("alarm")[-2]
+    assert (last.text, last.detail["who"]) == ("unacknowledged_active", "plantlog")
+    assert last.time == shelved.detail["shelved_until"]
+
+
+async def test_the_command_line_reaches_the_collector_that_has_the_channel(spool: Spool, tmp_path: Path) -> None:
+    stage = Stage(SOURCE, IDS, 1, spool)
+    state = State(tmp_path)
+    with pytest.raises(OperationError, match="no collector runs"):
+        client.alarms(state, every=False)
+    await stage.append(one(9.5, now_us()))
+    ask = {"deed": "ack", "channel": "a/level", "limit": "hihi", "who": "Ann"}
+    async with (
+        control.serve(control.socket_path(tmp_path, "opcua"), Desk([], AlarmOptions())),
+        control.serve(control.socket_path(tmp_path, "modbus"), Desk([stage], AlarmOptions())),
+    ):
+        assert control.socket_path(tmp_path, "modbus").stat().st_mode & 0o777 == 0o600
+        active = await asyncio.to_thread(client.alarms, state, False)
+        assert [(a["channel"], a["limit"]) for a in active] == [("a/level", "hi"), ("a/level", "hihi")]
+        assert len(await asyncio.to_thread(client.alarms, state, True)) == 7
+        assert await asyncio.to_thread(client.do, state, ask) == ["a/level hihi: acknowledged_active"]
+        with pytest.raises(OperationError, match="hihi is acknowledged_active"):
+            await asyncio.to_thread(client.do, state, ask)
+        with pytest.raises(OperationError, match="not a command"):
+            await asyncio.to_thread(client.do, state, {"deed": "destroy", "channel": "a/level"})
+        listed = await _listed(tmp_path)
+        assert [(a["limit"], a["state"]) for a in listed] == [
+            ("hi", "unacknowledged_active"),
+            ("hihi", "acknowledged_active"),
+        ]
+    acknowledged = json.loads(spool.notes[kept.note_of(IDS["a/level"])])["watches"]["hihi"]["alarm"]
+    assert acknowledged["acknowledged_by"].startswith("Ann (")
+
+
+async def _listed(state: Path) -> list[dict[str, object]]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ops", "alarms", "--json", env={"PLANTLOG_STATE": str(state)}, stdout=subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    found: list[dict[str, object]] = json.loads(said)
+    return found
