@@ -85,7 +85,7 @@ ALERTS = (
     ),
     Alert(
         "PlantlogDatabaseUnreachable",
-        "plantlog_database_up == 0",
+        'plantlog_database_up{process="writer"} == 0',  # the other processes show the metric and never set it
         "1m",
         "critical",
         "The writer of {{ $labels.plant }} can't reach the database",

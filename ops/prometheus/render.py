@@ -37,7 +37,8 @@ def _prometheus() -> Mapping[str, Node]:
         }
         for alert in ALERTS
     ]
-    return {"groups": [{"name": "plantlog-records", "rules": records}, {"name": "plantlog-alerts", "rules": alerts}]}
+    groups: list[Node] = [{"name": "plantlog-records", "rules": records}, {"name": "plantlog-alerts", "rules": alerts}]
+    return {"groups": groups}
 
 
 def _annotations(alert: Alert) -> Mapping[str, str]:

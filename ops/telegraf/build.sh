@@ -10,7 +10,7 @@ version=1.37.2
 plugins=(
     inputs.cpu inputs.disk inputs.diskio inputs.mem inputs.mqtt_consumer inputs.net inputs.postgresql_extensible
     inputs.processes inputs.prometheus inputs.system outputs.influxdb_v2 parsers.influx parsers.json_v2
-    parsers.prometheus secretstores.docker
+    parsers.prometheus processors.template secretstores.docker
 )
 
 key=$(printf '%s\n' "$version" "${plugins[@]}" | sha256sum | cut -c1-12)
