@@ -72,7 +72,19 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
             _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
+        if name != "maintenance"
     ]
+
+
+def maintenance(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
+    said = json.dumps([plant.health.model_dump(), plant.model_dump(include={"storage", "sealing", "retention"})])
+    environment = _environment(
+        _digest([said.encode(), state.dsn_file("maintenance").read_bytes()]),
+        *("ingest", "schema", "ops/maintenance", "ops/evidence"),
+    )
+    command = _python("ops.maintenance", "--config", str(deployment.config), "--state", str(state.root))
+    return Program("maintenance", command, environment)
 
 
 def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:

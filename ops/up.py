@@ -74,7 +74,7 @@ def up(asked: Asked, console: Console) -> None:
             with steps.step("start the simulator") as step:
                 supervisor.start_program("simulator")
                 _trust_simulator(plant, state, supervisor)
-        with steps.step("start writer and collectors") as step:
+        with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
                 supervisor.start_program(name)
             _until_alive(plant, supervisor, state)
@@ -129,7 +129,7 @@ def _export(deployment: Deployment, state: State) -> None:
     command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
     if deployment.port is not None:
         # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
-        for name, offset in (("health", 1), ("opcua", 4), ("modbus", 5)):
+        for name, offset in (("health", 1), ("opcua", 6), ("modbus", 7)):
             command += [f"--{name}-port", str(deployment.port + offset)]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -158,6 +158,7 @@ def _registered(deployment: Deployment, plant: Plant, used: Database, state: Sta
         *([programs.postgres(state)] if used.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
         *programs.ingest(deployment, plant, registry, state),
+        programs.maintenance(deployment, plant, state),
     ]
 
 
@@ -219,8 +220,8 @@ def _not_ready(name: str, plant: Plant) -> list[str]:
         return [f"{name} does not answer"]
     if said["ready"]:
         return []
-    if name == "writer":
-        return [f"writer: database {said['database']}"]
+    if "database" in said:
+        return [f"{name}: database {said['database']}"]
     return [
         f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
         for source in said["sources"]
