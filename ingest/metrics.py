@@ -50,3 +50,7 @@ conflicts = Counter("plantlog_conflicts_total", "Second, different values for th
 quarantined = Counter("plantlog_quarantined_total", "Samples, events and gaps kept out of the tables", ["reason"])
 write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
 database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")
+
+# viewer
+viewer_answers = Counter("plantlog_viewer_answers_total", "Questions of the page, by the answer", ["what", "status"])
+viewer_seconds = Histogram("plantlog_viewer_seconds", "From question to answer", ["what"], buckets=_LATENCY)

@@ -9,7 +9,13 @@ from typing import Any
 from ingest.config.model import HealthOptions, Plant
 
 _SECONDS = 3.0
-_PORTS = {"collector-opcua": 0, "collector-modbus": 1, "writer": 2, "collector-push": 3}  # behind [health].port
+_PORTS = {
+    "collector-opcua": 0,
+    "collector-modbus": 1,
+    "writer": 2,
+    "collector-push": 3,
+    "viewer": 5,
+}  # behind [health].port
 
 
 def port(process: str, options: HealthOptions) -> int:
@@ -24,6 +30,7 @@ def processes(plant: Plant) -> list[str]:
         *(["collector-opcua"] if plant.opcua_sources() else []),
         *(["collector-modbus"] if plant.modbus_sources() else []),
         *(["collector-push"] if plant.push_sources() else []),
+        "viewer",
     ]
 
 

@@ -64,15 +64,33 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
             plant.push.model_dump(),
             state.dsn_file("ingest").read_text(),
         ],
+        "viewer": [
+            plant.viewer.model_dump(mode="json"),
+            _digest(path.read_bytes() for path in (plant.viewer.token_file,) if path is not None),
+            state.dsn_file("reader").read_text(),
+        ],
     }
     return [
         Program(
             name,
-            _python("ingest", name.removeprefix("collector-"), *given),
-            _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
+            _command(name, *given),
+            _environment(
+                _digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", *_packages(name)
+            ),
         )
         for name in health.processes(plant)
     ]
+
+
+def _command(process: str, *given: str) -> list[str]:
+    if process == "viewer":
+        return _python("dashboards.viewer", *given)
+    return _python("ingest", process.removeprefix("collector-"), *given)
+
+
+def _packages(process: str) -> tuple[str, ...]:
+    """The folders whose files a process reads, beside ``ingest``."""
+    return ("dashboards",) if process == "viewer" else ("schema",)
 
 
 def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
@@ -91,6 +109,8 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
     if plant.push_sources():
         option = f"choose another port under [push] in {deployment.config}"
         wanted["collector-push"].append(Wanted(plant.push.host, plant.push.port, "collector-push", option))
+    option = f"choose another port under [viewer] in {deployment.config}, or up --port for the simulator's plant"
+    wanted["viewer"].append(Wanted(plant.viewer.host, plant.viewer.port, "viewer", option))
     if deployment.simulator:
         control = Wanted(plant.health.host, plant.health.port - 1, "the simulator's control", _OTHER_PORTS)
         wanted["simulator"] = [
@@ -124,7 +144,7 @@ def _environment(digest: str = "", *packages: str) -> dict[str, str]:
 
 
 def _is_code(path: Path) -> bool:
-    return path.suffix in (".py", ".sql") and path.is_file()
+    return path.suffix in (".py", ".sql", ".json", ".js", ".css", ".html") and path.is_file()
 
 
 def _digest(parts: Iterable[bytes]) -> str:

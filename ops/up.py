@@ -129,7 +129,7 @@ def _export(deployment: Deployment, state: State) -> None:
     command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
     if deployment.port is not None:
         # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
-        for name, offset in (("health", 1), ("opcua", 4), ("modbus", 5)):
+        for name, offset in (("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)):
             command += [f"--{name}-port", str(deployment.port + offset)]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -219,8 +219,8 @@ def _not_ready(name: str, plant: Plant) -> list[str]:
         return [f"{name} does not answer"]
     if said["ready"]:
         return []
-    if name == "writer":
-        return [f"writer: database {said['database']}"]
+    if name in ("writer", "viewer"):
+        return [f"{name}: database {said['database']}"]
     return [
         f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
         for source in said["sources"]
@@ -238,6 +238,7 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
             f"  {name:<24} http://{plant.health.host}:{health.port(name, plant.health)}/health and /metrics"
             for name in health.processes(plant)
         ),
+        f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",
         f"  {'state and logs':<24} {state.root}",
         "Look: ./plantlog status · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]

@@ -25,6 +25,7 @@ from ingest.config.model import (
     PushTag,
     Source,
     SpoolOptions,
+    ViewerOptions,
     WriterOptions,
 )
 from ingest.config.tags import read_tags
@@ -40,8 +41,9 @@ _TABLES: dict[str, type[BaseModel]] = {
     "writer": WriterOptions,
     "health": HealthOptions,
     "push": PushOptions,
+    "viewer": ViewerOptions,
 }
-_FILES = ("password_file", "server_certificate", "token_file")  # options of sources that name a file
+_FILES = ("password_file", "server_certificate", "token_file")  # options that name a file
 
 
 def load(path: Path) -> Plant:
@@ -109,7 +111,14 @@ class _Reading:
         if not isinstance(table, dict):
             self._problem((name,), found(table), f"a table [{name}]")
             return None
-        return self._validated((name,), table, model)
+        values = dict(table)
+        for option in _FILES:
+            if option in model.model_fields and isinstance(table.get(option), str):
+                values[option] = self._existing(self.path.parent / table[option], (name, option))
+        options = self._validated((name,), values, model)
+        for option, value, allowed in contradictions.in_options(options):
+            self._problem((name, option), value, allowed)
+        return options
 
     def _validated(self, place: Place, values: dict[str, Any], model: type[BaseModel]) -> BaseModel | None:
         try:

@@ -181,7 +181,9 @@ class WriterOptions(_Frozen):
 
 
 class HealthOptions(_Frozen):
-    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on + 1, writer on + 2, push on + 3."""
+    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on + 1, writer on + 2, push on + 3,
+    viewer on + 5.
+    """
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
@@ -196,6 +198,14 @@ class PushOptions(_Frozen):
     max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one request
 
 
+class ViewerOptions(_Frozen):
+    """Where the dashboards are shown, and what must be known to see them."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 9110
+    token_file: Path | None = None  # one line; needed wherever host is not loopback
+
+
 class Plant(_Frozen):
     """The whole configuration."""
 
@@ -205,6 +215,7 @@ class Plant(_Frozen):
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()
     push: PushOptions = PushOptions()
+    viewer: ViewerOptions = ViewerOptions()
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""
