@@ -21,7 +21,7 @@ from ops.postgres.cluster import Cluster, provision
 from schema.migrate import create_logins, migrate
 
 _GIVEN = "given-database"  # marks a state folder whose database is not its own
-_ROLES = ("ingest", "reader")
+_ROLES = ("ingest", "reader", "maintenance")
 _ANSWER_SECONDS = 60.0
 
 
@@ -33,7 +33,7 @@ class Database:
     cluster: Cluster | None  # None: somebody else's server
 
     def dsn(self, role: str) -> str:
-        """The DSN of ``owner``, ``ingest`` or ``reader``."""
+        """The DSN of ``owner``, ``ingest``, ``reader`` or ``maintenance``."""
         return self.state.dsn_file(role).read_text().strip()
 
     @property
@@ -46,11 +46,7 @@ class Database:
         if self.cluster is None or ports.free("127.0.0.1", self.cluster.port):
             return
         taken = self.cluster.port
-        (self.state.root / "postgres" / "port").unlink()
-        for role in ("owner", *_ROLES):
-            parts = urlsplit(self.dsn(role))
-            moved = f"{parts.netloc.rpartition(':')[0]}:{self.cluster.port}"
-            _write_secret(self.state.dsn_file(role), urlunsplit(parts._replace(netloc=moved)))
+        self.cluster.move()
         say(f"port {taken} is in use{ports.holder(taken)}: the database now has {self.where}")
 
     async def prepare(self) -> str:

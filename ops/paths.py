@@ -70,7 +70,7 @@ class State:
         return self.root / "plant"
 
     def dsn_file(self, role: str) -> Path:
-        """The DSN of ``owner``, ``ingest`` or ``reader``."""
+        """The DSN of ``owner``, ``ingest``, ``reader`` or ``maintenance``."""
         return self.root / "secrets" / f"{role}.dsn"
 
     @property

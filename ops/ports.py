@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -58,8 +63,52 @@ def free_ports(count: int) -> int:
     """
     while True:
         first = random.randrange(_LOWEST, _EPHEMERAL - count)
-        if all(free("127.0.0.1", port) for port in range(first, first + count)):
+        several = range(first, first + count)
+        if not any(_holder_of(_shared() / str(port), port) for port in several) and all(
+            free("127.0.0.1", port) for port in several
+        ):
             return first
+
+
+def reserve(kept: Path, port: int | None = None) -> int:
+    """A free port of 127.0.0.1, written to the file ``kept`` and this user's other appliances keep off it.
+
+    It stays reserved while ``kept`` names it, whether or not somebody listens: a server that is stopped finds its port
+    again, and two that start at once have two. ``port``: this one, which is known to be ours.
+    """
+    with _one_at_a_time():
+        chosen = free_ports(1) if port is None else port
+        (_shared() / str(chosen)).write_text(str(kept))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(str(chosen))
+        return chosen
+
+
+def _holder_of(reservation: Path, port: int) -> bool:
+    """Whether the file that a reservation names still has that port; one whose state folder is gone counts no more."""
+    try:
+        return Path(reservation.read_text()).read_text() == str(port)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # the last: a reservation half written
+        return False
+
+
+def _shared() -> Path:
+    """The folder of this user's reservations, one file a port."""
+    folder = Path(tempfile.gettempdir()) / f"plantlog-ports-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.geteuid():
+        raise OperationError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+    return folder
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    descriptor = os.open(_shared(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def holder(port: int) -> str:

@@ -34,10 +34,12 @@ async def register(plant: Plant, dsn: str, state: State) -> Registry:
             source_columns = _columns(sources, 3)
             await connection.execute(queries["update_sources"], *source_columns)
             await connection.execute(queries["insert_sources"], *source_columns)
-            columns = _columns(channels, 10)
+            columns = _columns(channels, 11)
             await connection.execute(queries["update_channels"], *columns)
             await connection.execute(queries["insert_channels"], *columns)
             await connection.execute(queries["retire_channels"], columns[0])
+            await connection.execute(queries["settings"], *_columns(_settings(plant), 2))
+            await connection.execute(queries["retention_classes"], *_columns(_classes(plant), 5))
             await connection.execute(queries["retire_sources"], source_columns[0])
             rows = await connection.fetch(queries["ids"], source_columns[0], columns[0])
             registry = Registry(
@@ -67,7 +69,24 @@ def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
         # s; texts are stored when they change, so that no number of them is to be expected
         attributes["expected_interval"] = tag.interval or source.poll_interval
     described = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
-    return (tag.name, source.name, getattr(tag, "address", ""), *described, json.dumps(attributes, sort_keys=True))
+    written = json.dumps(attributes, sort_keys=True)
+    return (tag.name, source.name, getattr(tag, "address", ""), *described, written, tag.retention)
+
+
+def _settings(plant: Plant) -> list[tuple[str, str | None]]:
+    """What functions in the database have to know of the configuration; None: not said."""
+    storage = plant.storage
+    return [
+        ("compression", storage.compression),
+        ("lateness", f"{storage.lateness:g}"),  # s
+        ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
+        ("sealing", "on" if plant.sealing.enabled else "off"),
+    ]
+
+
+def _classes(plant: Plant) -> list[tuple[Any, ...]]:
+    """Name and ages (s, None: forever) of the classes of retention."""
+    return [(name, ages.raw, ages.minute, ages.hour, ages.event) for name, ages in plant.retention.items()]
 
 
 def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:

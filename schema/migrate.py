@@ -60,7 +60,7 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
         pending = _pending(migrations(folder), await connection.fetch(load("migrate")["applied"]))
         for migration in pending:
             async with connection.transaction():
-                await connection.execute(migration.sql)
+                await connection.execute(f"{migration.sql}\nSELECT")  # asyncpg takes no file of comments alone
                 await connection.execute(load("migrate")["record"], migration.version, migration.name, migration.sha256)
         await connection.execute(load("migrate")["edition"])
         if folder == FOLDER:  # else the database may stop at a version that lacks what the functions read
@@ -114,7 +114,7 @@ async def _extension(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def create_logins(dsn: str, passwords: Mapping[str, str]) -> None:
-    """Make or renew the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``owner``."""
+    """Make or renew the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``maintenance``."""
     connection = await asyncpg.connect(dsn)
     try:
         for role, password in passwords.items():

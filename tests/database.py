@@ -16,7 +16,7 @@ from ops.postgres.server import Server
 from schema.queries import load
 
 _CHECKOUT = Path(__file__).parents[1]
-_PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests"}
+_PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests", "maintenance": "maintenance-of-tests"}
 _numbers = itertools.count(1)
 
 
@@ -27,11 +27,17 @@ class Database:
     owner_dsn: str
     ingest_dsn: str
     reader_dsn: str
+    maintenance_dsn: str
 
 
 def dsn_of(owner_dsn: str, role: str) -> str:
     """The same database as another role."""
     return f"postgresql://plantlog_{role}:{_PASSWORDS[role]}@{owner_dsn.rpartition('@')[2]}"
+
+
+def logins_of(owner_dsn: str) -> Database:
+    """The same database with the logins of tests."""
+    return Database(owner_dsn, *(dsn_of(owner_dsn, role) for role in ("ingest", "reader", "maintenance")))
 
 
 @pytest.fixture(scope="session")
@@ -60,4 +66,4 @@ async def empty_database(server: str) -> AsyncIterator[str]:
 async def database(empty_database: str) -> Database:
     """A migrated, empty database."""
     await bootstrap(empty_database, _PASSWORDS)
-    return Database(empty_database, dsn_of(empty_database, "ingest"), dsn_of(empty_database, "reader"))
+    return logins_of(empty_database)

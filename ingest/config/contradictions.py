@@ -14,6 +14,7 @@ from ingest.config.model import (
     OpcuaSource,
     OpcuaTag,
     PushSource,
+    RetentionOptions,
     Source,
     Tag,
     ViewerOptions,
@@ -106,6 +107,18 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
         name = "length" if tag.type == "string" else "type"
         legal = f"at most {source.max_registers} registers, the source's max_registers"
         yield name, f"{width(tag)} registers", legal
+
+
+def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:
+    """Of a class' ages with each other: what explains or sums up samples must not go before them."""
+    for name, least in (("minute", "raw"), ("hour", "minute"), ("event", "raw")):
+        age, at_least = getattr(options, name), getattr(options, least)
+        if age is not None and (at_least is None or age < at_least):
+            yield name, _days(age), f"at least {least}, which is {_days(at_least)}"
+
+
+def _days(age: float | None) -> str:
+    return "forever" if age is None else f"{age / 86400:g}d"
 
 
 def _reachable(address: str) -> bool:

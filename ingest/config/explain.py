@@ -13,7 +13,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ingest.config.quantities import AGE_LEGAL, BYTES_LEGAL, DURATION_LEGAL, parse_age, parse_bytes, parse_duration
+from ingest.config.quantities import (
+    AGE_LEGAL,
+    BYTES_LEGAL,
+    DURATION_LEGAL,
+    RETENTION_LEGAL,
+    parse_age,
+    parse_bytes,
+    parse_duration,
+    parse_retention,
+)
 from ingest.errors import Problem
 
 # What a pattern means, for those who don't read them.
@@ -27,7 +36,12 @@ _PATTERNS = {
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 
-
+_QUANTITIES = {
+    parse_duration: DURATION_LEGAL,
+    parse_age: AGE_LEGAL,
+    parse_retention: RETENTION_LEGAL,
+    parse_bytes: BYTES_LEGAL,
+}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", Path: "a file's path in quotes"}
 
 
@@ -93,12 +107,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
     for item in metadata:
-        if getattr(item, "func", None) is parse_duration:
-            return DURATION_LEGAL
-        if getattr(item, "func", None) is parse_age:
-            return AGE_LEGAL
-        if getattr(item, "func", None) is parse_bytes:
-            return BYTES_LEGAL
+        if getattr(item, "func", None) in _QUANTITIES:
+            return _QUANTITIES[item.func]
         for constraint in (item, *getattr(item, "metadata", ())):
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:

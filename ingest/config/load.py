@@ -13,6 +13,7 @@ from ingest.config import contradictions
 from ingest.config.explain import found, legal, nearest, read_text, short
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
+    DEFAULT_CLASS,
     HealthOptions,
     ModbusSource,
     ModbusTag,
@@ -23,8 +24,11 @@ from ingest.config.model import (
     PushOptions,
     PushSource,
     PushTag,
+    RetentionOptions,
+    SealingOptions,
     Source,
     SpoolOptions,
+    StorageOptions,
     ViewerOptions,
     WriterOptions,
 )
@@ -42,7 +46,10 @@ _TABLES: dict[str, type[BaseModel]] = {
     "health": HealthOptions,
     "push": PushOptions,
     "viewer": ViewerOptions,
+    "storage": StorageOptions,
+    "sealing": SealingOptions,
 }
+_TOP = ("plant", "source", "retention", *_TABLES)
 _FILES = ("password_file", "server_certificate", "token_file")  # options that name a file
 
 
@@ -60,18 +67,20 @@ class _Reading:
         self.path = path
         self.problems: list[Problem] = []
         self._lines: dict[Place, int] = {}
+        self._classes: set[str] = {DEFAULT_CLASS}  # of retention
 
     def plant(self) -> Plant | None:
         content = self._content()
         if content is None:
             return None
         for name in content:
-            if name not in ("plant", "source", *_TABLES):
-                self._problem((name,), f"[{name}]", nearest(name, ("plant", "source", *_TABLES)))
+            if name not in _TOP:
+                self._problem((name,), f"[{name}]", nearest(name, _TOP))
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
         name = self._plant_name(content.get("plant"))
+        options["retention"] = self._retention(content.get("retention", {}))
         sources = self._sources(content.get("source"))
         if self.problems:
             return None
@@ -120,6 +129,24 @@ class _Reading:
             self._problem((name, option), value, allowed)
         return options
 
+    def _retention(self, tables: Any) -> dict[str, RetentionOptions]:
+        """The tables [retention.CLASS]."""
+        classes = {DEFAULT_CLASS: RetentionOptions()}
+        if not isinstance(tables, dict):
+            self._problem(("retention",), found(tables), "tables [retention.CLASS]")
+            return classes
+        self._classes |= set(tables)
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                self._problem(("retention", name), found(table), f"a table [retention.{DEFAULT_CLASS}]")
+                continue
+            options = self._validated(("retention", name), table, RetentionOptions)
+            if isinstance(options, RetentionOptions):
+                classes[name] = options
+                for option, value, allowed in contradictions.in_retention(options):
+                    self._problem(("retention", name, option), value, allowed)
+        return classes
+
     def _validated(self, place: Place, values: dict[str, Any], model: type[BaseModel]) -> BaseModel | None:
         try:
             # strict: TOML has types, so "9101" is not a number
@@ -162,7 +189,7 @@ class _Reading:
         file = table.get("tags")
         if isinstance(file, str):
             listed = read_tags(self.path.parent / file, tag_model, self.problems)
-            self._unique(self.path.parent / file, listed, channels)
+            self._fit(self.path.parent / file, listed, channels)
             tags += listed
         elif file is not None or kind != "push":
             self._problem((*place, "tags"), found(file) if file is not None else "nothing", "a CSV file's path")
@@ -196,7 +223,7 @@ class _Reading:
                 tags.append((tag, line_of(self._lines, where) or 0))
                 for name, value, allowed in contradictions.in_tag(tag):
                     self._problem((*where, name), value, allowed)
-        self._unique(self.path, tags, channels)
+        self._fit(self.path, tags, channels)
         return tags
 
     def _existing(self, file: Path, place: Place) -> Path:
@@ -208,8 +235,12 @@ class _Reading:
             self._problem(place, found(str(file)), "an existing file")
         return file
 
-    def _unique(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
+    def _fit(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
+        """Names are unique in the plant, classes of retention exist."""
         for tag, line in tags:
+            if tag.retention not in self._classes:
+                allowed = nearest(tag.retention, self._classes)
+                self.problems.append(Problem(str(file), line, "retention", found(tag.retention), allowed))
             if tag.name in channels:
                 allowed = f"a name of its own; {channels[tag.name]} has it"
                 self.problems.append(Problem(str(file), line, "name", found(tag.name), allowed))

@@ -7,12 +7,14 @@ Durations are seconds (``float``) here and strings such as ``"500ms"``, ``"1s"``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ingest.config.quantities import Age, ByteCount, Duration
+from ingest.config.quantities import Age, ByteCount, Duration, Retention
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -35,6 +37,9 @@ ChannelTemplate = Annotated[
 ]
 
 
+DEFAULT_CLASS = "default"  # of retention
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -49,6 +54,7 @@ class Tag(_Frozen):
     hi: float | None = None
     deadband: Annotated[float, Field(ge=0)] = 0.0
     description: str = ""
+    retention: str = DEFAULT_CLASS  # a class of [retention]
 
 
 class OpcuaTag(Tag):
@@ -181,7 +187,9 @@ class WriterOptions(_Frozen):
 
 
 class HealthOptions(_Frozen):
-    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on + 1, writer on + 2, push on + 3,
+    """Where ``/health`` and ``/metrics`` are answered.
+
+    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4,
     viewer on + 5.
     """
 
@@ -206,6 +214,29 @@ class ViewerOptions(_Frozen):
     token_file: Path | None = None  # one line; needed wherever host is not loopback
 
 
+class StorageOptions(_Frozen):
+    """The form of what is stored, and the room that it may take."""
+
+    compression: Literal["native", "packed"] | None = None  # None: native on Community, packed on Apache-2
+    lateness: Duration = 3600.0  # a closed hour or day waits so long for late data
+    disk_budget: ByteCount | None = None  # of the database; None: only ages count
+
+
+class RetentionOptions(_Frozen):
+    """How long a class of channels keeps what, in days (UTC) that are closed; None: forever."""
+
+    raw: Retention = None
+    minute: Retention = None  # rollups of a minute, and counts of events
+    hour: Retention = None
+    event: Retention = None
+
+
+class SealingOptions(_Frozen):
+    """Whether closed days are sealed; an unsealed day is never dropped then."""
+
+    enabled: bool = True
+
+
 class Plant(_Frozen):
     """The whole configuration."""
 
@@ -216,6 +247,9 @@ class Plant(_Frozen):
     health: HealthOptions = HealthOptions()
     push: PushOptions = PushOptions()
     viewer: ViewerOptions = ViewerOptions()
+    storage: StorageOptions = StorageOptions()
+    sealing: SealingOptions = SealingOptions()
+    retention: Mapping[str, RetentionOptions] = MappingProxyType({DEFAULT_CLASS: RetentionOptions()})
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""

@@ -11,10 +11,12 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DURATIONS = (0.001, 366 * 86400.0)  # s
 _AGES = (1.0, 36525 * 86400.0)  # s
+_RETENTIONS = (86400.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
 
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
 AGE_LEGAL = 'a span from "1s" to "36525d", such as "1h", "30d", "3650d"'
+RETENTION_LEGAL = '"forever", or a span from "1d" to "36525d", such as "90d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 
 
@@ -26,6 +28,13 @@ def parse_duration(text: Any, info: ValidationInfo) -> float:
 def parse_age(text: Any, info: ValidationInfo) -> float:
     """As :func:`parse_duration`, for spans that plants keep data for."""
     return _seconds(text, info, _AGES, AGE_LEGAL)
+
+
+def parse_retention(text: Any, info: ValidationInfo) -> float | None:
+    """As :func:`parse_duration`, for what goes after a time; None for ``"forever"``."""
+    if text == "forever" or (text is None and not written(info)):
+        return None
+    return _seconds(text, info, _RETENTIONS, RETENTION_LEGAL)
 
 
 def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal: str) -> float:
@@ -57,4 +66,5 @@ def written(info: ValidationInfo) -> bool:
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
+Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import string
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 
 from ingest.errors import OperationError
+from ops import ports
 from ops.postgres.binaries import Binaries, find, provide
 
 OWNER = "plantlog_owner"
 DATABASE = "plantlog"
-ROLES = ("owner", "ingest", "reader")
-_FIRST_PORT = 54320
+ROLES = ("owner", "ingest", "reader", "maintenance")
 _HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 
@@ -49,12 +48,22 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1: chosen free once, then kept."""
-        kept = self._folder.parent / "port"
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(str(_free_port()))
-        return int(kept.read_text())
+        """The port on 127.0.0.1: chosen free once, then reserved, also while the server is stopped."""
+        return int(self._kept.read_text()) if self._kept.exists() else ports.reserve(self._kept)
+
+    @property
+    def _kept(self) -> Path:
+        return self._folder.parent / "port"
+
+    def move(self) -> None:
+        """Take another port, and write it into the DSNs: somebody who reserves none has ours."""
+        ports.reserve(self._kept)
+        for role in ROLES:
+            path = self._state / "secrets" / f"{role}.dsn"
+            if path.exists():
+                parts = urlsplit(self.dsn(role))
+                moved = f"{parts.netloc.rpartition(':')[0]}:{self.port}"
+                self._write_secret(path, urlunsplit(parts._replace(netloc=moved)))
 
     def dsn(self, role: str) -> str:
         """The DSN of a role, from the secrets."""
@@ -94,6 +103,7 @@ class Cluster:
 
     def command(self) -> list[str]:
         """The server, in the foreground; its configuration is written anew."""
+        ports.reserve(self._kept, self.port)  # one that an earlier plantlog chose is not reserved yet
         self._configure()
         return self._enter("postgres", "-D", self._seen(self.data))
 
@@ -103,11 +113,16 @@ class Cluster:
         for role in ROLES:
             path = folder / f"{role}.dsn"
             if not path.exists():
-                partial = path.with_suffix(".partial")
-                partial.touch(mode=0o600)
                 password = secrets.token_urlsafe(24)
-                partial.write_text(f"postgresql://plantlog_{role}:{password}@127.0.0.1:{self.port}/{DATABASE}\n")
-                partial.rename(path)
+                self._write_secret(path, f"postgresql://plantlog_{role}:{password}@127.0.0.1:{self.port}/{DATABASE}")
+
+    @staticmethod
+    def _write_secret(path: Path, text: str) -> None:
+        partial = path.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        partial.touch(mode=0o600)
+        partial.write_text(text + "\n")
+        partial.replace(path)
 
     def _configure(self) -> None:
         memory = psutil.virtual_memory().total // 1024**2  # MB
@@ -168,15 +183,3 @@ def existing(state: Path) -> Cluster:
     if binaries is None or not (cluster := Cluster(state, binaries)).data.exists():
         raise OperationError(f"{state} has no database yet: run `plantlog up`")
     return cluster
-
-
-def _free_port() -> int:
-    for port in range(_FIRST_PORT, _FIRST_PORT + 200):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OperationError(f"no free port from {_FIRST_PORT} to {_FIRST_PORT + 199} on 127.0.0.1")

@@ -10,11 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+import asyncpg
+
+from ingest.errors import DatabaseError
 from ops.postgres.bootstrap import maintenance_dsn, until_it_answers
 from ops.postgres.cluster import provision
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_PORTS_TRIED = 3
 
 
 class Server:
@@ -36,6 +40,16 @@ class Server:
         return self._cluster.dsn(role)
 
     def __enter__(self) -> Server:
+        for _ in range(_PORTS_TRIED - 1):
+            try:
+                self.start()
+            except (DatabaseError, asyncpg.PostgresError):  # the one who has our port refuses our password
+                if not self._ended_soon():
+                    self.stop(signal.SIGKILL)
+                    raise
+                self._cluster.move()
+            else:
+                return self
         self.start()
         return self
 
@@ -51,6 +65,19 @@ class Server:
                 [*self._cluster.command(), *self._options], stdout=log, stderr=log, cwd="/"
             )
         asyncio.run(until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS))
+        if self._process.poll() is not None:
+            raise DatabaseError(f"the server ended, and somebody else answers on its port: see {self._log}")
+
+    def _ended_soon(self) -> bool:
+        """Whether the server did not stay: its port was taken."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        self._process = None
+        return True
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT ends sessions and stops cleanly (PostgreSQL's fast shutdown); SIGKILL is a crash."""

@@ -29,29 +29,30 @@ WHERE s.retired_at IS NULL
 
 -- name: update_channels
 -- $1 name, $2 source, $3 address, $4 kind, $5 unit text[], $6 lo, $7 hi, $8 deadband float8[],
--- $9 description, $10 attributes text[]
+-- $9 description, $10 attributes, $11 retention text[]
 UPDATE plant.channel AS c
 SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_lo = n.lo, range_hi = n.hi,
-    deadband = n.deadband, description = n.description, attributes = n.attributes::jsonb, retired_at = NULL
+    deadband = n.deadband, description = n.description, attributes = n.attributes::jsonb, retention = n.retention,
+    retired_at = NULL
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::text[])
-    AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes)
+            $9::text[], $10::text[], $11::text[])
+    AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention)
 JOIN plant.source AS s ON s.name = n.source
 WHERE c.name = n.name
   AND (c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband, c.description, c.attributes,
-       c.retired_at)
+       c.retention, c.retired_at)
       IS DISTINCT FROM
       (s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb,
-       NULL::timestamptz);
+       n.retention, NULL::timestamptz);
 
 -- name: insert_channels
 -- Parameters as for update_channels.
 INSERT INTO plant.channel
-    (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes)
-SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb
+    (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention)
+SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb, n.retention
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::text[])
-    WITH ORDINALITY AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, place)
+            $9::text[], $10::text[], $11::text[])
+    WITH ORDINALITY AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention, place)
 JOIN plant.source AS s ON s.name = n.source
 WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
 ORDER BY n.place;
@@ -66,6 +67,35 @@ WHERE s.id = c.source_id
   AND NOT (s.kind = 'push' AND c.name = c.address)
   AND c.retired_at IS NULL
   AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS n (name) WHERE n.name = c.name);
+
+-- name: settings
+-- What the configuration says of storage: $1 keys, $2 values text[]; a NULL value takes the key away.
+WITH said AS (
+    SELECT n.key, n.value FROM unnest($1::text[], $2::text[]) AS n (key, value)
+),
+gone AS (
+    DELETE FROM plant.setting AS s USING said AS n WHERE s.key = n.key AND n.value IS NULL
+)
+INSERT INTO plant.setting AS s (key, value)
+SELECT n.key, n.value FROM said AS n WHERE n.value IS NOT NULL
+ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE s.value <> excluded.value;
+
+-- name: retention_classes
+-- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever. A class that the configuration no
+-- longer names keeps everything: a retired channel may still have it.
+WITH said AS (
+    SELECT n.name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
+           INTERVAL '1 second' * n.hour AS hour, INTERVAL '1 second' * n.event AS event
+    FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[]) AS n (name, raw, minute, hour, event)
+),
+gone AS (
+    DELETE FROM plant.retention_class AS c WHERE c.name <> ALL ($1::text[])
+)
+INSERT INTO plant.retention_class AS c (name, raw, minute, hour, event)
+SELECT n.name, n.raw, n.minute, n.hour, n.event FROM said AS n
+ON CONFLICT (name) DO UPDATE
+SET raw = excluded.raw, minute = excluded.minute, hour = excluded.hour, event = excluded.event
+WHERE (c.raw, c.minute, c.hour, c.event) IS DISTINCT FROM (excluded.raw, excluded.minute, excluded.hour, excluded.event);
 
 -- name: ids
 -- Of sources, then of channels, of the configuration: $1 source names, $2 channel names text[].

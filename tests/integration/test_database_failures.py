@@ -24,7 +24,7 @@ from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from simulator.relay import Relay
-from tests.database import Database, dsn_of
+from tests.database import Database, logins_of
 from tests.samples import T0, batch
 
 MIB = 1024**2
@@ -127,8 +127,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 async def own_database(own_server: Server) -> Database:
     await bootstrap(own_server.owner_dsn, {"ingest": "ingest-of-tests", "reader": "reader-of-tests"})
-    dsn = own_server.owner_dsn
-    return Database(dsn, dsn_of(dsn, "ingest"), dsn_of(dsn, "reader"))
+    return logins_of(own_server.owner_dsn)
 
 
 async def test_restart_and_crash_of_the_server(own_server: Server, own_database: Database, tmp_path: Path) -> None:
