@@ -39,6 +39,9 @@ spool_full = Counter("plantlog_spool_full_total", "Appends refused because the s
 # writer
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["lane"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")
+increments = Counter(
+    "plantlog_increments_total", "Increments added to event_count_1m", ["of"]
+)  # counts, events, quality
 write_rows = Histogram("plantlog_write_rows", "Samples committed by one transaction", buckets=_ROWS)
 write_seconds = Histogram("plantlog_write_seconds", "Time of one transaction", buckets=_LATENCY)
 spool_wait_seconds = Histogram("plantlog_spool_wait_seconds", "From received to taken by the writer", buckets=_LATENCY)
