@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ingest import health, metrics
+from ingest import health, metrics, supplies
 from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
 from ingest.errors import OperationError, SpoolError
@@ -44,6 +44,8 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
 
     async def report() -> health.HealthReport:
         ready = all(status.state in ("connected", "degraded") for status in statuses)
+        if kind == "opcua":
+            await asyncio.to_thread(supplies.measure_certificates, state / "pki", plant.opcua_sources())
         return await _report(kind, ready, since, statuses, spool)
 
     async with health.serve(plant.health.host, plant.health.port + _PORTS[kind], report):
@@ -71,6 +73,8 @@ async def _report(
     batches_rows = await spool.depth()
     metrics.spool_rows.labels(spool=kind).set(batches_rows[1])
     metrics.spool_bytes.labels(spool=kind).set(spool.bytes)
+    metrics.spool_max_bytes.labels(spool=kind).set(spool.max_bytes)
+    supplies.measure_disk("spool", spool.path.parent)
     return {
         "process": f"collector-{kind}",
         "ready": ready,
@@ -172,6 +176,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
     async def report() -> dict[str, Any]:
         rows, used = await writer.backlog()
+        supplies.measure_disk("spool", state / "spool")
         return {
             "process": "writer",
             "ready": writer.database == "connected",

@@ -154,6 +154,14 @@ def check(
     typer.echo(f"{config}: legal; plant {plant.name}, {len(plant.sources)} sources, {tags} channels")
 
 
+@app.command()
+def targets() -> None:
+    """Print what Prometheus has to scrape, as a file for its file_sd: ops/prometheus/targets/native.json."""
+    from ops.prometheus.targets import targets as found
+
+    typer.echo(found(State.current()))
+
+
 @app.command(context_settings=_PASS_ON)
 def simulator(context: typer.Context) -> None:
     """Speak to the simulator: fault, compare, export, run; arguments go to it."""
