@@ -49,8 +49,8 @@ def dashboard() -> Dashboard:
         text(
             "How to use it",
             "Choose a unit and a time; drag in the chart to narrow it. These are the questions of `plantlog ask`, "
-            "which has more of them, takes any channels, and prints CSV and JSON. They read samples: **of a longer time "
-            "the last hour is looked at**.",
+            "which has more of them, takes any channels, and prints CSV and JSON. They read samples: "
+            "**of a longer time the last hour is looked at**.",
         ),
         24,
         3,

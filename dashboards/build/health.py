@@ -204,7 +204,7 @@ def _tables(made: Dashboard) -> None:
     made.add(
         table(
             "Events of this time",
-            "Restarts, changes of states, conflicts, clock skew and the like; texts of channels are on their own pages.",
+            "Restarts, changes of states, conflicts, clock skew and the like; not the texts of channels.",
             [target(_SQL["events_latest"])],
             Field(empty="Nothing happened in this time"),
         ),

@@ -49,7 +49,12 @@ def test_every_panel_says_what_it_shows(one: Dashboard) -> None:
 def test_no_panel_lies_on_another(one: Dashboard) -> None:
     places = [panel["gridPos"] for panel in one.panels()]
     for a, b in combinations(places, 2):
-        apart = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"] or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+        apart = (
+            a["x"] + a["w"] <= b["x"]
+            or b["x"] + b["w"] <= a["x"]
+            or a["y"] + a["h"] <= b["y"]
+            or b["y"] + b["h"] <= a["y"]
+        )
         assert apart, (a, b)
     assert all(place["x"] + place["w"] <= 24 for place in places)
     numbers = [panel["id"] for panel in one.panels()]
@@ -98,7 +103,9 @@ def test_the_page_needs_no_network_and_no_inline_script() -> None:
         if path.suffix in (".html", ".js", ".css") and "vendor" not in path.parts:
             text = path.read_text()
             assert not re.findall(r"https?://(?!www\.w3\.org)", text), path
-            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+            ), path
             assert path.suffix != ".html" or not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=", text), path
 
 
@@ -108,6 +115,9 @@ def test_provisioning_names_our_data_source() -> None:
     assert "uid: plantlog\n" in text
     assert "allowUiUpdates: false" in (folder / "dashboards" / "plantlog.yaml").read_text()
     uids = {
-        target["datasource"]["uid"] for one in _DASHBOARDS for panel in one.panels() for target in panel.get("targets", [])
+        target["datasource"]["uid"]
+        for one in _DASHBOARDS
+        for panel in one.panels()
+        for target in panel.get("targets", [])
     }
     assert uids == {"plantlog"}

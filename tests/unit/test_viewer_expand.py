@@ -19,24 +19,28 @@ _OVER = Range(_SINCE, _UNTIL, 15_000)
 
 def test_macros_are_grafanas() -> None:
     sql, parameters = expand(
-        "SELECT x WHERE $__timeFilter(e.time) AND y > $__timeFrom()::timestamptz AND z < $__timeTo() AND $__interval_ms > 1",
+        "SELECT WHERE $__timeFilter(e.time) AND $__timeFrom()::text > y AND z < $__timeTo() AND 1 < $__interval_ms",
         {},
         _OVER,
     )
     assert sql == (
-        "SELECT x WHERE e.time BETWEEN $1::timestamptz AND $2::timestamptz AND y > $3::timestamptz::timestamptz "
-        "AND z < $4::timestamptz AND 15000 > 1"
+        "SELECT WHERE e.time BETWEEN $1::timestamptz AND $2::timestamptz AND $3::timestamptz::text > y "
+        "AND z < $4::timestamptz AND 1 < 15000"
     )
     assert parameters == [_SINCE, _UNTIL, _SINCE, _UNTIL]
 
 
 def test_variables_are_lists_of_parameters() -> None:
-    sql, parameters = expand("a IN (${area:sqlstring}) AND b = ${unit:sqlstring}", {"area": ["x", "y"], "unit": []}, _OVER)
+    sql, parameters = expand(
+        "a IN (${area:sqlstring}) AND b = ${unit:sqlstring}", {"area": ["x", "y"], "unit": []}, _OVER
+    )
     assert sql == "a IN ($1::text, $2::text) AND b = $3::text"
     assert parameters == ["x", "y", ""]
 
 
-@pytest.mark.parametrize("sql", ["$__timeGroup(x, '1m')", "${unit}", "${unit:raw}", "${other:sqlstring}", "[[unit]]", "${unit"])
+@pytest.mark.parametrize(
+    "sql", ["$__timeGroup(x, '1m')", "${unit}", "${unit:raw}", "${other:sqlstring}", "[[unit]]", "${unit"]
+)
 def test_what_is_not_known_is_no_sql(sql: str) -> None:
     with pytest.raises(QuestionError):
         expand(sql, {"unit": ["x"]}, _OVER)

@@ -16,7 +16,7 @@ from ingest.config.model import ViewerOptions
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from schema.queries import load
-from tests.database import PASSWORDS, Database, dsn_of
+from tests.database import PASSWORDS, Database, logins_of
 from tests.integration.viewer.filled import fill
 
 
@@ -24,7 +24,7 @@ from tests.integration.viewer.filled import fill
 def filled(server: str) -> Iterator[Database]:
     """A migrated database with an hour of a plant in it."""
     owner = f"{server.rpartition('/')[0]}/filled"
-    database = Database(owner, dsn_of(owner, "ingest"), dsn_of(owner, "reader"))
+    database = logins_of(owner)
 
     async def made() -> None:
         await bootstrap(owner, PASSWORDS)

@@ -36,7 +36,8 @@ _STORY = (
     # the whole source was away, and a channel still is
     """
     INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason, detail)
-    SELECT $1::int, NULL::int, $2::timestamptz - INTERVAL '20 min', $2::timestamptz - INTERVAL '15 min', 'disconnected', 'no route'
+    SELECT $1::int, NULL::int, $2::timestamptz - INTERVAL '20 min', $2::timestamptz - INTERVAL '15 min', 'disconnected',
+           'no route'
     UNION ALL
     SELECT c.source_id, c.id, $2::timestamptz - INTERVAL '1 min', NULL, 'poll_failed', 'no answer'
     FROM plant.channel AS c WHERE c.name = 'boilerhouse/boiler1/oxygen'
