@@ -21,6 +21,7 @@ from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ingest.writer.counting import Increased
 from ingest.writer.counts import NOTHING, Counts, of_events, of_quality
+from ingest.writer.dirty import dirty, parameters
 from ingest.writer.event_rows import event_columns, state_columns
 from ingest.writer.group import Columns, Group, conflict
 from schema.queries import load
@@ -129,6 +130,8 @@ async def _finish(
 ) -> Written:
     """All but the samples, which ends the transaction in either lane."""
     queries = load("write")
+    if group.columns is not None:
+        await connection.executemany(queries["dirty"], parameters(dirty(group.columns)))
     events = (*group.events, *group.conflicts, *landed.differing)
     new_events = await connection.fetch(queries["events"], *event_columns(events)) if events else ()
     states = state_columns(group.events)

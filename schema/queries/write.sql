@@ -124,3 +124,7 @@ ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
 SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
     backfilled_at = excluded.backfilled_at, revision = excluded.revision
 WHERE g.revision < excluded.revision;
+
+-- name: dirty
+-- Buckets of the rollups that these samples change: $1 from_time, $2 to_time, $3 channels int[] (NULL: any).
+INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3);
