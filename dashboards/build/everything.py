@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from dashboards.build import forensics, health, plant, storage
+from dashboards.build import channel, forensics, health, plant, storage, unit
 from dashboards.build.dashboard import Dashboard
 
 
 def dashboards() -> list[Dashboard]:
     """By drill-down."""
-    return [module.dashboard() for module in (health, plant, forensics, storage)]
+    return [module.dashboard() for module in (health, plant, unit, channel, forensics, storage)]
 
 
 def files() -> dict[str, str]:

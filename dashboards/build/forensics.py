@@ -144,6 +144,7 @@ def dashboard() -> Dashboard:
 
 
 def _table(title: str, description: str, query: str, *overrides: Json, empty: str | None = None) -> Json:
-    to_channel = override("Channel", links=[link("Open the channel", "plantlog-channel", {"channel": "Channel"})])
-    of = Field(overrides=[to_channel, *overrides], empty=empty)
+    opened = link("Open the channel", "plantlog-channel", {"unit": "path", "channel": "Channel"})
+    columns = [override("Channel", links=[opened]), override("path", custom__hidden=True)]
+    of = Field(overrides=[*columns, *overrides], empty=empty)
     return table(title, description, [target(_SQL[query])], of)

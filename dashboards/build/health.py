@@ -188,7 +188,7 @@ def _tables(made: Dashboard) -> None:
     made.add(
         table(
             "Gaps of this time",
-            "Open ones first. A channel's name leads to its page at that time.",
+            "Open ones first.",
             [target(_SQL["gaps_latest"])],
             Field(
                 overrides=[

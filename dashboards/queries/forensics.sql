@@ -7,7 +7,8 @@ FROM (SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS unit FROM plant.c
 ORDER BY 1;
 
 -- name: timeline
-SELECT t.time AS "Time", t.what AS "What", t.channel AS "Channel", t.detail AS "Detail"
+SELECT t.time AS "Time", t.what AS "What", t.channel AS "Channel", regexp_replace(t.channel, '/[^/]*$', '') AS path,
+       t.detail AS "Detail"
 FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                     $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
 ORDER BY t.time DESC
@@ -22,7 +23,8 @@ GROUP BY 1, 2
 ORDER BY 1, 2;
 
 -- name: setpoints
-SELECT s.time AS "Time", s.channel AS "Channel", s.what AS "What", s.old AS "From", s.new AS "To", s.unit AS "In",
+SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
+       s.what AS "What", s.old AS "From", s.new AS "To", s.unit AS "In",
        extract(epoch FROM s.held_before) AS "Held before"
 FROM plant.setpoint_changes(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                             $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
@@ -30,7 +32,8 @@ ORDER BY s.time DESC
 LIMIT 200;
 
 -- name: stuck
-SELECT s.channel AS "Channel", s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "In",
+SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
+       s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "In",
        s.times_usual AS "Times the usual", s.at_range_limit AS "At a limit", s.moving_beside AS "Moving beside it"
 FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                          $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
@@ -38,7 +41,8 @@ ORDER BY s.times_usual DESC NULLS LAST
 LIMIT 100;
 
 -- name: replayed
-SELECT r.channel AS "Channel", r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
+SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
+       r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
        r.original_to AS "Original to", r.copied AS "Samples", r.what AS "What", r.scale AS "Scale", r."offset" AS "Offset"
 FROM plant.replayed_signals(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                             $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS r
@@ -46,7 +50,8 @@ ORDER BY r.copy_from DESC
 LIMIT 100;
 
 -- name: coverage
-SELECT g.channel AS "Channel", g.covered_percent AS "Covered", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
+SELECT g.channel AS "Channel", regexp_replace(g.channel, '/[^/]*$', '') AS path,
+       g.covered_percent AS "Covered", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
        g.missing_seconds AS "Missing", g.longest_seconds AS "Longest", g.backfilled_seconds AS "Backfilled",
        g.unrecorded AS "Unrecorded silences", g.reasons AS "Reasons"
 FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
@@ -83,7 +88,8 @@ GROUP BY m.time, m.metric
 ORDER BY m.time, m.metric;
 
 -- name: changed
-SELECT w.channel AS "Channel", w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
+SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
+       w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
        w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "In"
 FROM plant.what_changed(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                         $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS w

@@ -6,9 +6,10 @@ export function filled(url, row, range, variables) {
     .replace(/\$\{(\w+):percentencode\}/g, (_, name) => encodeURIComponent((variables[name] || [""]).join(",")));
 }
 
-export function withVariables(text, variables) {
-  return (text || "").replace(/\$\{(\w+)(?::\w+)?\}|\$(\w+)/g, (all, braced, plain) => {
-    const values = variables[braced || plain];
+export function withVariables(text, variables, texts = {}) {
+  return (text || "").replace(/\$\{(\w+)(?::(\w+))?\}|\$(\w+)/g, (all, braced, kind, plain) => {
+    const name = braced || plain;
+    const values = (kind === "text" && texts[name]) || variables[name];
     return values ? values.join(", ") : all;
   });
 }

@@ -45,10 +45,14 @@ export class Panel {
       if (shown) shown.remove();
       else this.body.before(element("p", { class: "description" }, definition.description));
     });
-    this.heading.textContent = withVariables(definition.title, this.variables());
+    this.entitle();
     this.near = false;
     this.stale = true;
     this.removed = null;
+  }
+
+  entitle() {
+    this.heading.textContent = withVariables(this.definition.title, this.variables(), this.context.texts());
   }
 
   needs(name) {
@@ -72,7 +76,7 @@ export class Panel {
 
   async show() {
     this.stale = false;
-    this.heading.textContent = withVariables(this.definition.title, this.variables());
+    this.entitle();
     if (this.definition.type === "text") {
       replace(this.body, text(this.definition));
       this.node.dataset.state = "shown";

@@ -75,6 +75,12 @@ export class Variables {
     });
   }
 
+  // The chosen values as people read them.
+  texts() {
+    const named = (name, value) => (this.options[name] || []).find((option) => option.value === value)?.text ?? value;
+    return Object.fromEntries(Object.entries(this.values).map(([name, values]) => [name, values.map((value) => named(name, value))]));
+  }
+
   // What belongs into the address: not what is hidden, and not All.
   shown() {
     const kept = this.definitions.filter((one) => {
