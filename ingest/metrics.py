@@ -65,3 +65,19 @@ disk_bytes = Gauge("plantlog_disk_bytes", "Bytes that the disk of a folder has",
 certificate_expiry = Gauge(
     "plantlog_certificate_expiry_timestamp_seconds", "When a certificate ends, s since 1970 UTC", ["certificate"]
 )
+
+# maintenance
+job_runs = Counter("plantlog_job_runs_total", "Runs of a job of maintenance", ["job", "outcome"])
+job_seconds = Histogram("plantlog_job_seconds", "Time of a run", ["job"], buckets=_LATENCY)
+job_rows = Counter("plantlog_job_rows_total", "Rows or things that a job has handled", ["job"])
+job_failing = Gauge("plantlog_job_failing", "Failed runs of a job in a row", ["job"])
+job_last_success = Gauge("plantlog_job_last_success_timestamp_seconds", "When a job last succeeded", ["job"])
+storage_bytes = Gauge("plantlog_storage_bytes", "Bytes of the database")
+storage_budget_bytes = Gauge("plantlog_storage_budget_bytes", "Bytes that the database may have; 0: no budget")
+storage_lacking_bytes = Gauge(
+    "plantlog_storage_lacking_bytes",
+    "Bytes over the budget that can't be freed: what is left is open, unsealed or no raw data",
+)
+storage_days_left = Gauge(
+    "plantlog_storage_days_left", "Days until the disk is full at the last days' growth; NaN: not known"
+)

@@ -180,10 +180,14 @@ def _mount() -> None:
     """The commands that have a folder of their own."""
     from ops.bench import app as bench
     from ops.chaos.command import chaos
+    from ops.maintenance import app as maintenance
+    from ops.maintenance import retention
     from ops.spool import app as spool
 
     app.command()(chaos)
+    app.command()(retention)
     app.add_typer(bench, name="bench")
+    app.add_typer(maintenance, name="maintenance")
     app.add_typer(spool, name="spool")
 
 

@@ -79,6 +79,7 @@ def provide(state: State, say: Callable[[str], None]) -> Database:
         mark.touch()
         return Database(state, None)
     if mark.exists():
+        _remember(state, state.dsn_file("owner").read_text().strip())  # an earlier plantlog knew fewer logins
         return Database(state, None)
     return Database(state, provision(state.root, say))
 

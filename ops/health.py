@@ -14,6 +14,7 @@ _PORTS = {
     "collector-modbus": 1,
     "writer": 2,
     "collector-push": 3,
+    "maintenance": 4,
     "viewer": 5,
 }  # behind [health].port
 
@@ -30,6 +31,7 @@ def processes(plant: Plant) -> list[str]:
         *(["collector-opcua"] if plant.opcua_sources() else []),
         *(["collector-modbus"] if plant.modbus_sources() else []),
         *(["collector-push"] if plant.push_sources() else []),
+        "maintenance",
         "viewer",
     ]
 

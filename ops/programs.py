@@ -64,33 +64,35 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
             plant.push.model_dump(),
             state.dsn_file("ingest").read_text(),
         ],
-        "viewer": [
-            plant.viewer.model_dump(mode="json"),
-            _digest(path.read_bytes() for path in (plant.viewer.token_file,) if path is not None),
-            state.dsn_file("reader").read_text(),
-        ],
     }
     return [
         Program(
             name,
-            _command(name, *given),
-            _environment(
-                _digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", *_packages(name)
-            ),
+            _python("ingest", name.removeprefix("collector-"), *given),
+            _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
+        if name in read
     ]
 
 
-def _command(process: str, *given: str) -> list[str]:
-    if process == "viewer":
-        return _python("dashboards.viewer", *given)
-    return _python("ingest", process.removeprefix("collector-"), *given)
+def maintenance(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
+    said = json.dumps([plant.health.model_dump(), plant.model_dump(include={"storage", "sealing", "retention"})])
+    environment = _environment(
+        _digest([said.encode(), state.dsn_file("maintenance").read_bytes()]),
+        *("ingest", "schema", "ops/maintenance", "ops/evidence"),
+    )
+    command = _python("ops.maintenance", "--config", str(deployment.config), "--state", str(state.root))
+    return Program("maintenance", command, environment)
 
 
-def _packages(process: str) -> tuple[str, ...]:
-    """The folders whose files a process reads, beside ``ingest``."""
-    return ("dashboards",) if process == "viewer" else ("schema",)
+def viewer(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The process that shows the dashboards."""
+    said = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
+    secrets = [path.read_bytes() for path in (state.dsn_file("reader"), plant.viewer.token_file) if path is not None]
+    command = _python("dashboards.viewer", "--config", str(deployment.config), "--state", str(state.root))
+    return Program("viewer", command, _environment(_digest([said.encode(), *secrets]), "ingest", "dashboards"))
 
 
 def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:

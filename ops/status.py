@@ -54,6 +54,7 @@ class Watch:
             "sources": [_source(source, rates.get(source["name"])) for source in sources],
             "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
+            "jobs": (said.get("maintenance") or {}).get("jobs", []),
             "database": asyncio.run(_database(self._state)),
         }
 
@@ -82,7 +83,7 @@ def _of_process(report: dict[str, Any] | None) -> dict[str, Any]:
     """``ready`` (None: it has no health page, or does not answer) and ``samples`` handled since its start."""
     if report is None:
         return {"ready": None, "samples": None}
-    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report["written"]
+    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report.get("written")
     return {"ready": report["ready"], "samples": samples}
 
 

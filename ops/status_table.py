@@ -15,8 +15,8 @@ from ops.status import Watch
 _REFRESH_SECONDS = 1.0
 _WIDE = 200
 _REASON = 60  # characters of a reason that are shown
-_GOOD = {"RUNNING", "connected"}
-_MIDDLING = {"STARTING", "starting", "connecting", "degraded", "STOPPED", "stopped"}
+_GOOD = {"RUNNING", "connected", "ok"}
+_MIDDLING = {"STARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
 
 
 def live(watch: Watch, console: Console) -> None:
@@ -68,7 +68,26 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _number(one["reconnects"]),
             escape(_why(one)[:_REASON]),
         )
-    return [processes, sources, _flow(status)]
+    return [processes, sources, *([_jobs(status["jobs"])] if status["jobs"] else []), _flow(status)]
+
+
+def _jobs(jobs: list[dict[str, Any]]) -> Table:
+    """What maintenance did last, and when it does it again."""
+    table = _table("job", "outcome", ">ended", ">took", ">rows", ">next", "what")
+    now = time.time()
+    for one in jobs:
+        running = one["state"] == "running"
+        ended = None if one["started_at"] is None else one["started_at"] + one["seconds"]
+        table.add_row(
+            one["name"],
+            "[green]running[/]" if running else _coloured(one["outcome"] or "waiting"),
+            "" if ended is None else f"{_duration(now - ended)} ago",
+            "" if one["seconds"] is None else f"{one['seconds']:.1f} s",
+            _number(one["rows"]),
+            "" if running else f"in {_duration(one['next_at'] - now)}",
+            escape(one["detail"][:_REASON]),
+        )
+    return table
 
 
 def _why(source: dict[str, Any]) -> str:

@@ -74,7 +74,7 @@ def up(asked: Asked, console: Console) -> None:
             with steps.step("start the simulator") as step:
                 supervisor.start_program("simulator")
                 _trust_simulator(plant, state, supervisor)
-        with steps.step("start writer and collectors") as step:
+        with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
                 supervisor.start_program(name)
             _until_alive(plant, supervisor, state)
@@ -158,6 +158,8 @@ def _registered(deployment: Deployment, plant: Plant, used: Database, state: Sta
         *([programs.postgres(state)] if used.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
         *programs.ingest(deployment, plant, registry, state),
+        programs.maintenance(deployment, plant, state),
+        programs.viewer(deployment, plant, state),
     ]
 
 
@@ -219,7 +221,7 @@ def _not_ready(name: str, plant: Plant) -> list[str]:
         return [f"{name} does not answer"]
     if said["ready"]:
         return []
-    if name in ("writer", "viewer"):
+    if "database" in said:
         return [f"{name}: database {said['database']}"]
     return [
         f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()

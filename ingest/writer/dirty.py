@@ -18,7 +18,9 @@ _MINUTE_US = 60_000_000
 _FEW = 200  # channels in a minute; of more than that, all are made anew
 _NEAR = 60  # minutes: so far apart, minutes of few channels go into one row
 
-Dirty: TypeAlias = tuple[int, int, list[int] | None]  # first minute's begin and last one's end, µs; channels (None: any)
+Dirty: TypeAlias = tuple[
+    int, int, list[int] | None
+]  # first minute's begin and last one's end, µs; channels (None: any)
 
 
 def dirty(columns: Columns) -> list[Dirty]:

@@ -30,7 +30,7 @@ from schema.queries import load
 from simulator.compare import compare
 
 _HOST = "127.0.0.1"
-_PORTS = 12
+_PORTS = 13
 _DISK_MEGABYTES = 96
 _WARM_UP_US = 3_000_000  # every channel has had its first sample
 _BEHIND = ("writer", "collector-push")  # what speaks to the database
@@ -116,8 +116,8 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
 
 def _numbers() -> _Numbers:
     first = ports.free_ports(_PORTS)
-    plant = Ports(first, first + 1, first + 2, first + 3, control=first + 4, health=first + 5)  # and three behind it
-    return _Numbers(plant, push_wire=first + 9, push=first + 10, database_wire=first + 11)
+    plant = Ports(first, first + 1, first + 2, first + 3, control=first + 4, health=first + 5)  # and four behind it
+    return _Numbers(plant, push_wire=first + 10, push=first + 11, database_wire=first + 12)
 
 
 def _plant(asked: Asked, folder: Path, numbers: Ports) -> PlantProcess:

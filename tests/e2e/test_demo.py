@@ -13,7 +13,7 @@ from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running, until
 
 SECOND = 1_000_000  # µs
-PORT = free_ports(8)
+PORT = free_ports(10)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,55 @@
+"""A process of the appliance from its start to its end: arguments, log, signals."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ingest.config.load import load
+from ingest.config.model import Plant
+from ingest.errors import PlantlogError
+
+Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # configuration, state folder, stop
+
+
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
+    """What every process is told."""
+    arguments.add_argument("--config", type=Path, required=True, metavar="PLANT.TOML")
+    arguments.add_argument("--state", type=Path, required=True, metavar="FOLDER")
+
+
+def run(process: Process, config: Path, state: Path) -> int:
+    """Run one process until it is told to stop; its exit code.
+
+    SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("asyncua", "pymodbus"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)  # they format every message they see
+    try:
+        asyncio.run(_until_told(process, load(config), state))
+    except PlantlogError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _until_told(process: Process, plant: Plant, state: Path) -> None:
+    stop = asyncio.Event()
+
+    def told() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    await process(plant, state, stop)

@@ -1,0 +1,15 @@
+"""``python -m ops.maintenance --config plant.toml --state FOLDER``: the process that keeps the database in shape."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ingest.entry import add_arguments, run
+from ops.maintenance.process import run_maintenance
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m ops.maintenance", description=__doc__)
+    add_arguments(parser)
+    told = parser.parse_args()
+    sys.exit(run(run_maintenance, told.config, told.state))

@@ -1,0 +1,156 @@
+"""The process that keeps the database in shape: each job at its time, none of them stopped by another's failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ingest import health, metrics
+from ingest.batch import now_us
+from ingest.config.model import Plant
+from ingest.errors import OperationError
+from ops.health import port
+from ops.maintenance.jobs import jobs, over_budget
+from ops.maintenance.run import Done, Job, Ran, Site, run
+from ops.maintenance.schedule import next_start
+from ops.paths import State
+
+log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 8.0
+_UNREACHABLE_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is known of a job while the process lives."""
+
+    job: Job
+    next: float  # s since 1970
+    running: bool = False
+    failures: int = 0  # in a row
+    ran: Ran | None = None
+    due: asyncio.Event = field(default_factory=asyncio.Event)  # set: at once, whatever the time
+
+    def report(self) -> dict[str, Any]:
+        """As ``/health`` and ``status`` show it; times in s since 1970."""
+        ran = self.ran
+        return {
+            "name": self.job.name,
+            "about": self.job.about,
+            "state": "running" if self.running else "waiting",
+            "outcome": ran and ran.outcome,
+            "started_at": ran and ran.started,
+            "seconds": ran and ran.ended - ran.started,
+            "rows": ran and ran.done.rows,
+            "bytes": ran and ran.done.bytes,
+            "detail": ran.done.detail if ran else "",
+            "failures": self.failures,
+            "next_at": self.next,
+        }
+
+
+class Maintenance:
+    """All jobs of one process."""
+
+    def __init__(self, site: Site, todo: Sequence[Job] | None = None) -> None:
+        self._site = site
+        self._kept = {job.name: Kept(job, time.time()) for job in todo or jobs()}
+        self._heavy = asyncio.Semaphore(1)
+        self._woken = 0.0  # when retention was last started for the budget's sake
+        self.database = "not asked yet"
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What is known of each job."""
+        return [kept.report() for kept in self._kept.values()]
+
+    async def run(self) -> None:
+        """Run until cancelled. Whatever is under way is ended on the server too, and goes on with the next start."""
+        async with asyncio.TaskGroup() as group:
+            for kept in self._kept.values():
+                group.create_task(self._keep(kept), name=kept.job.name)
+
+    async def _keep(self, kept: Kept) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, kept.next - time.time())):
+                    await kept.due.wait()
+            kept.due.clear()
+            if kept.job.heavy:
+                async with self._heavy:
+                    await self._once(kept)
+            else:
+                await self._once(kept)
+
+    async def _once(self, kept: Kept) -> None:
+        kept.running = True
+        try:
+            ran = await run(kept.job, self._site)
+        except Exception as error:  # our own mistake in one job: the others go on
+            log.exception("%s failed in a way nobody foresaw", kept.job.name)
+            now = time.time()
+            ran = Ran("failed", Done(detail=f"{type(error).__name__}: {error}"), now, now)
+        finally:
+            kept.running = False
+        self._note(kept, ran)
+
+    def _note(self, kept: Kept, ran: Ran) -> None:
+        if ran.away and self.database == "connected":
+            log.warning("%s; waiting for it", ran.done.detail)
+        self.database = f"unreachable: {ran.done.detail}" if ran.away else "connected"
+        kept.ran = ran
+        kept.failures = kept.failures + 1 if ran.outcome == "failed" else 0
+        metrics.job_failing.labels(job=kept.job.name).set(kept.failures)
+        kept.next = next_start(kept.job.every, ran.started, ran.ended, kept.failures, ran.done.more)
+        if kept.job.name == "storage" and over_budget(ran.done):
+            self._free(self._kept["retain"])
+
+    def _free(self, retain: Kept) -> None:
+        """The budget is exceeded: retention works at once, unless it was found of late that it can't help."""
+        helped = retain.ran is not None and bool(retain.ran.done.bytes)
+        if helped or time.time() - self._woken > _UNREACHABLE_AGAIN:
+            self._woken = time.time()
+            retain.due.set()
+
+
+async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Keep the database in shape until ``stop``. Ready means that the database answers."""
+    site = Site(maintenance_dsn(State(state)), State(state))
+    maintenance = Maintenance(site)
+    since = now_us()
+
+    async def report() -> health.HealthReport:
+        return {
+            "process": "maintenance",
+            "ready": maintenance.database == "connected",
+            "alive": True,
+            "since": since,
+            "database": maintenance.database,
+            "jobs": maintenance.reports(),
+        }
+
+    async with health.serve(plant.health.host, port("maintenance", plant.health), report):
+        working = asyncio.create_task(maintenance.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()  # which raises: it ends only by our own mistake
+        working.cancel()
+        log.info("stopping: what is under way is ended; it goes on with the next start")
+        await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
+
+
+def maintenance_dsn(state: State) -> str:
+    """The DSN of the login for maintenance."""
+    path = state.dsn_file("maintenance")
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        raise OperationError(f"{path} is missing: `plantlog up` makes it") from None

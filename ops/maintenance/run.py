@@ -1,0 +1,169 @@
+"""One run of a job: bounded, on record, and never two of the same job at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import asyncpg
+
+from ingest import metrics
+from ingest.errors import PlantlogError
+from ingest.writer.connection import addresses
+from ops.paths import State
+from schema.queries import load
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+_LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
+_GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
+_END_SECONDS = 2.0
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+Outcome: TypeAlias = Literal["ok", "failed", "skipped"]
+_FAILURES = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    PlantlogError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where jobs work."""
+
+    dsn: str  # of the login for maintenance
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run did."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    detail: str = ""
+    more: bool = False  # work is left: go on at once
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Why there is nothing to run."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to be done again and again."""
+
+    name: str
+    every: float  # s between starts
+    slice: float  # s that one statement may take; what is not done then is for the next run
+    heavy: bool  # reads or writes much: one of these at a time
+    work: Callable[[Site, Connection], Awaitable[Done | Skip]]
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a run ended."""
+
+    outcome: Outcome
+    done: Done
+    started: float  # s since 1970
+    ended: float
+    away: bool = False  # the database could not be reached
+
+
+async def run(job: Job, site: Site) -> Ran:
+    """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too."""
+    started = time.time()
+    try:
+        connection = await connect(site.dsn, f"plantlog maintenance: {job.name}", job.slice)
+    except _FAILURES as error:
+        ran = Ran("failed", Done(detail=f"database: {_said(error)}"), started, time.time(), away=True)
+    else:
+        try:
+            outcome, done = await _on(connection, job, site)
+            ran = Ran(outcome, done, started, time.time())
+        finally:
+            connection.terminate()
+    _count(job, ran)
+    return ran
+
+
+async def connect(dsn: str, name: str, seconds: float) -> Connection:
+    """A connection whose statements end within ``seconds``. Raises what the last address failed with."""
+    settings = {
+        "application_name": name[:63],
+        "statement_timeout": f"{seconds * 1000:.0f}",
+        "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
+        "idle_in_transaction_session_timeout": "60000",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "3",
+    }
+    failed: Exception = OSError("no address")
+    for address in addresses(dsn):
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await asyncpg.connect(address, server_settings=settings)
+        except _FAILURES as error:
+            failed = error
+    raise failed
+
+
+async def _on(connection: Connection, job: Job, site: Site) -> tuple[Outcome, Done]:
+    queries = load("maintenance")
+    run_id: int | None = None
+    try:
+        if not await connection.fetchval(queries["lock"], job.name):
+            return "skipped", Done(detail="another process runs it")
+        run_id = await connection.fetchval(queries["begin"], job.name)
+        async with asyncio.timeout(job.slice + _GRACE_SECONDS):
+            done = await job.work(site, connection)
+        if isinstance(done, Skip):
+            await connection.execute(queries["unbegin"], run_id)
+            await connection.execute(queries["skip"], job.name, done.why)
+            return "skipped", Done(detail=done.why)
+        await connection.execute(queries["end"], run_id, "ok", done.rows, done.bytes, done.detail)
+    except asyncio.CancelledError:
+        await _last_word(connection, run_id, "skipped", "stopped; it goes on with the next start")
+        raise
+    except _FAILURES as error:
+        said = _said(error)
+        log.warning("%s: %s", job.name, said)
+        await _last_word(connection, run_id, "failed", said)
+        return "failed", Done(detail=said)
+    return "ok", done
+
+
+async def _last_word(connection: Connection, run_id: int | None, outcome: Outcome, detail: str) -> None:
+    """Put an end on record where the connection still can; else the next run does."""
+    with suppress(*_FAILURES):
+        async with asyncio.timeout(_END_SECONDS):
+            await connection.execute(load("maintenance")["end"], run_id, outcome, None, None, detail)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
+
+
+def _count(job: Job, ran: Ran) -> None:
+    metrics.job_runs.labels(job=job.name, outcome=ran.outcome).inc()
+    if ran.outcome == "skipped":
+        return
+    metrics.job_seconds.labels(job=job.name).observe(ran.ended - ran.started)
+    metrics.job_rows.labels(job=job.name).inc(ran.done.rows or 0)
+    if ran.outcome == "ok":
+        metrics.job_last_success.labels(job=job.name).set(ran.ended)

@@ -1,0 +1,29 @@
+"""What the configuration says of storage, as the database has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ingest.errors import DatabaseError
+from ops.maintenance.run import Connection
+from schema.queries import load
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Read in one look, with what depends on the clock."""
+
+    late_until: datetime  # what is before is closed: its time for late data is over
+    closed_until: datetime  # the same in whole days (UTC)
+    sealing: bool
+    disk_budget: int | None  # bytes
+    bytes: int  # of the database now
+
+
+async def settings(connection: Connection) -> Settings:
+    """The settings now."""
+    row = await connection.fetchrow(load("maintenance")["settings"])
+    if row is None:
+        raise DatabaseError("a SELECT without FROM gave no row")
+    return Settings(**row)

@@ -1,0 +1,162 @@
+-- What the maintenance process runs, as role plant_maintenance, and what its commands ask.
+
+-- name: lock
+-- Whether this session may run job $1: one at a time, in however many processes.
+SELECT pg_try_advisory_lock(73610234, hashtext($1));
+
+-- name: begin
+-- A run of job $1 begins; returns its id. The lock is ours: a run without an end was killed.
+WITH killed AS (
+    UPDATE plant.job_run AS r
+    SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'ended without a word: killed, or cut off'
+    WHERE r.job = $1 AND r.outcome IS NULL
+)
+INSERT INTO plant.job_run (job) VALUES ($1) RETURNING id;
+
+-- name: end
+-- Run $1 ended: $2 outcome, $3 rows, $4 bytes, $5 detail.
+UPDATE plant.job_run AS r
+SET ended_at = clock_timestamp(), outcome = $2, rows = $3, bytes = $4, detail = $5
+WHERE r.id = $1;
+
+-- name: unbegin
+-- Run $1 had nothing to do.
+DELETE FROM plant.job_run AS r WHERE r.id = $1;
+
+-- name: skip
+-- Job $1 has nothing to run, because of $2. Said once, not every time.
+WITH newest AS (
+    SELECT r.id, r.outcome, r.detail FROM plant.job_run AS r WHERE r.job = $1 ORDER BY r.started_at DESC, r.id DESC LIMIT 1
+),
+said AS (
+    UPDATE plant.job_run AS r SET ended_at = clock_timestamp()
+    FROM newest AS n
+    WHERE r.id = n.id AND n.outcome = 'skipped' AND n.detail = $2
+    RETURNING r.id
+)
+INSERT INTO plant.job_run (job, ended_at, outcome, detail)
+SELECT $1, clock_timestamp(), 'skipped', $2 WHERE NOT EXISTS (SELECT FROM said);
+
+-- name: runs
+-- The newest run of each job of $1 text[], with its newest success.
+SELECT j.name AS job, r.started_at, r.ended_at, r.outcome, r.rows, r.bytes, r.detail,
+       (SELECT max(s.ended_at) FROM plant.job_run AS s WHERE s.job = j.name AND s.outcome = 'ok') AS succeeded_at
+FROM unnest($1::text[]) WITH ORDINALITY AS j (name, place)
+LEFT JOIN LATERAL (
+    SELECT n.* FROM plant.job_run AS n WHERE n.job = j.name ORDER BY n.started_at DESC, n.id DESC LIMIT 1
+) AS r ON true
+ORDER BY j.place;
+
+-- name: exists
+-- Whether this build of the schema has the procedure $1.
+SELECT to_regprocedure($1) IS NOT NULL;
+
+-- name: settings
+-- Times are before now; sealing, disk_budget as configured.
+SELECT now() - INTERVAL '1 second' * coalesce(
+           (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'), 3600) AS late_until,
+       coalesce((SELECT s.value FROM plant.setting AS s WHERE s.key = 'sealing'), 'off') = 'on' AS sealing,
+       (SELECT s.value::int8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS disk_budget,
+       pg_database_size(current_database()) AS bytes,
+       plant.closed_until() AS closed_until;
+
+-- name: refresh_rollups
+CALL plant.refresh_rollups();
+
+-- name: compress
+CALL plant.compress_before($1);
+
+-- name: due
+-- What the ages of the classes say must go, and what of it there is: nothing is dropped.
+SELECT d.what, d.relation::text AS relation, d.from_time, d.to_time, d.classes, s.retention, s.channels, s.rows, s.bytes,
+       s.action
+FROM plant.retention_due() AS d
+CROSS JOIN LATERAL plant.drop_slice(d.what, d.relation, d.from_time, d.to_time, d.classes, 'age', true) AS s;
+
+-- name: closed_units
+-- Units of raw data that are closed, oldest first, and whether they may go.
+SELECT u.relation::text AS relation, u.from_time, u.to_time, u.bytes,
+       NOT plant.lacks_seal(u.from_time, u.to_time) AS sealed
+FROM plant.retention_units('raw') AS u
+WHERE u.to_time <= plant.closed_until();
+
+-- name: drop_slice
+-- $1 what, $2 relation, $3 from, $4 to, $5 classes (NULL: all), $6 why, $7 dry run
+SELECT s.day, s.retention, s.channels, s.rows, s.bytes, s.action
+FROM plant.drop_slice($1, $2::text::regclass, $3, $4, $5, $6, $7) AS s;
+
+-- name: units
+-- All that is stored by time: kind, bounds and bytes, since $1.
+SELECT u.from_time, u.to_time, u.bytes
+FROM unnest(ARRAY['raw', '1m', '1h', 'event']) AS k (what)
+CROSS JOIN LATERAL plant.retention_units(k.what) AS u
+WHERE u.to_time > $1;
+
+-- name: aged
+-- Bytes that ages have freed since $1.
+SELECT coalesce(sum((e.detail ->> 'bytes')::int8), 0)::int8
+FROM plant.event AS e
+WHERE e.type = 'retention' AND e.time >= $1 AND e.detail ->> 'why' = 'age' AND e.detail ->> 'action' = 'chunk';
+
+-- name: tell
+-- An event of $1 text, $2 detail, unless the same was told less than a day ago.
+SELECT plant.record_retention($1, $2::text::jsonb)
+WHERE NOT EXISTS (SELECT FROM plant.event AS e
+                  WHERE e.type = 'retention' AND e.time > now() - INTERVAL '1 day' AND e.text = $1);
+
+-- name: to_analyse
+-- Closed chunks that were never analysed, or that changed since by a fifth, at most $1.
+SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS chunk
+FROM timescaledb_information.chunks AS k
+JOIN pg_class AS c ON c.oid = format('%I.%I', k.chunk_schema, k.chunk_name)::regclass
+LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
+WHERE k.hypertable_schema = 'plant'
+  AND k.range_end <= now()
+  AND (c.reltuples < 0 OR coalesce(s.n_mod_since_analyze, 0) > 0.2 * greatest(c.reltuples, 100))
+  AND has_table_privilege(c.oid, 'MAINTAIN')
+ORDER BY k.range_end DESC
+LIMIT $1;
+
+-- name: hypertables
+SELECT format('%I.%I', h.hypertable_schema, h.hypertable_name) AS relation
+FROM timescaledb_information.hypertables AS h
+WHERE h.hypertable_schema = 'plant'
+ORDER BY 1;
+
+-- name: make_chunk
+-- Chunks of relation $1 that hold now and a day later; returns how many were made.
+SELECT sum(plant.make_chunk($1::text::regclass, t.at))::int
+FROM unnest(ARRAY[now(), now() + INTERVAL '1 day']) AS t (at);
+
+-- name: trim_ingest_batch
+-- At most $1 facts of batches that are older than the longest that any class keeps raw data, and than 30 days: they are
+-- the evidence of its arrival, and what makes a replay a no-op.
+WITH kept AS (
+    SELECT greatest(max(c.raw), INTERVAL '30 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
+),
+old AS (
+    SELECT b.ctid FROM plant.ingest_batch AS b, kept AS k WHERE b.written_at < now() - k.age LIMIT $1
+)
+DELETE FROM plant.ingest_batch AS b USING old AS o WHERE b.ctid = o.ctid;
+
+-- name: trim_quarantine
+-- The same for what was refused; at least a year.
+WITH kept AS (
+    SELECT greatest(max(c.raw), INTERVAL '365 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
+),
+old AS (
+    SELECT q.ctid FROM plant.quarantine AS q, kept AS k WHERE q.quarantined_at < now() - k.age LIMIT $1
+)
+DELETE FROM plant.quarantine AS q USING old AS o WHERE q.ctid = o.ctid;
+
+-- name: trim_job_run
+-- Runs tell of this machine, not of the plant (what retention dropped is in plant.event): those that succeeded are kept
+-- a week, the others 90 days, the newest of each job always.
+WITH old AS (
+    SELECT r.ctid
+    FROM plant.job_run AS r
+    WHERE r.started_at < now() - CASE WHEN r.outcome = 'ok' THEN INTERVAL '7 days' ELSE INTERVAL '90 days' END
+      AND EXISTS (SELECT FROM plant.job_run AS n WHERE n.job = r.job AND n.started_at > r.started_at)
+    LIMIT $1
+)
+DELETE FROM plant.job_run AS r USING old AS o WHERE r.ctid = o.ctid;
