@@ -26,6 +26,11 @@ async def update(dsn: str) -> None:
             "the server has another version of TimescaleDB than this database, and the DSN's user may not update it: "
             'run psql -X -c "ALTER EXTENSION timescaledb UPDATE" as the extension\'s owner'
         ) from None
+    except asyncpg.DependentObjectsStillExistError as error:
+        raise DatabaseError(
+            f"TimescaleDB of this database can't be brought to the server's version: {error}. "
+            "Where that is plantlog's: run this version of plantlog on the server that the database came from, then move it"
+        ) from error
     except asyncpg.PostgresError as error:
         if await _outdated(dsn):  # else somebody else did it in this moment
             raise DatabaseError(

@@ -13,3 +13,27 @@ CREATE TABLE plant.columnstore_merged (
     merged xid8 NOT NULL
 );
 GRANT ALL ON plant.columnstore_merged TO plant_owner;
+
+-- No view or function of ours may depend on one of TimescaleDB's: its update, by which a database moves to the other
+-- edition, makes them anew. Text of functions is no dependence.
+CREATE FUNCTION plant.first_sample_day() RETURNS timestamptz
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $$
+SELECT min(k.range_start)
+FROM timescaledb_information.chunks AS k
+WHERE k.hypertable_schema = 'plant' AND k.hypertable_name IN ('samples_raw', 'samples_packed')
+$$;
+COMMENT ON FUNCTION plant.first_sample_day IS 'When the first chunk of samples begins: known without reading samples.';
+
+CREATE OR REPLACE VIEW plant.coverage AS
+WITH
+-- From the first chunk or the first gap on.
+days AS (
+    SELECT generate_series(
+               date_trunc('day', least(plant.first_sample_day(), (SELECT min(g.from_time) FROM plant.gap AS g)), 'UTC'),
+               now(), INTERVAL '1 day') AS day
+)
+SELECT d.day, o.*
+FROM days AS d
+CROSS JOIN LATERAL plant.coverage_of(d.day) AS o;

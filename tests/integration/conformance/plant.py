@@ -110,6 +110,11 @@ class Plant:
         )
         return {(row["day"], row["form"]): (row["rows"], row["bytes"]) for row in rows}
 
+    async def form_of_days(self) -> set[tuple[datetime, str]]:
+        """(day, form) of what holds samples: pages of rows that are gone are given back first."""
+        await self.owner.execute("VACUUM plant.samples_raw")
+        return set(await self.forms())
+
     async def native(self) -> bool:
         """Whether closed days go to the columnstore."""
         return bool(await self.owner.fetchval("SELECT plant.compression() = 'native'"))

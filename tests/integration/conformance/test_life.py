@@ -58,7 +58,7 @@ async def test_all_values_come_back_to_the_bit(plant: Plant) -> None:
     await plant.copy(1, sent)
     assert await plant.everywhere(1) == sent
     await plant.compress()
-    assert {form for _, form in await plant.forms()} <= {await plant.closed_form(), "rows"}
+    assert {form for _, form in await plant.form_of_days()} <= {await plant.closed_form(), "rows"}
     assert await plant.everywhere(1) == sent
     assert await plant.everywhere(1, DAY + timedelta(hours=1), DAY + timedelta(hours=2)) == sent[360:720]
 
@@ -121,7 +121,7 @@ async def test_an_older_view_misses_nothing(plant: Plant) -> None:
     for _ in range(2):
         await plant.compress()
     assert (await plant.look())[0] == 1440 * (CHANNELS + 2)
-    assert set(await plant.forms()) == {(DAY, await plant.closed_form())}
+    assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
 async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
@@ -140,7 +140,7 @@ async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
     await plant.compress(before)
     await plant.compress(before)
     assert await plant.look() == whole
-    assert {form for _, form in await plant.forms()} == {await plant.closed_form()}
+    assert {form for _, form in await plant.form_of_days()} == {await plant.closed_form()}
 
 
 async def _at_work(plant: Plant, pid: int) -> None:
@@ -164,7 +164,7 @@ async def test_two_at_once_do_no_harm(plant: Plant) -> None:
     await plant.compress(NEXT_DAY + timedelta(days=1))
     await plant.compress(NEXT_DAY + timedelta(days=1))
     assert await plant.look() == whole
-    assert {form for _, form in await plant.forms()} == {await plant.closed_form()}
+    assert {form for _, form in await plant.form_of_days()} == {await plant.closed_form()}
 
 
 async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
@@ -178,7 +178,7 @@ async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
     await plant.compress()
     await plant.compress()
     assert (await plant.look())[0] == 1440 * CHANNELS + 1
-    assert set(await plant.forms()) == {(DAY, await plant.closed_form())}
+    assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
 async def test_late_replayed_and_differing_samples_through_the_writer(plant: Plant, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_late_replayed_and_differing_samples_through_the_writer(plant: Pla
         assert {bits(float(row["kept"])) for row in rows} == {value for _, value, _ in kept[3][::60]}
         assert len(rows) == 10
         assert writer.lag_seconds is not None
-    assert {form for _, form in await plant.forms()} <= {await plant.closed_form()}
+    assert {form for _, form in await plant.form_of_days()} <= {await plant.closed_form()}
 
 
 async def test_coverage_knows_closed_days(plant: Plant) -> None:

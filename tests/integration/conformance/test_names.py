@@ -53,3 +53,21 @@ async def test_settings(plant: Plant) -> None:
     assert plant.edition == {"apache": "apache", "timescale": "community"}[licence]
     version = await plant.owner.fetchval("SELECT value FROM plant.setting WHERE key = 'timescaledb_version'")
     assert version == await plant.owner.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
+
+
+async def test_nothing_stands_in_the_way_of_an_update_of_timescaledb(plant: Plant) -> None:
+    """Which makes its views and functions anew: no view or function of ours may depend on one of them."""
+    rows = await plant.owner.fetch(
+        """
+        SELECT pg_describe_object(d.classid, d.objid, d.objsubid) AS ours,
+               pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) AS theirs
+        FROM pg_depend AS d
+        JOIN pg_depend AS member ON (member.classid, member.objid) = (d.refclassid, d.refobjid) AND member.deptype = 'e'
+        JOIN pg_extension AS e ON e.oid = member.refobjid AND e.extname = 'timescaledb'
+        LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        LEFT JOIN pg_class AS c ON c.oid = r.ev_class
+        LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+        WHERE 'plant'::regnamespace IN (c.relnamespace, p.pronamespace)
+        """
+    )
+    assert [tuple(row) for row in rows] == []
