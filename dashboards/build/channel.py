@@ -20,6 +20,7 @@ from dashboards.build.options import (
     texts,
 )
 from dashboards.build.panels import Field, bar_chart, gauge, stat, state_timeline, table, time_series, with_unit_of
+from dashboards.build.plant import ALARM_STATES
 from dashboards.build.sql import load
 
 _SQL = load("channel")
@@ -87,7 +88,7 @@ def dashboard() -> Dashboard:
     made.add(
         state_timeline(
             "Quality",
-            "Good: all samples of the step are. Held: no sample, but the last one holds. Missing: a gap, or nothing yet.",
+            "Good: all samples of the step are. Held: none, but the last one holds. Missing: a gap, or nothing yet.",
             [target(_SQL["quality"], form="time_series")],
             Field(mappings=_QUALITY),
         ),
@@ -156,13 +157,26 @@ def dashboard() -> Dashboard:
     )
     made.add(
         table(
+            "Alarm limits",
+            "As the tag list has them, and how each alarm stands. Rate: units a second; stale: seconds.",
+            [target(_SQL["alarms"])],
+            Field(
+                overrides=[override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"})],
+                empty="This channel has no alarm limits",
+            ),
+        ),
+        12,
+        5,
+    )
+    made.add(
+        table(
             "What it is",
             "As the tag list says it.",
             [target(_SQL["facts"])],
             Field(overrides=[override("Expected every", unit="s")]),
         ),
-        24,
-        3,
+        12,
+        5,
     )
     return made
 

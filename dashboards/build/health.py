@@ -39,6 +39,9 @@ _STATE_NAMES = texts(
         "stopped": ("stopped", QUIET),
     }
 )
+_OUTCOMES = texts(
+    {"ok": ("ok", GOOD), "failed": ("failed", BAD), "skipped": ("skipped", QUIET), "runs": ("runs", INFO)}
+)
 GAP_STATES = texts({"open": ("open", BAD), "closed": ("closed", WARN), "backfilled": ("backfilled", GOOD)})
 
 
@@ -100,61 +103,49 @@ def dashboard() -> Dashboard:
 
 
 def _numbers(made: Dashboard) -> None:
-    made.add(
-        stat(
+    late = steps((None, GOOD), (10, WARN), (60, BAD))
+    numbers = (
+        (
             "Stored",
             "Samples committed a second, over the last minute.",
-            [target(_SQL["rate_now"])],
-            Field("suffix: /s", color=QUIET, thresholds=steps((None, BAD), (0.01, GOOD))),
+            "rate_now",
+            Field("suffix: /s", thresholds=steps((None, BAD), (0.01, QUIET))),
         ),
-        4,
-        3,
-    )
-    made.add(
-        stat(
+        (
             "Lag",
             "Median of the last minute, from the newest source time of a batch to its commit.",
-            [target(_SQL["lag_now"])],
-            Field("s", thresholds=steps((None, GOOD), (10, WARN), (60, BAD)), empty="no data"),
+            "lag_now",
+            Field("s", thresholds=late, empty="no data"),
         ),
-        4,
-        3,
-    )
-    made.add(
-        stat(
+        (
             "Longest wait in the spool",
             "Of the last minute's batches, from received to committed.",
-            [target(_SQL["wait_now"])],
-            Field("s", thresholds=steps((None, GOOD), (10, WARN), (60, BAD)), empty="no data"),
+            "wait_now",
+            Field("s", thresholds=late, empty="no data"),
         ),
-        4,
-        3,
-    )
-    made.add(
-        stat(
+        (
             "Sources not connected",
             "Of those that the configuration names now.",
-            [target(_SQL["sources_up"])],
+            "sources_up",
             Field(thresholds=ANY_IS_BAD, decimals=0),
         ),
-        4,
-        3,
-    )
-    made.add(
-        stat("Open gaps", "Of sources and channels, now.", [target(_SQL["gaps_open"])], Field(thresholds=ANY_IS_ODD)),
-        4,
-        3,
-    )
-    made.add(
-        stat(
+        ("Open gaps", "Of sources and channels, now.", "gaps_open", Field(thresholds=ANY_IS_ODD)),
+        (
             "In quarantine",
             "Samples, events and gaps that were kept out of the tables and not tried again: plantlog spool quarantine.",
-            [target(_SQL["quarantined"])],
+            "quarantined",
             Field(thresholds=ANY_IS_ODD),
         ),
-        4,
-        3,
+        ("Alarms", "Of the plant, active or not acknowledged.", "alarms_now", Field(thresholds=ANY_IS_ODD)),
+        (
+            "Room left",
+            "Until disk or budget are full, at the growth of the last days; known after a day.",
+            "days_left",
+            Field("d", thresholds=steps((None, BAD), (7, WARN), (30, GOOD)), empty="not known yet"),
+        ),
     )
+    for title, description, query, of in numbers:
+        made.add(stat(title, description, [target(_SQL[query])], of), 6, 3)
 
 
 def _tables(made: Dashboard) -> None:
@@ -183,6 +174,38 @@ def _tables(made: Dashboard) -> None:
         ),
         24,
         7,
+    )
+    made.section("Maintenance")
+    made.add(
+        table(
+            "Jobs",
+            "The newest run of each job: rollups, compression, seals, retention, chunks ahead.",
+            [target(_SQL["jobs"])],
+            Field(
+                overrides=[
+                    override("Outcome", mappings=_OUTCOMES, custom__cellOptions={"type": "color-text"}),
+                    override("Took", unit="s"),
+                    override("Bytes", unit="bytes"),
+                    override("Failed today", thresholds=ANY_IS_BAD, custom__cellOptions={"type": "color-text"}),
+                ],
+                empty="No job has run yet",
+            ),
+        ),
+        14,
+        9,
+    )
+    made.add(
+        time_series(
+            "What happened, by type",
+            "Events, samples that were not Good, and what gateways count: added up by minute.",
+            [target(_SQL["counted"], form="time_series")],
+            Field(low=0, decimals=0, color="palette-classic", empty="Nothing happened in this time"),
+            style="bars",
+            fill=80,
+            stacked=True,
+        ),
+        10,
+        9,
     )
     made.section("What is missing, and what happened")
     made.add(

@@ -9,6 +9,7 @@ from dashboards.build.options import (
     BAD,
     GOOD,
     INFO,
+    QUIET,
     WARN,
     link,
     override,
@@ -16,11 +17,37 @@ from dashboards.build.options import (
     target,
     texts,
 )
-from dashboards.build.panels import Field, bar_gauge, stat, table
+from dashboards.build.panels import Field, bar_gauge, stat, table, time_series
 from dashboards.build.sql import load
 
 _SQL = load("plant")
-_STATES = texts({"good": ("good", GOOD), "partly": ("partly", WARN), "no data": ("no data", BAD)})
+_STATES = texts(
+    {
+        "good": ("good", GOOD),
+        "warning": ("warning", WARN),
+        "partly": ("partly", WARN),
+        "no data": ("no data", "purple"),
+        "alarm": ("alarm", BAD),
+    }
+)
+_PRIORITIES = texts(
+    {"critical": ("critical", BAD), "high": ("high", BAD), "medium": ("medium", WARN), "low": ("low", INFO)}
+)
+# ISA-18.2's states, in words
+ALARM_STATES = texts(
+    {
+        "normal": ("normal", GOOD),
+        "unacknowledged_active": ("active, not acknowledged", BAD),
+        "acknowledged_active": ("active, acknowledged", WARN),
+        "return_to_normal_unacknowledged": ("returned, not acknowledged", INFO),
+        "latched_unacknowledged": ("latched, not acknowledged", WARN),
+        "shelved": ("shelved", QUIET),
+        "suppressed_by_design": ("suppressed by design", QUIET),
+        "out_of_service": ("out of service", QUIET),
+    }
+)
+_TO_CHANNEL = link("Open the channel", "plantlog-channel", {"unit": "path", "channel": "Channel"})
+_OF_CHANNEL = (override("Channel", links=[_TO_CHANNEL]), override("path", custom__hidden=True))
 TO_UNIT = link("Open the unit", "plantlog-unit", {"unit": "Unit"})
 
 
@@ -36,7 +63,7 @@ def dashboard() -> Dashboard:
     made.add(
         stat("Size", "Channels that the configuration names now, and the units that they belong to.",
              [target(_SQL["channels"])], Field(decimals=0)),
-        8,
+        6,
         3,
     )  # fmt: skip
     made.add(
@@ -46,7 +73,21 @@ def dashboard() -> Dashboard:
             [target(_SQL["missing_now"])],
             Field(thresholds=ANY_IS_BAD, decimals=0),
         ),
-        8,
+        6,
+        3,
+    )
+    made.add(
+        stat(
+            "Alarms",
+            "Beyond a limit now; urgent: of priority high or critical. Not acknowledged: also those that returned.",
+            [target(_SQL["alarms_now"])],
+            Field(
+                decimals=0,
+                thresholds=ANY_IS_ODD,
+                overrides=[override("Urgent", thresholds=ANY_IS_BAD)],
+            ),
+        ),
+        12,
         3,
     )
     made.section("Units")
@@ -60,6 +101,7 @@ def dashboard() -> Dashboard:
                 overrides=[
                     override("Unit", links=[TO_UNIT]),
                     override("State", mappings=_STATES, custom__cellOptions={"type": "color-background"}),
+                    override("Alarms", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
                     override("Without data", thresholds=ANY_IS_BAD, custom__cellOptions={"type": "color-text"}),
                     override("Gaps", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
                 ]
@@ -78,5 +120,53 @@ def dashboard() -> Dashboard:
         ),
         10,
         15,
+    )
+    made.section("Alarms")
+    made.add(
+        table(
+            "Alarms to look at",
+            "Beyond their limit or not acknowledged, the most urgent first. At: the limit, in the channel's unit; "
+            "of rate in units a second, of stale in seconds.",
+            [target(_SQL["alarms"])],
+            Field(
+                overrides=[
+                    *_OF_CHANNEL,
+                    override("Priority", mappings=_PRIORITIES, custom__cellOptions={"type": "color-background"}),
+                    override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"}),
+                ],
+                empty="No alarm",
+            ),
+        ),
+        24,
+        8,
+    )
+    made.add(
+        time_series(
+            "Changes of alarms, by area",
+            "How often alarms changed their state, from counts by the minute: a flood stands out.",
+            [target(_SQL["alarm_rate"], form="time_series")],
+            Field(low=0, decimals=0, color="palette-classic", empty="No alarm changed in this time"),
+            style="bars",
+            fill=80,
+            stacked=True,
+        ),
+        12,
+        7,
+    )
+    made.add(
+        table(
+            "Shelved, suppressed, out of service",
+            "Alarms that nobody is told of now, by whom and why.",
+            [target(_SQL["inhibited"])],
+            Field(
+                overrides=[
+                    *_OF_CHANNEL,
+                    override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"}),
+                ],
+                empty="None",
+            ),
+        ),
+        12,
+        7,
     )
     return made

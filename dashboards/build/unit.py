@@ -47,7 +47,7 @@ def dashboard() -> Dashboard:
             [target(_SQL["summary"])],
             Field(decimals=0, overrides=[override("Without data now", thresholds=ANY_IS_BAD)]),
         ),
-        12,
+        8,
         3,
     )
     made.add(
@@ -57,7 +57,17 @@ def dashboard() -> Dashboard:
             [target(_SQL["gaps"])],
             Field(thresholds=ANY_IS_ODD, overrides=[override("Missing, all channels", unit="s")]),
         ),
-        12,
+        8,
+        3,
+    )
+    made.add(
+        stat(
+            "Alarms",
+            "Of its channels: beyond a limit now, and not acknowledged.",
+            [target(_SQL["alarms"])],
+            Field(thresholds=ANY_IS_ODD, decimals=0),
+        ),
+        8,
         3,
     )
     made.section("How it went")

@@ -23,25 +23,27 @@ CROSS JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz
 WHERE c.name = ${channel:sqlstring};
 
 -- name: figures
-SELECT min(d.low) AS "Lowest", sum(d.mean * greatest(d.n_good, 1)) / nullif(sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), 0) AS "Mean",
+SELECT min(d.low) AS "Lowest",
+       sum(d.mean * greatest(d.n_good, 1)) / nullif(sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), 0) AS "Mean",
        max(d.high) AS "Highest"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms * 4 / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
 WHERE c.name = ${channel:sqlstring};
 
 -- name: counted
 SELECT sum(d.n) AS "Samples", 100.0 * sum(d.n_good) / nullif(sum(d.n), 0) AS "Good"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms * 4 / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
 WHERE c.name = ${channel:sqlstring};
 
 -- name: covered
 -- Seconds without a gap that was not backfilled, of all that have passed. Overlapping gaps count once.
 WITH
 asked AS (
-    SELECT tstzrange($__timeFrom()::timestamptz, greatest($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS time
+    SELECT tstzrange($__timeFrom()::timestamptz,
+                     greatest($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS time
 ),
 missing AS (
     SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time) * a.time), '{}') AS ranges
@@ -58,8 +60,8 @@ CROSS JOIN missing AS m;
 -- name: curve
 SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring}
 ORDER BY d.time;
 
@@ -69,15 +71,15 @@ SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mea
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
-                               make_interval(secs => greatest($__interval_ms / 1000.0, 1))) AS d
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring}
 ORDER BY d.time;
 
 -- name: now_beside
 SELECT d.time, d.mean AS "this time"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring}
 ORDER BY d.time;
 
@@ -87,8 +89,8 @@ WITH
 points AS MATERIALIZED (
     SELECT d.mean, greatest(d.n_good, 1) AS weight
     FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                                   make_interval(secs => greatest($__interval_ms / 1000.0, 1))) AS d
+    CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
     WHERE c.name = ${channel:sqlstring} AND d.mean IS NOT NULL AND abs(d.mean) < 1e300
 ),
 ends AS (
@@ -113,8 +115,8 @@ ORDER BY n.n;
 SELECT d.time, CASE WHEN d.n > 0 AND d.n_good = d.n THEN 3 WHEN d.n_good > 0 THEN 2 WHEN d.n > 0 THEN 1
                     WHEN d.mean IS NOT NULL THEN 4 ELSE 0 END AS "Quality"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms * 2 / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 WHERE c.name = ${channel:sqlstring}
 ORDER BY d.time;
 
@@ -127,9 +129,11 @@ LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.id
 WHERE c.name = ${channel:sqlstring};
 
 -- name: gaps
-SELECT g.from_time AS "From", g.to_time AS "To", extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
+SELECT g.from_time AS "From", g.to_time AS "To",
+       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
        g.reason AS "Reason",
-       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled' ELSE 'closed' END AS "State",
+       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
+            ELSE 'closed' END AS "State",
        g.detail AS "Detail"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
@@ -156,3 +160,21 @@ WHERE c.name = ${channel:sqlstring} AND g.backfilled_at IS NULL AND g.from_time 
   AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
 ORDER BY g.from_time DESC
 LIMIT 500;
+
+-- name: alarms
+-- Its limits, and how each alarm stands.
+SELECT l.limit_name AS "Limit", l.threshold AS "At", coalesce(a.state, 'normal') AS "State", l.priority AS "Priority",
+       a.since AS "Since", a.value AS "Value", a.acknowledged_by AS "Acknowledged by"
+FROM plant.channel AS c
+JOIN plant.alarm_limit AS l ON l.channel_id = c.id
+LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
+WHERE c.name = ${channel:sqlstring}
+ORDER BY plant.priority_rank(l.priority), l.limit_name;
+
+-- name: source
+-- Where the newest steps of the curve come from: samples, or rollups of a minute or an hour.
+SELECT string_agg(DISTINCT s.source, ', ') AS "Read from"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.series(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS s
+WHERE c.name = ${channel:sqlstring};

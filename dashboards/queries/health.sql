@@ -70,7 +70,7 @@ WITH bounds AS (
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
 )
 SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "half of the batches",
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "the median",
        max(extract(epoch FROM b.written_at - b.received_at)) AS "the longest"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
@@ -125,7 +125,8 @@ ORDER BY s.state IN ('connected', 'degraded'), s.name;
 SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", s.name AS "Source", g.reason AS "Reason",
        g.from_time AS "From", g.to_time AS "To",
        extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
-       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled' ELSE 'closed' END AS "State",
+       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
+            ELSE 'closed' END AS "State",
        g.detail AS "Detail"
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
@@ -144,3 +145,43 @@ LEFT JOIN plant.source AS s ON s.id = e.source_id
 WHERE $__timeFilter(e.time) AND e.type <> 'text'
 ORDER BY e.time DESC
 LIMIT 200;
+
+-- name: days_left
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
+SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+FROM plant.job_run AS r
+WHERE r.job = 'storage' AND r.outcome = 'ok'
+ORDER BY r.started_at DESC
+LIMIT 1;
+
+-- name: alarms_now
+SELECT count(*) FILTER (WHERE a.priority_rank <= 2) AS "High and critical", count(*) AS "All"
+FROM plant.alarm_active AS a;
+
+-- name: jobs
+-- The newest run of each job, and how often it failed in the last day.
+SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Began",
+       extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) AS "Took", r.rows AS "Rows", r.bytes AS "Bytes",
+       f.failed AS "Failed today", r.detail AS "Detail"
+FROM (SELECT DISTINCT r.job FROM plant.job_run AS r) AS j
+CROSS JOIN LATERAL (
+    SELECT coalesce(n.outcome, 'runs') AS outcome, n.started_at, n.ended_at, n.rows, n.bytes, n.detail
+    FROM plant.job_run AS n
+    WHERE n.job = j.job
+    ORDER BY n.started_at DESC, n.id DESC LIMIT 1
+) AS r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS failed
+    FROM plant.job_run AS n
+    WHERE n.job = j.job AND n.outcome = 'failed' AND n.started_at > now() - INTERVAL '1 day'
+) AS f
+ORDER BY r.outcome = 'ok', j.job;
+
+-- name: counted
+-- How often what happened: from counts by the minute, never from events.
+SELECT date_bin(make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)), e.bucket, 'epoch') AS time,
+       e.type AS metric, sum(e.n) AS value
+FROM plant.event_count_1m AS e
+WHERE $__timeFilter(e.bucket) AND e.type <> 'text'
+GROUP BY 1, 2
+ORDER BY 1, 2;

@@ -47,8 +47,8 @@ FROM (
       AND coalesce(nullif(c.unit, ''), 'no unit') = ${measure:sqlstring}
     ORDER BY c.id LIMIT 12
 ) AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms * 2 / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 ORDER BY d.time, c.id;
 
 -- name: states
@@ -60,8 +60,8 @@ FROM (
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
     ORDER BY c.id LIMIT 16
 ) AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz, $__timeTo()::timestamptz,
-                               make_interval(secs => greatest($__interval_ms * 2 / 1000.0, 1))) AS d
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 ORDER BY d.time, c.id;
 
 -- name: channels
@@ -124,3 +124,9 @@ WHERE g.channel_id IS NULL AND g.backfilled_at IS NULL AND g.to_time IS DISTINCT
               WHERE c.source_id = g.source_id AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
 ORDER BY g.from_time DESC
 LIMIT 200;
+
+-- name: alarms
+SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
+       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Not acknowledged"
+FROM plant.alarm_active AS a
+WHERE a.plant_unit = ${unit:sqlstring};

@@ -12,10 +12,10 @@ function reduced(panel, answers) {
   const { frames, extra } = transformed(panel, answers);
   const found = [];
   for (const { fields, columns } of frames) {
-    const numbers = fields.map((field, at) => ({ field, at })).filter(({ field }) => field.type === "number");
-    const wanted = panel.options.reduceOptions.fields
-      ? fields.map((field, at) => ({ field, at })).filter(({ field }) => `/^${field.name}$/` === panel.options.reduceOptions.fields)
-      : numbers;
+    // Numbers, or the fields whose names match: "/.*/" are all.
+    const pattern = /^\/(.*)\/$/.exec(panel.options.reduceOptions.fields || "");
+    const shown = ({ field }) => (pattern ? field.type !== "time" && new RegExp(pattern[1]).test(field.name) : field.type === "number");
+    const wanted = fields.map((field, at) => ({ field, at })).filter(shown);
     for (const { field, at } of wanted) {
       const value = columns[at].findLast((one) => one !== null) ?? null;
       found.push({ name: field.name, value, config: configOf(panel, field.name, extra), history: fields[0]?.type === "time" ? columns[at] : null });
