@@ -445,11 +445,11 @@ BEGIN
     p.day := day;
     p.channel_id := channel;
     WITH own AS MATERIALIZED (
-        SELECT r.*, (date_part('epoch', r.bucket - day) / 60)::int AS minute,
-               round(date_part('epoch', r.first_time - r.bucket) * 1e6)::int AS first_at,
-               round(date_part('epoch', r.last_time - r.bucket) * 1e6)::int AS last_at
-        FROM plant.rollup_1m AS r
-        WHERE r.channel_id = channel AND r.bucket >= day AND r.bucket < day + INTERVAL '24 hours'
+        SELECT m.*, (date_part('epoch', m.bucket - day) / 60)::int AS minute,
+               round(date_part('epoch', m.first_time - m.bucket) * 1e6)::int AS first_at,
+               round(date_part('epoch', m.last_time - m.bucket) * 1e6)::int AS last_at
+        FROM plant.rollup_1m AS m
+        WHERE m.channel_id = channel AND m.bucket >= day AND m.bucket < day + INTERVAL '24 hours'
     ),
     -- What stands where there is no value: anything that makes the range no wider.
     filled AS (
@@ -500,7 +500,7 @@ BEGIN
     p.first := plant.pack_numbers(r.first);
     p.last := plant.pack_numbers(r.last);
     back := ARRAY(SELECT u FROM plant.unpack_minutes(p, '-infinity', 'infinity') AS u);
-    IF back *<> r.own THEN
+    IF (SELECT one FROM (SELECT back) AS one) *<> (SELECT one FROM (SELECT r.own) AS one) THEN -- to the bit
         RAISE EXCEPTION 'rollups of channel % on the day from % do not come back from the packed form', channel, day;
     END IF;
     RETURN p;
@@ -1031,7 +1031,8 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     grace CONSTANT interval := INTERVAL '10 seconds'; -- a minute's last samples are on their way
-    done  boolean;
+    lateness interval;
+    done     boolean;
 BEGIN
     LOOP
         COMMIT;
@@ -1040,13 +1041,361 @@ BEGIN
         EXIT WHEN done IS NOT TRUE;
     END LOOP;
     COMMIT;
+    IF NOT done THEN
+        lateness := INTERVAL '1 second' * coalesce((SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'),
+                                                   86400);
+        CALL plant.pack_rollups_before(clock_timestamp() - lateness);
+    END IF;
 END
 $$;
 COMMENT ON PROCEDURE plant.refresh_rollups IS 'Make the rollups of all closed minutes and hours that are dirty, newest first, in small transactions. CALL it outside a transaction.';
 
+--------------------------------------------------------------------------------------------------------- packing days
+
+-- Chunks of rollup_1m that were seen empty, and when: they go when nobody can have an older view of them.
+CREATE TABLE plant.rollup_chunk (
+    chunk   text PRIMARY KEY,
+    emptied xid8 NOT NULL
+);
+
+-- The channels that have rows in rollup_1m on a day, by one index look-up each.
+CREATE FUNCTION plant.channels_in_minutes(day timestamptz) RETURNS int[]
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $$
+WITH RECURSIVE found (channel_id) AS (
+    (SELECT r.channel_id FROM plant.rollup_1m AS r
+     WHERE r.bucket >= day AND r.bucket < day + INTERVAL '24 hours'
+     ORDER BY r.channel_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.channel_id FROM plant.rollup_1m AS r
+            WHERE r.bucket >= day AND r.bucket < day + INTERVAL '24 hours' AND r.channel_id > f.channel_id
+            ORDER BY r.channel_id LIMIT 1)
+    FROM found AS f
+    WHERE f.channel_id IS NOT NULL
+)
+SELECT coalesce(array_agg(f.channel_id), '{}') FROM found AS f WHERE f.channel_id IS NOT NULL
+$$;
+
+-- Some channels' minutes of a day become packed ones; false: another session is at the rollups, nothing was done.
+CREATE FUNCTION plant.pack_rollup_channels(of_day timestamptz, ids int[]) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(7361023400154) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO plant.rollup_1m_packed
+    SELECT p.*
+    FROM unnest(ids) AS c (id)
+    CROSS JOIN LATERAL plant.pack_minutes(c.id, of_day) AS p
+    WHERE p.rows > 0;
+    DELETE FROM plant.rollup_1m AS r
+    WHERE r.channel_id = ANY (ids) AND r.bucket >= of_day AND r.bucket < of_day + INTERVAL '24 hours';
+    RETURN true;
+END
+$$;
+
+-- Drop an empty chunk of rollup_1m, as plant.drop_packed_chunk does with those of samples_raw.
+CREATE FUNCTION plant.drop_rollup_chunk(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+SET lock_timeout = '20ms'
+AS $$
+DECLARE
+    marked CONSTANT xid8 := (SELECT c.emptied FROM plant.rollup_chunk AS c WHERE c.chunk = name);
+    rows   boolean;
+BEGIN
+    IF marked IS NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', name) INTO rows;
+        IF NOT rows THEN
+            INSERT INTO plant.rollup_chunk (chunk, emptied) VALUES (name, pg_current_xact_id());
+        END IF;
+        RETURN;
+    ELSIF NOT pg_try_advisory_xact_lock(7361023400154)
+          OR EXISTS (SELECT FROM pg_stat_activity AS a
+                     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+                       AND (age(a.backend_xmin) > age(marked::xid) OR a.query = '<insufficient privilege>')) THEN
+        RETURN;
+    END IF;
+    BEGIN
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', name);
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', name) INTO rows;
+        IF NOT rows THEN
+            EXECUTE format('DROP TABLE %s', name);
+        END IF;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+        RETURN; -- the next time
+    END;
+    DELETE FROM plant.rollup_chunk AS c WHERE c.chunk = name;
+END
+$$;
+
+-- Pack the minutes of whole days (UTC) before t, oldest first, some channels a transaction; refresh_rollups does so with
+-- days that are over for as long as data may be late.
+CREATE PROCEDURE plant.pack_rollups_before(t timestamptz)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    most CONSTANT int := 50; -- channels a transaction
+    chunk    record;
+    channels int[];
+    done     int;
+    packed   boolean;
+BEGIN
+    FOR chunk IN
+        SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS name, k.range_start
+        FROM timescaledb_information.chunks AS k
+        WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m' AND k.range_end <= t
+          AND NOT EXISTS (SELECT FROM plant.rollup_dirty AS d
+                          WHERE NOT d.hours AND d.from_time < k.range_end AND d.to_time > k.range_start)
+        ORDER BY k.range_start
+    LOOP
+        IF NOT EXISTS (SELECT FROM plant.rollup_chunk AS c WHERE c.chunk = chunk.name) THEN
+            channels := plant.channels_in_minutes(chunk.range_start);
+            done := 0;
+            WHILE done < cardinality(channels) LOOP
+                packed := plant.pack_rollup_channels(chunk.range_start, channels[done + 1 : done + most]);
+                COMMIT;
+                IF NOT packed THEN
+                    RETURN;
+                END IF;
+                done := done + most;
+            END LOOP;
+        END IF;
+        PERFORM plant.drop_rollup_chunk(chunk.name);
+        COMMIT;
+    END LOOP;
+    DELETE FROM plant.rollup_chunk AS c WHERE to_regclass(c.chunk) IS NULL;
+END
+$$;
+COMMENT ON PROCEDURE plant.pack_rollups_before IS 'Pack the minutes of whole days before t. CALL it outside a transaction.';
+
+-------------------------------------------------------------------------------------------------------------- deleting
+
+-- The one sanctioned way to delete samples: those of the channels with from <= time < to, in whatever form. Leaves an event
+-- "deleted" with who, why and how many; returns how many.
+CREATE FUNCTION plant.delete_samples(channels int[], "from" timestamptz, "to" timestamptz, why text) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+SET plan_cache_mode = force_custom_plan
+SET jit = off
+AS $$
+DECLARE
+    from_rows   record;
+    from_packed record;
+    detail      jsonb;
+    at          timestamptz;
+BEGIN
+    IF coalesce(btrim(why), '') = '' THEN
+        RAISE EXCEPTION 'delete_samples: say why' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- Nobody packs or moves rows meanwhile.
+    PERFORM pg_advisory_xact_lock(7361023400153);
+    WITH gone AS (
+        DELETE FROM plant.samples_raw AS r
+        WHERE r.channel_id = ANY (channels) AND r.time >= "from" AND r.time < "to"
+        RETURNING r.time, r.channel_id
+    )
+    SELECT count(*) AS n, min(g.time) AS first, max(g.time) AS last
+    INTO from_rows
+    FROM gone AS g
+    WHERE g.time >= (SELECT u.until FROM plant.packed_until AS u) OR NOT plant.is_packed(g.channel_id, g.time);
+    WITH cut AS (
+        DELETE FROM plant.samples_packed AS p
+        WHERE p.channel_id = ANY (channels) AND p.hour > "from" - INTERVAL '1 hour' AND p.hour < "to"
+        RETURNING p
+    ),
+    sample AS MATERIALIZED (
+        SELECT (c.p).channel_id, (c.p).hour, u.time, u.value, u.status, u.time >= "from" AND u.time < "to" AS gone
+        FROM cut AS c
+        CROSS JOIN LATERAL plant.unpack(c.p) AS u
+    ),
+    kept AS (
+        INSERT INTO plant.samples_packed
+        SELECT s.*
+        FROM (
+            SELECT k.channel_id, k.hour, array_agg(k.time ORDER BY k.time) AS times,
+                   array_agg(k.value ORDER BY k.time) AS "values", array_agg(k.status ORDER BY k.time) AS statuses
+            FROM sample AS k
+            WHERE NOT k.gone
+            GROUP BY k.channel_id, k.hour
+        ) AS g
+        CROSS JOIN LATERAL plant.pack(g.channel_id, g.hour, g.times, g."values", g.statuses) AS s
+    )
+    SELECT count(*) AS n, min(s.time) AS first, max(s.time) AS last INTO from_packed FROM sample AS s WHERE s.gone;
+    IF from_rows.n + from_packed.n > 0 THEN
+        INSERT INTO plant.rollup_dirty (from_time, to_time, channels)
+        VALUES (plant.minute_of(least(from_rows.first, from_packed.first)),
+                plant.minute_of(greatest(from_rows.last, from_packed.last)) + INTERVAL '1 minute', channels);
+    END IF;
+    at := clock_timestamp();
+    detail := jsonb_build_object('by', session_user, 'samples', from_rows.n + from_packed.n, 'channels', channels,
+                                 'from', "from", 'to', "to");
+    INSERT INTO plant.event (time, id, type, channel_id, text, detail)
+    VALUES (at, hashtextextended(concat_ws(' ', at::text, why, detail::text), 8) & 9223372036854775807, 'deleted',
+            CASE WHEN cardinality(channels) = 1 THEN channels[1] END, why, detail);
+    RETURN from_rows.n + from_packed.n;
+END
+$$;
+COMMENT ON FUNCTION plant.delete_samples IS 'Delete samples of the channels with from <= time < to, and say so in an event: who, why, how many. A replay of what was deleted would land again.';
+REVOKE EXECUTE ON FUNCTION plant.delete_samples FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION plant.delete_samples TO plant_owner;
+
+---------------------------------------------------------------------------------------------------------------- charts
+
+-- Width of a bucket: the least of those that people count in, with which there are no more than so many.
+CREATE FUNCTION plant.series_width(span interval, points int) RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT INTERVAL '1 second' * coalesce(
+        (SELECT min(w.seconds)
+         FROM unnest(ARRAY[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+                           3600, 7200, 10800, 21600, 43200]::float8[]) AS w (seconds)
+         WHERE w.seconds >= date_part('epoch', span) / points),
+        86400 * ceil(date_part('epoch', span) / points / 86400));
+END;
+
+-- Ranges made wider, so that their bounds are multiples of a width.
+CREATE FUNCTION plant.widened(ranges tstzmultirange, width interval) RETURNS tstzmultirange
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (SELECT coalesce(range_agg(tstzrange(
+                date_bin(width, lower(r), TIMESTAMPTZ '2000-01-01 00:00:00+00'),
+                CASE WHEN date_bin(width, upper(r), TIMESTAMPTZ '2000-01-01 00:00:00+00') = upper(r) THEN upper(r)
+                     ELSE date_bin(width, upper(r), TIMESTAMPTZ '2000-01-01 00:00:00+00') + width END)), '{}')
+            FROM unnest(ranges) AS r);
+
+-- The whole multiples of a width in a range.
+CREATE FUNCTION plant.whole_buckets(range tstzrange, width interval) RETURNS tstzmultirange
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN tstzmultirange(range) - plant.widened(
+        tstzmultirange(tstzrange(lower(range) - INTERVAL '1 microsecond', lower(range)),
+                       tstzrange(upper(range), upper(range) + INTERVAL '1 microsecond')), width);
+
+CREATE TYPE plant.series_part AS (
+    bucket timestamptz, at timestamptz, n bigint, n_good bigint, min float8, max float8, sum float8, first float8, last float8
+);
+
+-- A channel's course for a chart: at most points buckets (and one more, as they stand on whole multiples of their width)
+-- over from <= time < to, with the extremes of exactly these samples. Read from hours, minutes or samples, whichever is the
+-- coarsest that will do; what is dirty, and the first and last part of a bucket, always from what is finer. source says what
+-- a bucket's coarsest part was. Bad samples and NaN count in n only; a bucket without samples is missing, so that a gap is
+-- seen as one. avg is the mean of the samples (the time-weighted one stands in samples_1m and samples_1h).
+CREATE FUNCTION plant.series(channel int, "from" timestamptz, "to" timestamptz, points int DEFAULT 1000)
+RETURNS TABLE ("time" timestamptz, min float8, avg float8, max float8, n bigint, n_good bigint, first float8, last float8,
+               source text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+SET plan_cache_mode = force_custom_plan -- chunks are known to the planner by their times
+SET jit = off
+SET max_parallel_workers_per_gather = 0
+AS $$
+DECLARE
+    most_samples CONSTANT int := 150000; -- that a chart may read; of coarser ones as many
+    epoch CONSTANT timestamptz := '2000-01-01 00:00:00+00';
+    width interval;
+    rate  float8; -- samples a second
+    dirty_minutes tstzmultirange;
+    dirty_hours   tstzmultirange;
+    hours   tstzmultirange := '{}';
+    minutes tstzmultirange := '{}';
+    r     tstzrange;
+    of_hours   plant.series_part[] := '{}';
+    of_minutes plant.series_part[] := '{}';
+    of_samples plant.series_part[] := '{}';
+BEGIN
+    IF points IS NULL OR points < 1 OR "from" IS NULL OR "to" IS NULL OR NOT isfinite("from") OR NOT isfinite("to") THEN
+        RAISE EXCEPTION 'series: from % to % in % points', "from", "to", points
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Bounds are finite times, points is at least 1.';
+    ELSIF "from" >= "to" THEN
+        RETURN;
+    END IF;
+    width := plant.series_width("to" - "from", points);
+    IF width < INTERVAL '1 minute' THEN
+        rate := (SELECT h.n / 3600.0 FROM plant.rollup_1h AS h
+                 WHERE h.channel_id = channel AND h.bucket < "to" AND h.bucket > "from" - INTERVAL '1 hour'
+                 ORDER BY h.bucket DESC LIMIT 1);
+        IF rate * date_part('epoch', "to" - "from") > most_samples THEN
+            width := INTERVAL '1 minute';
+        END IF;
+    ELSIF width < INTERVAL '1 hour' AND date_part('epoch', "to" - "from") / 60 > most_samples THEN
+        width := INTERVAL '1 hour';
+    END IF;
+    IF width >= INTERVAL '1 minute' THEN
+        SELECT range_agg(tstzrange(d.from_time, d.to_time)) FILTER (WHERE NOT d.hours),
+               range_agg(tstzrange(d.from_time, d.to_time)) FILTER (WHERE d.hours)
+        INTO dirty_minutes, dirty_hours
+        FROM plant.rollup_dirty AS d
+        WHERE d.to_time > "from" AND d.from_time < "to" AND (d.channels IS NULL OR channel = ANY (d.channels));
+        dirty_minutes := coalesce(dirty_minutes, '{}');
+        IF (SELECT count(*) FROM unnest(dirty_minutes)) > 20 THEN
+            dirty_minutes := plant.widened(dirty_minutes, INTERVAL '1 hour');
+        END IF;
+        IF width >= INTERVAL '1 hour' THEN
+            hours := plant.whole_buckets(tstzrange("from", "to"), INTERVAL '1 hour')
+                     - plant.widened(dirty_minutes, INTERVAL '1 hour') - coalesce(dirty_hours, '{}');
+        END IF;
+        minutes := plant.whole_buckets(tstzrange("from", "to"), INTERVAL '1 minute') - dirty_minutes - hours;
+    END IF;
+    FOR r IN SELECT u FROM unnest(hours) AS u LOOP
+        of_hours := of_hours || ARRAY(
+            SELECT ROW(date_bin(width, h.bucket, epoch), min(h.bucket), sum(h.n), sum(h.n_good), min(h.min), max(h.max),
+                       sum(h.sum ORDER BY h.bucket), (array_agg(h.first ORDER BY h.bucket) FILTER (WHERE h.n_good > 0))[1],
+                       (array_agg(h.last ORDER BY h.bucket DESC) FILTER (WHERE h.n_good > 0))[1])::plant.series_part
+            FROM plant.rollup_1h AS h
+            WHERE h.channel_id = channel AND h.bucket >= lower(r) AND h.bucket < upper(r)
+            GROUP BY date_bin(width, h.bucket, epoch));
+    END LOOP;
+    FOR r IN SELECT u FROM unnest(minutes) AS u LOOP
+        of_minutes := of_minutes || ARRAY(
+            SELECT ROW(date_bin(width, m.bucket, epoch), min(m.bucket), sum(m.n), sum(m.n_good), min(m.min), max(m.max),
+                       sum(m.sum ORDER BY m.bucket), (array_agg(m.first ORDER BY m.bucket) FILTER (WHERE m.n_good > 0))[1],
+                       (array_agg(m.last ORDER BY m.bucket DESC) FILTER (WHERE m.n_good > 0))[1])::plant.series_part
+            FROM plant.minutes_between(ARRAY[channel], lower(r), upper(r)) AS m
+            GROUP BY date_bin(width, m.bucket, epoch));
+    END LOOP;
+    FOR r IN SELECT u FROM unnest(tstzmultirange(tstzrange("from", "to")) - hours - minutes) AS u LOOP
+        of_samples := of_samples || ARRAY(
+            SELECT ROW(date_bin(width, s.time, epoch), min(s.time), count(*), count(s.good), min(s.good), max(s.good),
+                       coalesce(sum(plant.rollup_weight(s.good) ORDER BY s.time), 0),
+                       (array_agg(s.good ORDER BY s.time) FILTER (WHERE s.good IS NOT NULL))[1],
+                       (array_agg(s.good ORDER BY s.time DESC) FILTER (WHERE s.good IS NOT NULL))[1])::plant.series_part
+            FROM (SELECT b.time, CASE WHEN b.status >= 0 AND b.value <> 'NaN' THEN b.value END AS good
+                  FROM plant.samples_between(ARRAY[channel], lower(r), upper(r)) AS b) AS s
+            GROUP BY date_bin(width, s.time, epoch));
+    END LOOP;
+    RETURN QUERY
+    SELECT p.bucket, min(p.min), plant.rollup_mean(sum(p.sum ORDER BY p.at), sum(p.n_good)::float8, min(p.min), max(p.max)),
+           max(p.max), sum(p.n)::bigint, sum(p.n_good)::bigint,
+           (array_agg(p.first ORDER BY p.at) FILTER (WHERE p.n_good > 0))[1],
+           (array_agg(p.last ORDER BY p.at DESC) FILTER (WHERE p.n_good > 0))[1], (ARRAY['raw', '1m', '1h'])[max(p.level)]
+    FROM (
+        SELECT 3 AS level, h.* FROM unnest(of_hours) AS h
+        UNION ALL
+        SELECT 2, m.* FROM unnest(of_minutes) AS m
+        UNION ALL
+        SELECT 1, s.* FROM unnest(of_samples) AS s
+    ) AS p
+    GROUP BY p.bucket
+    ORDER BY p.bucket;
+END
+$$;
+COMMENT ON FUNCTION plant.series IS 'A channel for a chart: at most about so many buckets, with min and max of exactly the samples with from <= time < to, from hours, minutes or samples.';
+
+-- What was written before this migration.
+INSERT INTO plant.rollup_dirty (from_time, to_time)
+SELECT k.range_start, k.range_end
+FROM timescaledb_information.chunks AS k
+WHERE k.hypertable_schema = 'plant' AND k.hypertable_name IN ('samples_raw', 'samples_packed');
+
 GRANT INSERT ON plant.rollup_dirty TO plant_ingest;
-GRANT SELECT ON plant.rollup_dirty, plant.rollup_1m, plant.rollup_1h, plant.rollup_1m_packed, plant.rollup_states_1m,
+GRANT SELECT ON plant.rollup_dirty, plant.rollup_chunk, plant.rollup_1m, plant.rollup_1h, plant.rollup_1m_packed, plant.rollup_states_1m,
                 plant.rollup_states_1h, plant.rollup_minutes, plant.samples_1m, plant.samples_1h, plant.states_1m, plant.states_1h
     TO plant_reader, plant_ingest;
-GRANT ALL ON plant.rollup_dirty, plant.rollup_1m, plant.rollup_1h, plant.rollup_1m_packed, plant.rollup_states_1m,
+GRANT ALL ON plant.rollup_dirty, plant.rollup_chunk, plant.rollup_1m, plant.rollup_1h, plant.rollup_1m_packed, plant.rollup_states_1m,
              plant.rollup_states_1h TO plant_owner;
