@@ -23,8 +23,8 @@ class Appender(Protocol):
         Appends become durable in the order in which they were called, several in one transaction.
         A note replaces the one of its name; None removes it.
 
-        Raises :class:`ingest.errors.SpoolFull` at the limit, which for samples is a reserve lower than for events and
-        gaps, and :class:`ingest.errors.SpoolError` where the disk refuses: the batch was not taken.
+        Raises :class:`ingest.errors.SpoolFull` at the limit, which for samples and counts is a reserve lower than for
+        events and gaps, and :class:`ingest.errors.SpoolError` where the disk refuses: the batch was not taken.
         """
 
     async def note(self, notes: Notes) -> None:

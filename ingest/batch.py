@@ -1,4 +1,4 @@
-"""The only things that move through plantlog: a batch of samples, of events, or of gaps.
+"""The only things that move through plantlog: a batch of samples, of events, of gaps, or of counts.
 
 A sample is (channel, time, value, status). Samples move as columns of one length, never as rows,
 because a Python object a row costs thirty times what a numpy column does.
@@ -31,6 +31,17 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _check_columns(batch: object, **columns: type[np.generic]) -> None:
+    """Raises ValueError where a batch's columns have other types than these, or not all one length."""
+    lengths = {name: len(getattr(batch, name)) for name in columns}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
+    for name, dtype in columns.items():
+        found = getattr(batch, name).dtype
+        if found != dtype:
+            raise ValueError(f"column {name} is {found}, not {np.dtype(dtype)}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleBatch:
     """Samples of one source, as columns of equal length n ≥ 1.
@@ -47,21 +58,7 @@ class SampleBatch:
     status: UInt32s  # (n,)
 
     def __post_init__(self) -> None:
-        n = len(self.channel_id)
-        if not (n == len(self.time) == len(self.value) == len(self.status)):
-            raise ValueError(
-                f"columns of unequal length: channel_id {n}, time {len(self.time)}, "
-                f"value {len(self.value)}, status {len(self.status)}"
-            )
-        for name, dtype in (
-            ("channel_id", np.int32),
-            ("time", np.int64),
-            ("value", np.float64),
-            ("status", np.uint32),
-        ):
-            found = getattr(self, name).dtype
-            if found != dtype:
-                raise ValueError(f"column {name} is {found}, not {np.dtype(dtype)}")
+        _check_columns(self, channel_id=np.int32, time=np.int64, value=np.float64, status=np.uint32)
 
     def __len__(self) -> int:
         return len(self.channel_id)
@@ -151,4 +148,43 @@ class GapBatch:
         return len(self.gaps)
 
 
-Batch: TypeAlias = SampleBatch | EventBatch | GapBatch
+MOST_COUNTED = 10**10  # by one increment: sums of as many as memory holds stay within an int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountBatch:
+    """Increments of one source: how often something happened, as columns of equal length n ≥ 1.
+
+    An increment is not idempotent by nature: unlike a sample, the table cannot tell that it is there already. So a
+    batch is added whole, in the transaction that puts its facts into ``plant.ingest_batch``, or not at all.
+
+    Raises ValueError where a column is not what it says.
+    """
+
+    source_id: int
+    received_at: int  # µs, this machine's clock
+    types: tuple[str, ...]  # what was counted, each once
+    type: Int32s  # (n,) places in ``types``
+    channel_id: Int32s  # (n,) 0: of no channel
+    time: Int64s  # (n,) µs
+    n: Int64s  # (n,) 0 to MOST_COUNTED
+    digest: int | None = None
+    """Under which ``plant.ingest_batch`` knows it: a negative number made of what came, so that a retry has the same;
+    None: its sequence in the spool, which is positive."""
+
+    def __post_init__(self) -> None:
+        _check_columns(self, type=np.int32, channel_id=np.int32, time=np.int64, n=np.int64)
+        if len(set(self.types)) < len(self.types):
+            raise ValueError("a type stands there twice")
+        if len(self) and not 0 <= int(self.type.min()) <= int(self.type.max()) < len(self.types):
+            raise ValueError(f"a type that is none of the {len(self.types)}")
+        if len(self) and not 0 <= int(self.n.min()) <= int(self.n.max()) <= MOST_COUNTED:
+            raise ValueError(f"a count that is not between 0 and {MOST_COUNTED}")
+        if self.digest is not None and not -(2**63) <= self.digest < 0:
+            raise ValueError(f"the digest {self.digest} is not a negative 64-bit number")
+
+    def __len__(self) -> int:
+        return len(self.n)
+
+
+Batch: TypeAlias = SampleBatch | EventBatch | GapBatch | CountBatch

@@ -8,7 +8,8 @@ PlantlogError
 ├── SourceError          a source can't be read now; the message says which and why
 │   └── DecodeError      a message from a source is not what its protocol says
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
-└── OperationError       a command of the command line can't do what was asked
+├── OperationError       a command of the command line can't do what was asked
+└── QuestionError        a question to the viewer has no answer; the message says why
 """
 
 from __future__ import annotations
@@ -72,3 +73,11 @@ class DatabaseError(PlantlogError):
 
 class OperationError(PlantlogError):
     """A command can't do what was asked; the message says what to do instead."""
+
+
+class QuestionError(PlantlogError):
+    """A question to the viewer has no answer; ``status`` is HTTP's number for it."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

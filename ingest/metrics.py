@@ -40,6 +40,9 @@ spool_full = Counter("plantlog_spool_full_total", "Appends refused because the s
 # writer
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["lane"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")
+increments = Counter(
+    "plantlog_increments_total", "Increments added to event_count_1m", ["of"]
+)  # counts, events, quality
 write_rows = Histogram("plantlog_write_rows", "Samples committed by one transaction", buckets=_ROWS)
 write_seconds = Histogram("plantlog_write_seconds", "Time of one transaction", buckets=_LATENCY)
 spool_wait_seconds = Histogram("plantlog_spool_wait_seconds", "From received to taken by the writer", buckets=_LATENCY)
@@ -52,11 +55,16 @@ quarantined = Counter("plantlog_quarantined_total", "Samples, events and gaps ke
 write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
 database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")
 
+# viewer
+viewer_answers = Counter("plantlog_viewer_answers_total", "Questions of the page, by the answer", ["what", "status"])
+viewer_seconds = Histogram("plantlog_viewer_seconds", "From question to answer", ["what"], buckets=_LATENCY)
+
 # what is used up
 disk_free_bytes = Gauge("plantlog_disk_free_bytes", "Bytes that are free on the disk of a folder", ["folder"])
 disk_bytes = Gauge("plantlog_disk_bytes", "Bytes that the disk of a folder has", ["folder"])
 certificate_expiry = Gauge(
     "plantlog_certificate_expiry_timestamp_seconds", "When a certificate ends, s since 1970 UTC", ["certificate"]
+)
 
 # maintenance
 job_runs = Counter("plantlog_job_runs_total", "Runs of a job of maintenance", ["job", "outcome"])

@@ -15,6 +15,7 @@ _PORTS = {
     "writer": 2,
     "collector-push": 3,
     "maintenance": 4,
+    "viewer": 5,
 }  # behind [health].port
 
 
@@ -31,6 +32,7 @@ def processes(plant: Plant) -> list[str]:
         *(["collector-modbus"] if plant.modbus_sources() else []),
         *(["collector-push"] if plant.push_sources() else []),
         "maintenance",
+        "viewer",
     ]
 
 

@@ -6,7 +6,6 @@ begin with an underscore are what the others are built of.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from schema.queries import load
+from schema.renewal import renew
 
 FOLDER = Path(__file__).parent / "forensics"
 _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+)")
@@ -43,11 +42,6 @@ class Question:
     purpose: str
     parameters: tuple[Parameter, ...]
     sql: str
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the file's text."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 def read(path: Path) -> Question:
@@ -79,17 +73,5 @@ def _files(folder: Path) -> list[Question]:
 
 async def bring(connection: asyncpg.Connection[Any], folder: Path = FOLDER) -> list[str]:
     """Make the functions of new and changed files, drop those of files that are gone; returns whose they were."""
-    queries = load("forensics")
-    known = {row["name"]: row["sha256"] for row in await connection.fetch(queries["known"])}
-    files = {question.name: question for question in _files(folder)}
-    stale = [name for name in known if name not in files]
-    changed = [name for name, question in files.items() if known.get(name) != question.sha256]
-    async with connection.transaction():
-        for name in stale + changed:
-            await connection.execute(await connection.fetchval(queries["drop"], name))
-        for name in changed:
-            await connection.execute(files[name].sql)
-            await connection.execute(queries["record"], name, files[name].sha256)
-        for name in stale:
-            await connection.execute(queries["forget"], name)
-    return stale + changed
+    files = {question.name: question.sql for question in _files(folder)}
+    return await renew(connection, "forensics", files, drop_first=True)

@@ -11,12 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 
 from ingest.errors import DatabaseError
-from schema import forensics
+from schema import editions, extension, forensics
 from schema.queries import load
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -51,19 +50,20 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
-    """Apply what is not yet applied, and say which versions that was; renew the forensics. Safe to run twice."""
+    """Apply what is not yet applied, and say which versions that was; renew what files make anew. Safe to run twice."""
+    await extension.update(dsn)
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(load("migrate")["lock"])
-        await _extension(connection)
+        await extension.create(connection)
         await connection.execute(load("migrate")["applied_table"])
         pending = _pending(migrations(folder), await connection.fetch(load("migrate")["applied"]))
         for migration in pending:
             async with connection.transaction():
                 await connection.execute(f"{migration.sql}\nSELECT")  # asyncpg takes no file of comments alone
                 await connection.execute(load("migrate")["record"], migration.version, migration.name, migration.sha256)
-        await connection.execute(load("migrate")["edition"])
         if folder == FOLDER:  # else the database may stop at a version that lacks what the functions read
+            await editions.bring(connection)
             await forensics.bring(connection)
     except asyncpg.InsufficientPrivilegeError as error:
         raise DatabaseError(f"{error}: the DSN's user must own the database and may create roles") from error
@@ -89,28 +89,6 @@ def _pending(ours: list[Migration], applied: list[asyncpg.Record]) -> list[Migra
             )
     done = {row["version"] for row in applied}
     return [migration for migration in ours if migration.version not in done]
-
-
-async def _extension(connection: asyncpg.Connection[Any]) -> None:
-    row = await connection.fetchrow(load("migrate")["available"])
-    if row is None:
-        raise DatabaseError(
-            "this server has no TimescaleDB: install it (Debian: package postgresql-17-timescaledb), add timescaledb "
-            "to shared_preload_libraries in postgresql.conf and restart the server"
-        )
-    if not row["preloaded"]:
-        raise DatabaseError(
-            "TimescaleDB is installed but not loaded: add timescaledb to shared_preload_libraries in postgresql.conf "
-            "and restart the server"
-        )
-    if row["installed"] is None:
-        try:
-            await connection.execute(load("migrate")["create_extension"])
-        except asyncpg.InsufficientPrivilegeError:
-            raise DatabaseError(
-                "the TimescaleDB extension is not in this database, and the DSN's user may not create it: "
-                "run CREATE EXTENSION timescaledb in it as a superuser"
-            ) from None
 
 
 async def create_logins(dsn: str, passwords: Mapping[str, str]) -> None:

@@ -25,6 +25,11 @@ def bits(value: float) -> int:
     return int(np.float64(value).view(np.uint64))
 
 
+def float_of(bits: int) -> float:
+    """The double of 64 bits."""
+    return float(np.uint64(bits).view(np.float64))
+
+
 async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Sequence[Sample]) -> None:
     """COPY into samples_raw."""
     time, value, status = zip(*samples, strict=True)
@@ -41,7 +46,7 @@ async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Seque
 
 async def compress(connection: asyncpg.Connection[Any], before: datetime = NEXT_DAY) -> None:
     """Pack the whole hours before a time."""
-    await connection.execute("CALL plant.compress_before($1)", before)
+    await connection.execute("CALL plant.pack_before($1)", before)
 
 
 _COLUMNS = "s.time, encode(float8send(s.value), 'hex') AS bits, s.status"

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from ingest import metrics
 from ingest.appender import Notes
-from ingest.batch import Batch, SampleBatch
+from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool import trouble
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, note_crc32, read_notes, used_bytes
-from ingest.spool.format import Record, encode
+from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.sidecar import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
 from ingest.spool.whole import WholeFile
@@ -44,8 +44,8 @@ class _Waiting:
     durable: asyncio.Future[None]
 
     @property
-    def is_samples(self) -> bool:
-        return self.record is not None and self.record.kind == "samples"
+    def is_columnar(self) -> bool:
+        return self.record is not None and self.record.kind in COLUMNAR
 
 
 class Spool:
@@ -87,7 +87,7 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether samples are refused: all but the reserve is in use, or the disk is full."""
+        """Whether samples and counts are refused: all but the reserve is in use, or the disk is full."""
         return self._tight or self.bytes >= self.max_bytes * (1 - _RESERVE)
 
     @property
@@ -107,7 +107,7 @@ class Spool:
         await self._durable(encode(batch), notes or {})
 
     def _no_room(self, batch: Batch) -> bool:
-        return (isinstance(batch, SampleBatch) and self.full) or self.bytes >= self.max_bytes
+        return (isinstance(batch, SampleBatch | CountBatch) and self.full) or self.bytes >= self.max_bytes
 
     async def note(self, notes: Notes) -> None:
         """Return once ``notes`` are on disk. Raises SpoolError where the disk refuses."""
@@ -194,9 +194,9 @@ class Spool:
         return (), None
 
     def _store_tight(self, taken: Sequence[_Waiting], full: SpoolFull) -> tuple[Sequence[_Waiting], SpoolError]:
-        """On a full disk: what is left, and the ballast, are for what is said of the samples that have no place."""
+        """On a full disk: what is left, and the ballast, are for what is said of samples that have no place."""
         self._tight = True
-        said, samples = [w for w in taken if not w.is_samples], [w for w in taken if w.is_samples]
+        said, columnar = [w for w in taken if not w.is_columnar], [w for w in taken if w.is_columnar]
         if said:
             try:
                 self._ballast.free()
@@ -204,7 +204,7 @@ class Spool:
                 self._commit(said)
             except SpoolError as error:
                 return taken, error
-        return samples, full
+        return columnar, full
 
     def _commit(self, taken: Sequence[_Waiting]) -> None:
         records = [w.record for w in taken if w.record is not None]

@@ -14,7 +14,7 @@ from ingest.spool.format import Record, seal
 from ingest.spool.sidecar import read_mark
 from schema.queries import load
 
-VERSION = 1  # PRAGMA user_version; 0: files of before there were versions
+VERSION = 2  # PRAGMA user_version; 0: files of before there were versions; 2: counts
 PAGE_SIZE = 16384
 
 _NEWEST_VERSION = 1000  # no plantlog ever writes more: a larger one is damage
@@ -81,7 +81,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
                 # https://www.sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes"
                 schema = connection.execute("PRAGMA schema_version").fetchone()[0]
                 connection.execute("PRAGMA writable_schema = ON")
-                connection.execute(queries["allow_gaps"])
+                connection.execute(queries["allow_kinds"])
                 connection.execute(f"PRAGMA schema_version = {schema + 1}")
                 connection.execute("PRAGMA writable_schema = OFF")
             if connection.execute(queries["has_note"]).fetchone() is not None:
@@ -189,7 +189,7 @@ def _wrong_header(header: bytes) -> str | None:
 def _wrong_inside(path: Path, last: int) -> str | None:
     try:
         with closing(_open(path, "ro")) as connection:
-            if _version(connection, path) == VERSION:
+            if _version(connection, path) > 0:
                 given = last_sequence(connection)
                 if given < last:
                     return f"its end is missing: sequences up to {last} were given, the file knows {given}"

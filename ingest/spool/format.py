@@ -1,4 +1,7 @@
-"""How a batch stands in the spool: samples as their columns' bytes one after another, the rest as JSON."""
+"""How a batch stands in the spool: samples and counts as their columns' bytes one after another, the rest as JSON.
+
+The columns of counts stand behind a header: its length in bytes (4, little-endian), and JSON with types and digest.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ingest.batch import ROW_BYTES, Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolCorrupt
 
-BatchKind: TypeAlias = Literal["samples", "events", "gaps"]
+BatchKind: TypeAlias = Literal["samples", "events", "gaps", "counts"]
+
+COLUMNAR: tuple[BatchKind, ...] = ("samples", "counts")  # what comes in masses, and waits where there is no room
+
+_COUNT_BYTES = 24  # type 4 + channel_id 4 + time 8 + n 8
+_HEADER = struct.Struct("<I")
 
 if sys.byteorder != "little":
     raise RuntimeError("the spool's columns are little-endian; this machine is not")
@@ -43,9 +51,15 @@ class SpooledBatch:
     last_time: int  # µs
     batch: Batch
 
+    @property
+    def fact(self) -> tuple[int, int]:
+        """(source id, sequence) of its row in ``plant.ingest_batch``."""
+        digest = self.batch.digest if isinstance(self.batch, CountBatch) else None
+        return self.batch.source_id, self.sequence if digest is None else digest
+
 
 def encode(batch: Batch) -> Record:
-    """The record of ``batch``; 24 bytes a sample."""
+    """The record of ``batch``; 24 bytes a sample or increment."""
     if len(batch) == 0:
         raise ValueError("an empty batch has no place in the spool")
     if isinstance(batch, SampleBatch):
@@ -58,6 +72,12 @@ def encode(batch: Batch) -> Record:
         kind = "events"
         body = json.dumps([asdict(event) for event in batch.events]).encode()
         first, last = min(event.time for event in batch.events), max(event.time for event in batch.events)
+    elif isinstance(batch, CountBatch):
+        kind = "counts"
+        header = json.dumps({"types": batch.types, "digest": batch.digest}).encode()
+        columns = (batch.type.tobytes(), batch.channel_id.tobytes(), batch.time.tobytes(), batch.n.tobytes())
+        body = b"".join((_HEADER.pack(len(header)), header, *columns))
+        first, last = int(batch.time.min()), int(batch.time.max())
     else:
         kind = "gaps"
         body = json.dumps([asdict(gap) for gap in batch.gaps]).encode()
@@ -96,18 +116,41 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
             status=np.frombuffer(record.body, np.uint32, n, 20 * n),
         )
     try:
+        if record.kind == "counts":
+            return _counts(record)
         said = json.loads(record.body)
         if not isinstance(said, list) or not n == len(said) >= 1:
             raise ValueError("another count")
         if record.kind == "events":
             return EventBatch(record.source_id, record.received_at, tuple(map(_event, said)))
         return GapBatch(record.source_id, record.received_at, tuple(map(_gap, said)))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
         raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_named(record)}: {error}") from error
 
 
 def _named(record: Record) -> str:
     return f"{record.rows} {record.kind} of source {record.source_id}"
+
+
+def _counts(record: Record) -> CountBatch:
+    body, n = record.body, record.rows
+    (length,) = _HEADER.unpack_from(body)
+    at = _HEADER.size + length
+    if not isinstance(n, int) or n < 1 or len(body) != at + n * _COUNT_BYTES:
+        raise ValueError("another count")
+    said = json.loads(body[_HEADER.size : at])
+    _check(isinstance(said["types"], list) and all(isinstance(name, str) for name in said["types"]))
+    _check(said["digest"] is None or _is_int64(said["digest"]))
+    return CountBatch(
+        record.source_id,
+        record.received_at,
+        tuple(said["types"]),
+        type=np.frombuffer(body, np.int32, n, at),
+        channel_id=np.frombuffer(body, np.int32, n, at + 4 * n),
+        time=np.frombuffer(body, np.int64, n, at + 8 * n),
+        n=np.frombuffer(body, np.int64, n, at + 16 * n),
+        digest=said["digest"],
+    )
 
 
 def _event(said: dict[str, Any]) -> Event:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from ingest.batch import Event
@@ -29,8 +30,11 @@ def storable(text: str) -> tuple[str, bool]:
 
 
 def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
-    """The parameters of section ``events``: one list a column."""
-    columns: tuple[list[Any], ...] = ([], [], [], [], [], [], [], [])
+    """The parameters of section ``events``: one list a column, by time and id, the order of the table's key.
+
+    Two connections that have the same events wait for each other in that order, never in a circle.
+    """
+    rows: list[tuple[Any, ...]] = []
     for source_id, event in events:
         text, changed = storable(event.text) if event.text is not None else (None, False)
         # JSON escapes what is not ASCII; \u0000 is what jsonb refuses
@@ -46,9 +50,9 @@ def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
             text,
             detail.replace("\\u0000", "\\u2400"),
         )
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)
-    return columns
+        rows.append(row)
+    rows.sort(key=itemgetter(0, 1))
+    return tuple(map(list, zip(*rows, strict=True)))
 
 
 def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[str], list[datetime], list[str]]:

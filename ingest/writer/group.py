@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
+from ingest.batch import CountBatch, Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
 from ingest.spool.format import SpooledBatch
 from ingest.writer import quarantine
 from ingest.writer.clock import EARLIEST_US, LATEST_US
-from ingest.writer.quarantine import Quarantined
+from ingest.writer.counts import NOTHING, Counts, Increments, added_up, part_of
+from ingest.writer.quarantine import Quarantined, Reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +30,15 @@ class Columns:
         return len(self.channel_id)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """The increments of one batch. They are written if its row in ``plant.ingest_batch`` is new, and only then."""
+
+    fact: tuple[int, int]  # source id, sequence
+    inside: Increments  # of the time limits
+    quarantined: tuple[Quarantined, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """How far from its arrival a time may be. Outside, a sample or event would make a chunk where none belongs."""
@@ -41,6 +51,15 @@ class TimeLimits:
         earliest = received_at - round(self.oldest * 1e6)
         return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
 
+    def inside(self, received_at: int, time: Int64s) -> NDArray[np.bool_]:
+        """Which times (µs) are within the bounds, (n,)."""
+        earliest, latest = self.bounds(received_at)
+        return (time >= earliest) & (time <= latest)
+
+    def reason(self, received_at: int, time: int) -> Reason:
+        """Why a time outside is outside."""
+        return "future" if time > self.bounds(received_at)[1] else "ancient"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -52,6 +71,8 @@ class Group:
     repeated: int = 0  # samples that came twice in the group, equal to the bit
     conflicts: tuple[tuple[int, Event], ...] = ()  # second, different values, kept out
     quarantined: tuple[Quarantined, ...] = ()
+    counted: tuple[Counted, ...] = ()
+    counts: Counts = NOTHING  # of all of ``counted``, added up
 
     def gaps(self) -> list[GapBatch]:
         """What became known of gaps."""
@@ -67,28 +88,31 @@ def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]], limits: TimeL
     kept = tuple((path, tuple(of_file)) for path, of_file in taken)
     samples: list[SampleBatch] = []
     events: list[tuple[int, Event]] = []
+    counted: dict[tuple[int, int], Counted] = {}
     quarantined: list[Quarantined] = []
-    for batch in (spooled.batch for _, of_file in taken for spooled in of_file):
-        if isinstance(batch, SampleBatch):
-            inside, outside = _samples_in_time(batch, limits)
-            samples += [inside] if len(inside) else []
-            quarantined += outside
-        elif isinstance(batch, EventBatch):
-            quarantined += _events_in_time(batch, limits, events)
-    if not samples:
-        return Group(kept, None, tuple(events), quarantined=tuple(quarantined))
-    columns, repeated, conflicts = _merge(samples)
-    return Group(kept, columns, tuple(events), repeated, conflicts, tuple(quarantined))
+    for spooled in (spooled for _, of_file in taken for spooled in of_file):
+        match spooled.batch:
+            case SampleBatch() as batch:
+                inside, outside = _samples_in_time(batch, limits)
+                samples += [inside] if len(inside) else []
+                quarantined += outside
+            case EventBatch() as batch:
+                quarantined += _events_in_time(batch, limits, events)
+            case CountBatch() as batch if spooled.fact not in counted:  # else it came again before it was written
+                counted[spooled.fact] = _counted(spooled, batch, limits)
+    columns, repeated, conflicts = _merge(samples) if samples else (None, 0, ())
+    counts = added_up([one.inside for one in counted.values()])
+    rest = tuple(quarantined), tuple(counted.values()), counts
+    return Group(kept, columns, tuple(events), repeated, conflicts, *rest)
 
 
 def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatch, list[Quarantined]]:
     """The samples within the limits, and the others."""
-    earliest, latest = limits.bounds(batch.received_at)
-    inside = (batch.time >= earliest) & (batch.time <= latest)
+    inside = limits.inside(batch.received_at, batch.time)
     if inside.all():
         return batch, []
     outside = [
-        quarantine.sample(batch, int(i), "future" if batch.time[i] > latest else "ancient")
+        quarantine.sample(batch, int(i), limits.reason(batch.received_at, int(batch.time[i])))
         for i in np.flatnonzero(~inside)
     ]
     return part(batch, inside), outside
@@ -102,9 +126,22 @@ def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[in
         if earliest <= event.time <= latest:
             events.append((batch.source_id, event))
         else:
-            reason: quarantine.Reason = "future" if event.time > latest else "ancient"
+            reason = limits.reason(batch.received_at, event.time)
             outside.append(quarantine.event(batch.source_id, batch.received_at, event, reason))
     return outside
+
+
+def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> Counted:
+    """The increments within the limits, and the others."""
+    inside = limits.inside(batch.received_at, batch.time)
+    if inside.all():
+        return Counted(spooled.fact, batch, ())
+    outside = added_up([part_of(batch, ~inside)], step=1)
+    kept_out = (
+        quarantine.count(spooled.fact, batch.received_at, outside, i, limits.reason(batch.received_at, time))
+        for i, time in enumerate(outside.time.tolist())
+    )
+    return Counted(spooled.fact, part_of(batch, inside), tuple(kept_out))
 
 
 def part(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:

@@ -3,6 +3,9 @@
 A group is divided into its batches, a batch into its rows. Each piece is a transaction of its own, so that what has
 landed has landed, however long the rest takes. The facts of a divided batch, and its rows that were refused, go with
 the last piece.
+
+A batch of counts is not divided: nothing but its facts tells whether increments are in the table already, so all of it
+goes in one transaction, which finds out by itself which rows are refused (see ``careful``).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ingest.batch import Batch, GapBatch, SampleBatch
+from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer import quarantine
 from ingest.writer.group import Group, TimeLimits, assemble, part
@@ -34,6 +37,7 @@ class Piece:
     _group: Group
     _of: _Divided | None = None  # None: whole batches
     last: bool = False  # of a divided batch
+    careful: bool = False  # one batch of counts, of which the database refuses some
 
     @property
     def group(self) -> Group:
@@ -65,6 +69,8 @@ def divide(piece: Piece, limits: TimeLimits, error: Exception, poison: bool) -> 
         half = len(batches) // 2
         return [Piece(assemble([(p, [b]) for p, b in some], limits)) for some in (batches[:half], batches[half:])]
     ((path, spooled),) = batches
+    if isinstance(spooled.batch, CountBatch):
+        return [replace(piece, careful=True)] if poison and not piece.careful else [piece]
     parts = _halves(spooled.batch)
     if not parts and not poison:
         return [piece]
@@ -77,7 +83,7 @@ def divide(piece: Piece, limits: TimeLimits, error: Exception, poison: bool) -> 
     return pieces
 
 
-def _halves(batch: Batch) -> Sequence[Batch]:
+def _halves(batch: SampleBatch | EventBatch | GapBatch) -> Sequence[Batch]:
     """The first and the second half of a batch; nothing where it is one row."""
     half = len(batch) // 2
     if isinstance(batch, GapBatch):

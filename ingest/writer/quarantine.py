@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.writer.clock import microseconds, timestamp
+from ingest.writer.counts import Counts
 from ingest.writer.event_rows import signed, storable
 from ingest.writer.failures import sqlstate
 
@@ -25,7 +26,7 @@ Reason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """One sample, event or gap that was kept out."""
+    """One sample, event or gap that was kept out, or the increments of one batch that are alike."""
 
     reason: Reason
     source_id: int
@@ -34,7 +35,7 @@ class Quarantined:
     time: int | None = None  # µs
     value: float | None = None
     status: int | None = None
-    said: Mapping[str, str] = field(default_factory=dict)  # "event" or "gap": all of it, as JSON in a text
+    said: Mapping[str, str] = field(default_factory=dict)  # "event", "gap", "count": all of it, as JSON in a text
     words: Mapping[str, str] = field(default_factory=dict)  # "sqlstate" and "error" of the database
 
     @property
@@ -65,11 +66,28 @@ def event(source_id: int, received_at: int, what: Event, reason: Reason) -> Quar
     return Quarantined(reason, source_id, received_at, said=said, time=what.time)
 
 
-def refused(batch: Batch, error: Exception) -> Quarantined:
-    """The one row of ``batch``, and what the database said of it."""
+def count(fact: tuple[int, int], received_at: int, counts: Counts, i: int, reason: Reason) -> Quarantined:
+    """Row ``i`` of ``counts``, which came in the batch ``fact`` (source id, sequence)."""
+    # The sequence, as another batch with the same increments is not a replay.
+    said = json.dumps({"type": counts.types[counts.type[i]], "n": int(counts.n[i]), "sequence": fact[1]})
+    row = Quarantined(reason, fact[0], received_at, int(counts.channel_id[i]), int(counts.time[i]))
+    return replace(row, said={"count": said})
+
+
+def refused_count(fact: tuple[int, int], received_at: int, counts: Counts, error: Exception) -> Quarantined:
+    """The one row of ``counts``, and what the database said of it."""
+    return replace(count(fact, received_at, counts, 0, "refused"), words=_words(error))
+
+
+def _words(error: Exception) -> Mapping[str, str]:
     words = {"error": storable(f"{type(error).__name__}: {error}")[0]}
     if (state := sqlstate(error)) is not None:
         words["sqlstate"] = state
+    return words
+
+
+def refused(batch: SampleBatch | EventBatch | GapBatch, error: Exception) -> Quarantined:
+    """The one row of ``batch``, and what the database said of it."""
     if isinstance(batch, SampleBatch):
         row = sample(batch, 0, "refused")
     elif isinstance(batch, EventBatch):
@@ -78,7 +96,7 @@ def refused(batch: Batch, error: Exception) -> Quarantined:
         gap = batch.gaps[0]
         said = {"gap": json.dumps(asdict(gap))}
         row = Quarantined("refused", batch.source_id, batch.received_at, time=gap.from_time, said=said)
-    return replace(row, words=words)
+    return replace(row, words=_words(error))
 
 
 def columns(rows: Sequence[Quarantined]) -> tuple[list[Any], ...]:
@@ -106,6 +124,18 @@ def came(row: Mapping[str, Any]) -> Batch:
         gap = json.loads(detail["gap"])
         channels = None if gap["channel_ids"] is None else tuple(gap["channel_ids"])
         return GapBatch(row["source_id"], received_at, (Gap(**{**gap, "channel_ids": channels}),))
+    if "count" in detail:
+        said = json.loads(detail["count"])
+        return CountBatch(
+            row["source_id"],
+            received_at,
+            (said["type"],),
+            np.zeros(1, np.int32),
+            np.array([row["channel_id"]], np.int32),
+            np.array([row["time_us"]], np.int64),
+            np.array([said["n"]], np.int64),
+            digest=-row["id"],  # no two rows are one batch
+        )
     return SampleBatch(
         row["source_id"],
         received_at,

@@ -1,4 +1,9 @@
-"""One transaction: a group's samples by COPY, its events, and the facts of its batches."""
+"""One transaction: a group's samples by COPY, its events, the facts of its batches, and what is counted of all that.
+
+Every transaction takes its locks in one order: samples, events, states, gaps, facts, counts, quarantine, and in each
+table by its key. So two connections that write the same rows wait for each other, but not in a circle. Counts come
+late, as all connections add to the same few rows: whoever has them ends soon.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,21 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import asyncpg
+import numpy as np
 
-from ingest.batch import Event, EventBatch, GapBatch, SampleBatch
+from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
-from ingest.writer import quarantine
+from ingest.writer import counting, quarantine
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.counting import Increased
+from ingest.writer.counts import NOTHING, Counts, of_events, of_quality
+from ingest.writer.dirty import dirty, parameters
 from ingest.writer.event_rows import event_columns, state_columns
 from ingest.writer.group import Columns, Group, conflict
 from schema.queries import load
 
-_KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps"}
+_KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +38,49 @@ class Written:
     duplicates: int  # samples that were there already, equal to the bit
     conflicts: int  # samples that were there already with another value or status
     events: int
-    quarantined: int  # samples, events and gaps that were kept out
+    quarantined: int  # samples, events, gaps and increments that were kept out
+    increased: Increased
 
 
-async def write(connection: asyncpg.Connection[Any], group: Group, complete: Sequence[SpooledBatch]) -> Written:
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    """What became of a group's samples."""
+
+    lane: str
+    new: int
+    differing: tuple[tuple[int, Event], ...]  # conflicts with rows that were there before
+    not_good: Counts  # of the new ones
+
+
+async def write(
+    connection: asyncpg.Connection[Any], group: Group, complete: Sequence[SpooledBatch], *, careful: bool = False
+) -> Written:
     """Write ``group`` in one transaction; whatever is there already is left as it is.
 
-    ``complete`` are the batches of which nothing is left to write after this: their facts go with it.
+    ``complete`` are the batches of which nothing is left to write after this: their facts go with it. A batch of counts
+    among them adds nothing where its facts are there already; of one that is not among them the caller knows that it is
+    not written twice. ``careful``: what the database refuses of ``group``'s only batch, which is one of counts, goes to
+    the quarantine.
 
     Samples go by plain COPY into the table: twice as fast as staging them (MEASURED: 573 against 268 k rows/s).
     Only a group that COPY refuses as not unique goes through the staging table, which the connection must have
     (section ``staging``).
     """
+    columns = group.columns
     try:
         async with connection.transaction():
-            if group.columns is not None:
-                await _copy(connection, "samples_raw", "plant", group.columns)
-            return await _finish(connection, group, complete, "copy", 0, ())
+            landed = _Landed("copy", 0, (), NOTHING)
+            if columns is not None:
+                await _copy(connection, "samples_raw", "plant", columns)
+                not_good = of_quality(columns.channel_id, columns.time, columns.status)
+                landed = _Landed("copy", len(columns), (), not_good)
+            return await _finish(connection, group, complete, landed, careful)
     except asyncpg.UniqueViolationError:
-        if group.columns is None:
+        if columns is None:
             raise  # a constraint that is not ours
         async with connection.transaction():
-            new, differing = await _stage(connection, group.columns, _source_of(group))
-            known = len(group.columns) - new
-            return await _finish(connection, group, complete, "conflict", known, differing)
+            landed = await _stage(connection, columns, _source_of(group))
+            return await _finish(connection, group, complete, landed, careful)
 
 
 async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:
@@ -67,17 +95,18 @@ async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | N
     )
 
 
-async def _stage(
-    connection: asyncpg.Connection[Any], columns: Columns, source_of: dict[int, int]
-) -> tuple[int, tuple[tuple[int, Event], ...]]:
-    """Insert what is new; return how many that were, and the conflicts among the rest."""
+async def _stage(connection: asyncpg.Connection[Any], columns: Columns, source_of: dict[int, int]) -> _Landed:
+    """Insert what is new."""
     queries = load("write")
     await _copy(connection, "staging", None, columns)
-    inserted = await connection.execute(queries["insert_staged"])
-    new = int(inserted.split()[-1])
+    inserted = cast(asyncpg.Record, await connection.fetchrow(queries["insert_staged"]))
+    not_good = of_quality(
+        np.array(inserted["channel_id"], np.int32),
+        np.array(inserted["time"], np.int64),
+        np.array(inserted["status"], np.int32).view(np.uint32),
+    )
     first, last = timestamp(int(columns.time.min())), timestamp(int(columns.time.max()))
-    rows = await connection.fetch(queries["differing"], first, last)
-    return new, tuple(
+    differing = tuple(
         (
             source_of[row["channel_id"]],
             conflict(
@@ -87,48 +116,62 @@ async def _stage(
                 refused=(row["value"], row["status"] & 0xFFFFFFFF),
             ),
         )
-        for row in rows
+        for row in await connection.fetch(queries["differing"], first, last)
     )
+    return _Landed("conflict", inserted["new"], differing, not_good)
 
 
 async def _finish(
     connection: asyncpg.Connection[Any],
     group: Group,
     complete: Sequence[SpooledBatch],
-    lane: str,
-    known: int,
-    differing: tuple[tuple[int, Event], ...],
+    landed: _Landed,
+    careful: bool,
 ) -> Written:
-    """Events and batch facts, which end the transaction in either lane. ``known`` rows were in the table before."""
+    """All but the samples, which ends the transaction in either lane."""
     queries = load("write")
-    events = (*group.events, *group.conflicts, *differing)
-    if events:
-        await connection.execute(queries["events"], *event_columns(events))
+    if group.columns is not None:
+        await connection.executemany(queries["dirty"], parameters(dirty(group.columns)))
+    events = (*group.events, *group.conflicts, *landed.differing)
+    new_events = await connection.fetch(queries["events"], *event_columns(events)) if events else ()
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["source_state"], *states)
     if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
         await connection.executemany(queries["gap"], rows)
-    if group.quarantined:
-        await connection.execute(queries["quarantine"], *quarantine.columns(group.quarantined))
-    if complete:
-        await connection.execute(queries["batch_facts"], *_fact_columns(complete))
-    samples = 0 if group.columns is None else len(group.columns) - known
+    new_facts = await connection.fetch(queries["batch_facts"], *_fact_columns(complete)) if complete else ()
+    known = {spooled.fact for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
+    named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
+    increased, refused = await counting.count(connection, group, known, named, landed.not_good, careful)
+    kept_out = [
+        *group.quarantined,
+        *(row for one in group.counted if one.fact not in known for row in one.quarantined),
+        *(
+            quarantine.refused_count(spooled.fact, spooled.batch.received_at, row, error)
+            for spooled in complete[:1]
+            for row, error in refused
+        ),
+    ]
+    if kept_out:
+        await connection.execute(queries["quarantine"], *quarantine.columns(kept_out))
+    known_samples = 0 if group.columns is None else len(group.columns) - landed.new
     return Written(
-        lane,
-        samples,
-        group.repeated + known - len(differing),
-        len(group.conflicts) + len(differing),
+        landed.lane,
+        landed.new,
+        group.repeated + known_samples - len(landed.differing),
+        len(group.conflicts) + len(landed.differing),
         len(events),
-        len(group.quarantined),
+        len(kept_out),
+        increased,
     )
 
 
 def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
-    """The parameters of section ``batch_facts``: one list a column."""
+    """The parameters of section ``batch_facts``: one list a column, in the order of the table's key."""
+    batches = sorted(batches, key=lambda spooled: spooled.fact)
     return (
-        [b.batch.source_id for b in batches],
-        [b.sequence for b in batches],
+        [b.fact[0] for b in batches],
+        [b.fact[1] for b in batches],
         [_KINDS[type(b.batch)] for b in batches],
         [len(b.batch) for b in batches],
         [timestamp(b.first_time) for b in batches],

@@ -1,4 +1,4 @@
-"""The writer: takes what waits in the spools, writes it in one transaction, deletes it there, repeats.
+"""The writer: takes what waits in the spools (``taking``), writes it in one transaction, deletes it there, repeats.
 
 Batching is a bus, as in the spool: while one COPY is under way, batches gather; the next takes all of them. Each
 connection is a worker of its own; a group belongs to one worker until it is committed, whatever fails.
@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,16 @@ import asyncpg
 from ingest import metrics
 from ingest.batch import SampleBatch, now_us
 from ingest.config.model import WriterOptions
-from ingest.errors import SpoolError
-from ingest.spool.format import SpooledBatch
-from ingest.spool.take import SpoolFile
 from ingest.spool.wake import Sleeper
 from ingest.writer.connection import bounded, connect
 from ingest.writer.failures import Backoff, Failure, classify, timed_out
 from ingest.writer.group import Group, TimeLimits, assemble
 from ingest.writer.pieces import Piece, divide, whole
+from ingest.writer.taking import Spools, is_low
 from ingest.writer.transaction import Written, write
 
 log = logging.getLogger(__name__)
 
-BACKFILL = ".backfill.sqlite"  # ends the names of files that are taken when nothing else waits
-_LOW_ROWS = 50_000  # of them at a time
 _LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
 
 
@@ -40,21 +37,18 @@ class Writer:
     """Moves batches from the spool files in ``folder`` into the database at ``dsn``."""
 
     def __init__(self, folder: Path, dsn: str, options: WriterOptions) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._dsn = dsn
         self._options = options
         self._limits = TimeLimits(options.future_limit, options.oldest)
-        self._files: dict[Path, SpoolFile] = {}
+        self._spools = Spools(folder, options.max_rows)
         self._thread = ThreadPoolExecutor(1, "spool")  # SQLite's files are read and trimmed by one thread
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
         self._stopping = False
-        self._committed: list[tuple[Path, list[int]]] = []  # not yet deleted from the spools
-        self._low_at_work = False  # a worker has a group of the low-priority lane
-        self._wrong: dict[Path, str] = {}  # what was said of files that can't be read or written
         self.written = 0  # samples committed since start
-        self.quarantined = 0  # samples, events and gaps kept out since start
+        self.increments = 0  # of batches of counts, committed since start
+        self.quarantined = 0  # samples, events, gaps and increments kept out since start
         self.database = "not yet connected"
         self.lag_seconds: float | None = None  # newest source time of the last group to its commit
 
@@ -69,7 +63,7 @@ class Writer:
         finally:
             look.cancel()
             sleeper.close()
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close_files)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._spools.close)
             self._thread.shutdown()
 
     def drain(self) -> None:
@@ -79,7 +73,7 @@ class Writer:
 
     async def backlog(self) -> tuple[int, int]:
         """Rows and bytes in the spools."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._spools.measure)
 
     async def _look(self) -> None:
         while True:
@@ -91,8 +85,7 @@ class Writer:
         try:
             while (group := await self._next()) is not None:
                 connection = await self._commit(connection, group)
-                if any(_is_low(path) for path, _ in group.taken):
-                    self._low_at_work = False
+                if self._spools.done(path for path, _ in group.taken):
                     self._something.set()
         finally:
             connection.terminate()
@@ -133,7 +126,7 @@ class Writer:
                 self._something.clear()
                 group = await loop.run_in_executor(self._thread, self._take)
                 # What was committed leaves the spool while the next group is written, not before it.
-                loop.run_in_executor(self._thread, self._delete_committed).add_done_callback(_report)
+                loop.run_in_executor(self._thread, self._spools.delete_committed).add_done_callback(_report)
                 if group is not None:
                     self._something.set()  # there may be more: let the next worker look
                     return group
@@ -143,47 +136,8 @@ class Writer:
             await self._something.wait()
 
     def _take(self) -> Group | None:
-        for path in sorted(self._folder.glob("*.sqlite")):
-            if path not in self._files:
-                self._files[path] = SpoolFile(path)
-        taken: list[tuple[Path, list[SpooledBatch]]] = []
-        room = self._options.max_rows
-        for path, file in self._files.items():
-            if _is_low(path) or room <= 0:
-                continue
-            if batches := self._take_of(file, room):
-                taken.append((path, batches))
-                room -= sum(len(b.batch) for b in batches)
-        if not taken:
-            taken = self._take_low()
+        taken = self._spools.take()
         return assemble(taken, self._limits) if taken else None
-
-    def _take_low(self) -> list[tuple[Path, list[SpooledBatch]]]:
-        """A little of the low-priority lane, for when nothing else waits.
-
-        One worker at a time: live data that comes then finds another one, or waits for these few rows.
-        """
-        if self._low_at_work:
-            return []
-        for path, file in self._files.items():
-            if _is_low(path) and (batches := self._take_of(file, min(_LOW_ROWS, self._options.max_rows))):
-                self._low_at_work = True
-                return [(path, batches)]
-        return []
-
-    def _take_of(self, file: SpoolFile, rows: int) -> list[SpooledBatch]:
-        """Nothing where the file can't be read: the others go on."""
-        try:
-            return file.take(rows)
-        except SpoolError as error:
-            self._spool_failed(file.path, error)
-            return []
-
-    def _spool_failed(self, path: Path, error: Exception) -> None:
-        """Say it once for each thing that is wrong."""
-        if self._wrong.get(path) != str(error):
-            log.error("%s", error)
-        self._wrong[path] = str(error)
 
     async def _commit(self, connection: asyncpg.Connection[Any], group: Group) -> asyncpg.Connection[Any]:
         """Write ``group``, again until the database has it, after which it may leave the spools."""
@@ -203,12 +157,13 @@ class Writer:
                 pieces.popleft()
                 backoff.reset()
                 self._count(piece, written, time.monotonic() - started)
-                self._committed += [(path, [b.sequence for b in batches]) for path, batches in piece.complete]
+                self._spools.committed(piece.complete)
         return connection
 
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
         complete = [spooled for _, of_file in piece.complete for spooled in of_file]
-        return await bounded(connection, self._options.time_out, write(connection, piece.group, complete))
+        work = write(connection, piece.group, complete, careful=piece.careful)
+        return await bounded(connection, self._options.time_out, work)
 
     async def _recover(
         self, connection: asyncpg.Connection[Any], pieces: deque[Piece], error: Exception, backoff: Backoff
@@ -234,33 +189,20 @@ class Writer:
 
     async def _set_aside(self, piece: Piece, error: Exception) -> None:
         """Not even the facts of a batch, or its rows for quarantine, can be written: keep it on our disk."""
+        why = f"{type(error).__name__}: {error}"
+        run = asyncio.get_running_loop().run_in_executor
         for path, batches in piece.complete:
             for spooled in batches:
-                why = f"{type(error).__name__}: {error}"
-                log.error("%s: the facts of batch %d are refused, kept aside: %s", path.name, spooled.sequence, why)
-                try:
-                    run = asyncio.get_running_loop().run_in_executor
-                    await run(self._thread, self._files[path].set_aside, spooled.sequence, why)
-                except (OSError, SpoolError):
-                    log.exception("%s: batch %d stays until the next start", path.name, spooled.sequence)
-
-    def _delete_committed(self) -> None:
-        """What a disk does not let go now is deleted later; a replay of it would be a no-op."""
-        committed, self._committed = self._committed, []
-        for path, sequences in committed:
-            try:
-                self._files[path].delete(sequences)
-            except SpoolError as error:
-                self._spool_failed(path, error)
-                self._committed.append((path, sequences))
-            else:
-                self._wrong.pop(path, None)
+                await run(self._thread, self._spools.set_aside, path, spooled.sequence, why)
 
     def _count(self, piece: Piece, written: Written, seconds: float) -> None:
         group = piece.group
         self.written += written.samples
         self.quarantined += written.quarantined
         metrics.write_seconds.observe(seconds)
+        self.increments += written.increased.counts
+        for of, number in asdict(written.increased).items():
+            metrics.increments.labels(of=of).inc(number)
         metrics.written_events.inc(written.events)
         metrics.duplicates.inc(written.duplicates)
         metrics.conflicts.inc(written.conflicts)
@@ -271,34 +213,11 @@ class Writer:
         metrics.written_rows.labels(lane=written.lane).inc(written.samples)
         metrics.write_rows.observe(len(group.columns))
         now = now_us()
-        live = [b for path, of_file in group.taken if not _is_low(path) for b in of_file]
+        live = [b for path, of_file in group.taken if not is_low(path) for b in of_file]
         lags = [(now - b.last_time) / 1e6 for b in live if isinstance(b.batch, SampleBatch)]
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))
         self.lag_seconds = max(lags, default=self.lag_seconds)
-
-    def _measure(self) -> tuple[int, int]:
-        rows = used = 0
-        for path, file in self._files.items():
-            try:
-                _, file_rows, file_bytes = file.depth()
-            except SpoolError as error:
-                self._spool_failed(path, error)
-                continue
-            metrics.spool_rows.labels(spool=path.stem).set(file_rows)
-            metrics.spool_bytes.labels(spool=path.stem).set(file_bytes)
-            rows += file_rows
-            used += file_bytes
-        return rows, used
-
-    def _close_files(self) -> None:
-        self._delete_committed()
-        for file in self._files.values():
-            file.close()
-
-
-def _is_low(path: Path) -> bool:
-    return path.name.endswith(BACKFILL)
 
 
 def _report(deleted: asyncio.Future[None]) -> None:

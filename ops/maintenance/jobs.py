@@ -134,7 +134,7 @@ class Storage:
             warning = f"the disk is full in less than {_LOW_DAYS:.0f} days, at the last days' growth"
             await connection.execute(load("maintenance")["tell"], warning, "{}")
         over = budget is not None and size > budget
-        return Done(bytes=size, detail=_OVER if over else "", more=False)
+        return Done(bytes=size, detail=_OVER if over else "" if left is None else f"days left: {left:.1f}", more=False)
 
 
 _OVER = "over the disk budget"

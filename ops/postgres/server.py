@@ -13,8 +13,9 @@ from types import TracebackType
 import asyncpg
 
 from ingest.errors import DatabaseError
+from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import maintenance_dsn, until_it_answers
-from ops.postgres.cluster import provision
+from ops.postgres.cluster import Cluster, provision
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -22,11 +23,18 @@ _PORTS_TRIED = 3
 
 
 class Server:
-    """A context manager: a server of its own in ``state``, answering inside the block."""
+    """A context manager: a server of its own in ``state``, answering inside the block.
 
-    def __init__(self, state: Path, options: Sequence[str] = ()) -> None:
+    ``binaries``: others than those that :func:`provision` finds, for a state folder that may have data already.
+    """
+
+    def __init__(self, state: Path, options: Sequence[str] = (), binaries: Binaries | None = None) -> None:
         self._options = tuple(options)  # of postgres' command line
-        self._cluster = provision(state, lambda line: None)
+        if binaries is None:
+            self._cluster = provision(state, _say_nothing)
+        else:
+            self._cluster = Cluster(state, binaries)
+            self._cluster.make(_say_nothing)
         self._log = state / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -94,3 +102,7 @@ class Server:
             yield
         finally:
             self.start()
+
+
+def _say_nothing(line: str) -> None:
+    """What is being installed is of no interest to tests and benchmarks."""

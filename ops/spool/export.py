@@ -33,13 +33,13 @@ class Counts:
 
     rows: int = 0
     batches: int = 0
-    others: int = 0  # events and gaps, which have no value
+    others: int = 0  # events, gaps and increments, which have no value
     damaged: str = ""  # what is wrong with the file
 
     @property
     def remark(self) -> str:
         """What else is to be said, in words."""
-        said = f"; {self.others:,} events and gaps are not values and were left out" if self.others else ""
+        said = f"; {self.others:,} events, gaps and counts are not values and were left out" if self.others else ""
         return said + (
             f"; the file is damaged ({self.damaged}): these are its intact batches, some of which the database may have"
             if self.damaged

@@ -16,7 +16,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import Batch, EventBatch, GapBatch, SampleBatch
+from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
 from ingest.config.load import load as plant
 from ingest.config.model import WriterOptions
 from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
@@ -89,7 +89,8 @@ async def _rows(connection: asyncpg.Connection[Any], behind: int, limits: TimeLi
     outside: list[int] = []
     for row in rows:
         spooled = _spooled(came(row))
-        if assemble([(_NOWHERE, [spooled])], limits).quarantined:
+        group = assemble([(_NOWHERE, [spooled])], limits)
+        if group.quarantined or any(counted.quarantined for counted in group.counted):
             outside.append(row["id"])
         else:
             inside.append((row["id"], spooled))
@@ -128,7 +129,7 @@ async def _land(
 def _spooled(batch: Batch) -> SpooledBatch:
     """A batch that is in no spool any more: its facts are in the table since it came."""
     match batch:
-        case SampleBatch():
+        case SampleBatch() | CountBatch():
             times = [int(batch.time.min()), int(batch.time.max())]
         case EventBatch():
             times = [event.time for event in batch.events]
@@ -151,7 +152,7 @@ async def _batch(connection: asyncpg.Connection[Any], path: Path, limits: TimeLi
         piece = pieces.popleft()
         complete = [one for _, of_file in piece.complete for one in of_file]
         try:
-            await write(connection, piece.group, complete)
+            await write(connection, piece.group, complete, careful=piece.careful)
         except Exception as error:
             if classify(error) != "poison":
                 raise

@@ -16,6 +16,10 @@ WHERE e.name = 'timescaledb';
 -- name: create_extension
 CREATE EXTENSION IF NOT EXISTS timescaledb SCHEMA public;
 
+-- name: update_extension
+-- The first statement of its session.
+ALTER EXTENSION timescaledb UPDATE;
+
 -- name: applied_table
 CREATE SCHEMA IF NOT EXISTS plant;
 CREATE TABLE IF NOT EXISTS plant.migration (
@@ -30,14 +34,6 @@ SELECT m.version, m.name, m.sha256 FROM plant.migration AS m ORDER BY m.version;
 
 -- name: record
 INSERT INTO plant.migration (version, name, sha256) VALUES ($1, $2, $3);
-
--- name: edition
--- The licence setting tells the editions apart: 'apache' or 'timescale'.
-INSERT INTO plant.setting (key, value)
-SELECT 'edition', CASE current_setting('timescaledb.license') WHEN 'timescale' THEN 'community' ELSE 'apache' END
-UNION ALL
-SELECT 'timescaledb_version', e.extversion FROM pg_extension AS e WHERE e.extname = 'timescaledb'
-ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE plant.setting.value <> excluded.value;
 
 -- name: login
 -- A statement to make or renew the login $1 with password $2, a member of group role $3.

@@ -12,7 +12,8 @@ ORDER BY q.reason;
 -- name: newest
 -- The newest rows of a reason: $1 reason, $2 how many.
 SELECT q.quarantined_at, coalesce(s.name, q.source_id::text) AS source, coalesce(c.name, q.channel_id::text) AS channel,
-       CASE WHEN q.detail ? 'event' THEN 'event' WHEN q.detail ? 'gap' THEN 'gap' ELSE 'sample' END AS kind,
+       CASE WHEN q.detail ? 'event' THEN 'event' WHEN q.detail ? 'gap' THEN 'gap'
+            WHEN q.detail ? 'count' THEN 'count' ELSE 'sample' END AS kind,
        q.time_us, q.value::text AS value, q.status, q.detail ->> 'error' AS error, q.retried_at
 FROM plant.quarantine AS q
 LEFT JOIN plant.source AS s ON s.id = q.source_id

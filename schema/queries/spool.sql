@@ -7,7 +7,7 @@
 CREATE TABLE IF NOT EXISTS batch (
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
     source_id   INTEGER NOT NULL,
-    kind        TEXT    NOT NULL CHECK (kind IN ('samples', 'events', 'gaps')),
+    kind        TEXT    NOT NULL CHECK (kind IN ('samples', 'events', 'gaps', 'counts')),
     rows        INTEGER NOT NULL,
     received_at INTEGER NOT NULL,   -- µs
     first_time  INTEGER NOT NULL,   -- µs, source time of the oldest row
@@ -27,15 +27,17 @@ WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
 -- name: has_table
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'batch';
 
--- name: allow_gaps
--- Files of before there were gaps.
+-- name: allow_kinds
+-- Files of before there were gaps (version 0), and counts (version 1).
 UPDATE sqlite_master
-SET sql = replace(sql, 'CHECK (kind IN (''samples'', ''events''))', 'CHECK (kind IN (''samples'', ''events'', ''gaps''))')
+SET sql = replace(replace(sql, 'CHECK (kind IN (''samples'', ''events''))', 'CHECK (kind IN (''samples'', ''events'', ''gaps''))'),
+                  'CHECK (kind IN (''samples'', ''events'', ''gaps''))',
+                  'CHECK (kind IN (''samples'', ''events'', ''gaps'', ''counts''))')
 WHERE type = 'table' AND name = 'batch';
 
 -- name: has_note
--- The table of before notes had checksums.
-SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note';
+-- The table of before notes had checksums (version 0).
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note' AND sql NOT LIKE '%crc32%';
 
 -- name: note_crc
 ALTER TABLE note ADD COLUMN crc32 INTEGER NOT NULL DEFAULT 0;

@@ -8,7 +8,8 @@ INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, las
 SELECT f.source_id, f.sequence, f.kind, f.rows, f.first_time, f.last_time, f.received_at
 FROM unnest($1::int[], $2::int8[], $3::text[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[])
     AS f (source_id, sequence, kind, rows, first_time, last_time, received_at)
-ON CONFLICT (source_id, sequence) DO NOTHING;
+ON CONFLICT (source_id, sequence) DO NOTHING
+RETURNING source_id, sequence;
 
 -- name: staging
 -- The conflict lane's table, one a connection, emptied by each COMMIT.
@@ -20,10 +21,36 @@ CREATE TEMPORARY TABLE IF NOT EXISTS staging (
 ) ON COMMIT DELETE ROWS;
 
 -- name: insert_staged
-INSERT INTO plant.samples_raw (time, value, channel_id, status)
-SELECT s.time, s.value, s.channel_id, s.status
-FROM staging AS s
-ON CONFLICT (channel_id, time) DO NOTHING;
+-- Returns how many rows were new, and those of them that are not Good (times in µs).
+WITH inserted AS (
+    INSERT INTO plant.samples_raw (time, value, channel_id, status)
+    SELECT s.time, s.value, s.channel_id, s.status
+    FROM staging AS s
+    ON CONFLICT (channel_id, time) DO NOTHING
+    RETURNING time, channel_id, status
+),
+not_good AS (
+    SELECT i.channel_id, (extract(epoch FROM i.time) * 1000000)::int8 AS time, i.status
+    FROM inserted AS i
+    WHERE i.status >> 30 <> 0
+)
+SELECT (SELECT count(*) FROM inserted)::int AS new,
+       coalesce(array_agg(b.channel_id), '{}') AS channel_id,
+       coalesce(array_agg(b.time), '{}') AS time,
+       coalesce(array_agg(b.status), '{}') AS status
+FROM not_good AS b;
+
+-- name: packed
+-- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are packed, by their places from 0: in samples_raw they
+-- are new, but only until the next packing merges them.
+SELECT (s.place - 1)::int AS place
+FROM (
+    SELECT u.channel_id, TIMESTAMPTZ 'epoch' + u.time * INTERVAL '1 microsecond' AS time, u.place
+    FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS u (channel_id, time, place)
+    OFFSET 0
+) AS s
+WHERE s.time < (SELECT u.until FROM plant.packed_until AS u)
+  AND plant.is_packed(s.channel_id, s.time);
 
 -- name: differing
 -- Staged rows whose channel and time the table holds with another value or status. LATERAL and OFFSET 0 keep it
@@ -43,13 +70,14 @@ WHERE float8send(stored.value) <> float8send(s.value)
    OR stored.status <> s.status;
 
 -- name: events
--- The id is a hash of what the event says, so that a replay is a no-op.
+-- The id is a hash of what the event says, so that a replay is a no-op. Returns the new ones (times in µs).
 -- $1 time, $2 id int8[], $3 type text[], $4 source_id, $5 channel_id, $6 status int[], $7 text text[], $8 detail text[]
 INSERT INTO plant.event (time, id, type, source_id, channel_id, status, text, detail)
 SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::jsonb
 FROM unnest($1::timestamptz[], $2::int8[], $3::text[], $4::int[], $5::int[], $6::int[], $7::text[], $8::text[])
     AS e (time, id, type, source_id, channel_id, status, text, detail)
-ON CONFLICT (time, id) DO NOTHING;
+ON CONFLICT (time, id) DO NOTHING
+RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id;
 
 -- name: source_state
 -- The newest source_state event of each source wins, whatever order they come in.
@@ -64,6 +92,15 @@ SET state = newest.state, state_since = newest.since, reason = newest.reason
 FROM newest
 WHERE s.id = newest.source_id
   AND (s.state_since IS NULL OR s.state_since <= newest.since);
+
+-- name: count
+-- $1 bucket int8[] (minutes since 1970), $2 type text[], $3 channel_id int[], $4 n int8[]: each key once, and in the
+-- key's order, which is the order of locks of two connections that add to the same rows.
+INSERT INTO plant.event_count_1m AS c (bucket, type, channel_id, n)
+SELECT to_timestamp(i.bucket * 60.0::float8), i.type, i.channel_id, i.n
+FROM unnest($1::int8[], $2::text[], $3::int[], $4::int8[]) AS i (bucket, type, channel_id, n)
+ORDER BY i.bucket, i.type COLLATE "C", i.channel_id
+ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
 
 -- name: quarantine
 -- The id is a hash of what came, so that a replay is a no-op.
@@ -87,3 +124,7 @@ ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
 SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
     backfilled_at = excluded.backfilled_at, revision = excluded.revision
 WHERE g.revision < excluded.revision;
+
+-- name: dirty
+-- Buckets of the rollups that these samples change: $1 from_time, $2 to_time, $3 channels int[] (NULL: any).
+INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3);

@@ -12,10 +12,10 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.batch import CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolCorrupt
 from ingest.spool.format import BatchKind, Record, decode, encode
-from tests.samples import T0, batch
+from tests.samples import T0, batch, count_batch
 
 MAX_LEN = 1024
 WORDS = (
@@ -26,6 +26,7 @@ WORDS = (
     b'"detail": {}',
     b'"from_time": ',
     b'"backfilled": true',
+    b'{"types": ["a"], "digest": null}',
     b"NaN",
     b"1e999",
     b"null",
@@ -33,7 +34,8 @@ WORDS = (
     b"[",
 )
 
-_KINDS: tuple[BatchKind, ...] = ("samples", "events", "gaps")
+_KINDS: tuple[BatchKind, ...] = ("samples", "events", "gaps", "counts")
+_TYPES = {"samples": SampleBatch, "events": EventBatch, "gaps": GapBatch, "counts": CountBatch}
 _DAMAGED = 0x80
 _LIMITS = (-(2**63), 2**63 - 1)
 
@@ -42,7 +44,7 @@ def check(data: bytes) -> None:
     """Raises AssertionError where the contract does not hold for ``data``."""
     if len(data) < 3:
         return
-    kind = _KINDS[(data[0] & ~_DAMAGED) % 3]
+    kind = _KINDS[(data[0] & ~_DAMAGED) % len(_KINDS)]
     rows = int.from_bytes(data[1:3], "little", signed=True)
     body = data[3:]
     crc32 = zlib.crc32(body) ^ (1 if data[0] & _DAMAGED else 0)
@@ -53,7 +55,7 @@ def check(data: bytes) -> None:
         return
     assert not data[0] & _DAMAGED, "a damaged body was taken"
     assert len(decoded) == rows >= 1
-    assert isinstance(decoded, {"samples": SampleBatch, "events": EventBatch, "gaps": GapBatch}[kind])
+    assert isinstance(decoded, _TYPES[kind])
     again = encode(decoded)
     assert (again.kind, again.rows) == (kind, rows)
     assert _LIMITS[0] <= again.first_time <= again.last_time <= _LIMITS[1] or kind == "gaps"
@@ -78,6 +80,7 @@ def seeds() -> dict[str, bytes]:
         batch([(1, 0, 1.5, 0), (2, -1, float("nan"), 0x80050000)]),
         EventBatch(1, T0, events),
         GapBatch(1, T0, gaps),
+        count_batch([(0, "pulses.n", 7, 3), (-1, "alarms.high", 0, 0)], digest=-7),
     ):
         record = encode(stored)
         for name, flag, one in (

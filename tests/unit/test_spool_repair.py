@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
 from ingest.errors import SpoolError
 from ingest.spool import repair
 from ingest.spool.append import Spool
@@ -26,7 +26,7 @@ from ingest.spool.pages import Pages
 from ingest.spool.repair import damaged_files
 from ingest.spool.take import SpoolFile
 from schema.queries import load
-from tests.samples import batch
+from tests.samples import batch, count_batch
 
 MIB = 1024**2
 _NUMBERS = frozenset(map(str, range(60)))
@@ -451,13 +451,36 @@ async def test_a_file_of_before_there_were_versions(tmp_path: Path) -> None:
     assert not (tmp_path / "damaged").exists()
 
 
+async def test_a_file_of_before_there_were_counts(tmp_path: Path) -> None:
+    """Version 1: its table refuses batches of counts, its notes have checksums already."""
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    await spool.append(batch([(1, 0, 0.5, 0)]), {"heard:1": "17"})
+    await spool.close()
+    with closing(sqlite3.connect(spool.path)) as direct:
+        direct.execute("PRAGMA writable_schema = ON")
+        direct.execute("UPDATE sqlite_master SET sql = replace(sql, ?, '')", (", 'counts'",))
+        direct.execute("PRAGMA writable_schema = OFF")
+        direct.execute("PRAGMA user_version = 1")
+        direct.commit()
+    with closing(sqlite3.connect(spool.path)) as direct, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        direct.execute("INSERT INTO batch VALUES (1, 1, 'counts', 1, 1, 1, 1, 1, x'')")
+
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    assert dict(spool.notes) == {"heard:1": "17"}
+    await spool.append(count_batch([(0, "a", 0, 1)]))
+    await spool.close()
+    taken, _ = await _recover(spool.path)
+    assert [type(b) for b in taken.values()] == [SampleBatch, CountBatch]
+    assert not (tmp_path / "damaged").exists()
+
+
 async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     spool = Spool(tmp_path / NAME, 64 * MIB)
     await spool.append(batch([(1, 0, 0.0, 0)]))
     await spool.close()
     with closing(sqlite3.connect(spool.path)) as direct:
-        direct.execute("PRAGMA user_version = 2")
-    with pytest.raises(SpoolError, match="version 2, this plantlog knows 1: it was written by a newer one"):
+        direct.execute("PRAGMA user_version = 3")
+    with pytest.raises(SpoolError, match="version 3, this plantlog knows 2: it was written by a newer one"):
         Spool(tmp_path / NAME, 64 * MIB)
     with pytest.raises(SpoolError, match="newer"):
         SpoolFile(tmp_path / NAME).take(1)

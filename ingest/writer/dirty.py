@@ -1,0 +1,67 @@
+"""Which buckets of the rollups a group's samples make dirty: rows of ``plant.rollup_dirty``, in its transaction.
+
+Live data of many channels is one row for its minute, whatever channels it is of; what comes late, of few channels, names
+them, so that only theirs are made anew.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+from ingest.batch import Int64s
+from ingest.writer.clock import timestamp
+from ingest.writer.group import Columns
+
+_MINUTE_US = 60_000_000
+_FEW = 200  # channels in a minute; of more than that, all are made anew
+_NEAR = 60  # minutes: so far apart, minutes of few channels go into one row
+
+Dirty: TypeAlias = tuple[
+    int, int, list[int] | None
+]  # first minute's begin and last one's end, µs; channels (None: any)
+
+
+def dirty(columns: Columns) -> list[Dirty]:
+    """The rows for ``columns`` (n ≥ 1, sorted by channel and time), by time; those of many channels first."""
+    minute = columns.time // _MINUTE_US
+    first = int(minute.min())
+    last = int(minute.max())
+    if first == last:  # live data, nearly always
+        channels = columns.channel_id[_changes(columns.channel_id)]
+        few = len(channels) <= _FEW
+        return [(first * _MINUTE_US, (last + 1) * _MINUTE_US, channels.tolist() if few else None)]
+    pairs = _changes(columns.channel_id) | _changes(minute)  # each channel and minute once
+    minute, channel = minute[pairs], columns.channel_id[pairs]
+    minutes, place, count = np.unique(minute, return_inverse=True, return_counts=True)
+    many = count > _FEW
+    rows: list[Dirty] = [(begin, end, None) for begin, end in _runs(minutes[many], 1)]
+    rare = ~many[place]
+    minute, channel = minute[rare], channel[rare]
+    for begin, end in _runs(minutes[~many], _NEAR):
+        inside = (minute >= begin // _MINUTE_US) & (minute < end // _MINUTE_US)
+        rows.append((begin, end, np.unique(channel[inside]).tolist()))
+    return rows
+
+
+def parameters(rows: list[Dirty]) -> list[tuple[object, ...]]:
+    """The parameters of section ``dirty`` of write.sql, a tuple for each row."""
+    return [(timestamp(begin), timestamp(end), channels) for begin, end, channels in rows]
+
+
+def _changes(column: np.ndarray[tuple[int], np.dtype[np.int32]] | Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Where a value is not the one before, shape (n,); the first always is."""
+    changes = np.ones(len(column), bool)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes
+
+
+def _runs(minutes: Int64s, near: int) -> list[tuple[int, int]]:
+    """(begin, end) in µs of runs of ascending ``minutes``, shape (m,), with steps of at most ``near``."""
+    if len(minutes) == 0:
+        return []
+    breaks = np.flatnonzero(np.diff(minutes) > near)
+    begins = minutes[np.concatenate(([0], breaks + 1))]
+    ends = minutes[np.concatenate((breaks, [len(minutes) - 1]))] + 1
+    return list(zip((begins * _MINUTE_US).tolist(), (ends * _MINUTE_US).tolist(), strict=True))

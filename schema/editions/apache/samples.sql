@@ -1,0 +1,12 @@
+-- Every sample once: a late or replayed row of an hour that is packed may be in both forms, and the packed one counts.
+CREATE OR REPLACE VIEW plant.samples AS
+SELECT r.time, r.channel_id, r.value, r.status
+FROM plant.samples_raw AS r
+WHERE r.time >= (SELECT u.until FROM plant.packed_until AS u)
+   OR date_trunc('day', r.time, 'UTC') NOT IN (SELECT d.day FROM plant._packed_days() AS d (day))
+   OR NOT plant.is_packed(r.channel_id, r.time)
+UNION ALL
+SELECT u.time, p.channel_id, u.value, u.status
+FROM plant.samples_packed AS p
+CROSS JOIN LATERAL plant.unpack(p) AS u;
+COMMENT ON VIEW plant.samples IS 'Every sample once, whatever form its hour is stored in. A condition on time reads every packed hour of the channels all the same, 0.2 µs a sample: where times are known, ask plant.samples_between.';

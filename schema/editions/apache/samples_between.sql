@@ -1,0 +1,31 @@
+-- Samples with from <= time < to, each once. Its text takes the place of the call, so that a query's own conditions reach
+-- the tables; only the chunks and packed hours within the bounds are read.
+CREATE OR REPLACE FUNCTION plant.samples_between(channels int[], "from" timestamptz, "to" timestamptz)
+RETURNS TABLE ("time" timestamptz, channel_id int, value float8, status int)
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT r.time, r.channel_id, r.value, r.status
+    FROM plant.samples_raw AS r
+    WHERE r.channel_id = ANY (channels) AND r.time >= "from" AND r.time < "to"
+      AND (r.time >= (SELECT u.until FROM plant.packed_until AS u)
+           OR date_trunc('day', r.time, 'UTC') NOT IN (SELECT d.day FROM plant._packed_days() AS d (day))
+           OR NOT plant.is_packed(r.channel_id, r.time))
+    UNION ALL
+    SELECT p.time, p.channel_id, p.value, p.status FROM plant._packed_between(channels, "from", "to") AS p;
+END;
+COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
+
+CREATE OR REPLACE FUNCTION plant.samples_between("from" timestamptz, "to" timestamptz)
+RETURNS TABLE ("time" timestamptz, channel_id int, value float8, status int)
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT r.time, r.channel_id, r.value, r.status
+    FROM plant.samples_raw AS r
+    WHERE r.time >= "from" AND r.time < "to"
+      AND (r.time >= (SELECT u.until FROM plant.packed_until AS u)
+           OR date_trunc('day', r.time, 'UTC') NOT IN (SELECT d.day FROM plant._packed_days() AS d (day))
+           OR NOT plant.is_packed(r.channel_id, r.time))
+    UNION ALL
+    SELECT p.time, p.channel_id, p.value, p.status FROM plant._packed_between("from", "to") AS p;
+END;
+COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';

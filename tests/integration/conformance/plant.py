@@ -1,0 +1,124 @@
+"""What the conformance tests do to a plant, and how they look at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.batch import SampleBatch
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.writer.writer import Writer
+from tests.database import Database
+from tests.packed import DAY, Sample, between, copy, viewed
+
+CHANNELS = 40
+MINUTE = 60_000_000  # µs
+NEXT_DAY = DAY + timedelta(days=1)
+_FILL = """
+INSERT INTO plant.samples_raw (time, value, channel_id, status)
+SELECT $1::timestamptz + i * INTERVAL '1 minute', round((c + sin(i))::numeric, 2)::float8, c, 0
+FROM generate_series(0, $2::int - 1) AS i, generate_series(1, $3::int) AS c
+"""
+# One statement, one snapshot: what it says is of one moment. Rows are counted in both ways, so that a sample that is
+# seen twice shows.
+LOOK = """
+SELECT count(*) AS rows, count(DISTINCT (s.channel_id, s.time)) AS keys,
+       sum(hashtextextended(s.channel_id || ' ' || s.time || ' ' || s.value, 0)) AS digest
+FROM {} AS s
+WHERE s.channel_id <= {}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A database with a source and :data:`CHANNELS` channels."""
+
+    database: Database
+    owner: asyncpg.Connection[Any]
+    edition: str
+
+    async def set_compression(self, form: str | None) -> None:
+        """What the configuration says of compression; None: nothing."""
+        await self.owner.execute("DELETE FROM plant.setting WHERE key = 'compression'")
+        if form is not None:
+            await self.owner.execute("INSERT INTO plant.setting VALUES ('compression', $1)", form)
+
+    async def fill(self, since: datetime = DAY, minutes: int = 1440, channels: int = CHANNELS) -> None:
+        """A sample a minute on each channel."""
+        await self.owner.execute(_FILL, since, minutes, channels)
+
+    async def copy(self, channel: int, samples: Sequence[Sample]) -> None:
+        """As the writer's fast lane does it, by the writer's role."""
+        connection = await asyncpg.connect(self.database.ingest_dsn)
+        await copy(connection, channel, samples)
+        await connection.close()
+
+    async def write(self, folder: Path, *batches: SampleBatch) -> Writer:
+        """Through a spool and the writer; returns it with what it counted."""
+        spool = Spool(folder / "push.sqlite", 1 << 29)
+        await asyncio.gather(*(spool.append(batch) for batch in batches))
+        await spool.close()
+        writer = Writer(folder, self.database.ingest_dsn, WriterOptions())
+        writer.drain()
+        await asyncio.wait_for(writer.run(), 120)
+        return writer
+
+    async def compress(self, before: datetime = NEXT_DAY) -> None:
+        """As maintenance does it."""
+        await self.owner.execute("CALL plant.compress_before($1)", before)
+
+    async def look(self, relation: str = "plant.samples") -> tuple[int, int, int]:
+        """Rows, keys and digest of all samples."""
+        row = await self.owner.fetchrow(LOOK.format(relation, CHANNELS))
+        assert row is not None
+        return row["rows"], row["keys"], row["digest"]
+
+    async def everywhere(self, channel: int, first: datetime = DAY, last: datetime = NEXT_DAY) -> list[Sample]:
+        """A channel's samples between two times, which every way of reading must show alike."""
+        start, end = ((time - DAY) // timedelta(microseconds=1) for time in (first, last))
+        ways = [
+            [s for s in await viewed(self.owner, channel) if start <= s[0] < end],
+            await between(self.owner, channel, start, end),
+            await self._fetch("plant.samples_between($2, $3)", channel, first, last),
+            await self._fetch("plant.samples_named", channel, first, last),
+        ]
+        assert ways[1:] == ways[:-1]
+        return ways[0]
+
+    async def _fetch(self, relation: str, channel: int, first: datetime, last: datetime) -> list[Sample]:
+        rows = await self.owner.fetch(
+            "SELECT s.time, encode(float8send(s.value), 'hex') AS bits, s.status"
+            f" FROM {relation} AS s WHERE s.channel_id = $1 AND s.time >= $2 AND s.time < $3 ORDER BY s.time",
+            *(channel, first, last),
+        )
+        return [
+            ((row["time"] - DAY) // timedelta(microseconds=1), int(row["bits"], 16), row["status"] & 0xFFFFFFFF)
+            for row in rows
+        ]
+
+    async def forms(self) -> dict[tuple[datetime, str], tuple[int | None, int]]:
+        """(day, form) → rows and bytes of the samples, as ``storage()`` tells them."""
+        rows = await self.owner.fetch(
+            "SELECT day, form, rows, bytes FROM plant.storage() WHERE relation IN ('samples_raw', 'samples_packed')"
+        )
+        return {(row["day"], row["form"]): (row["rows"], row["bytes"]) for row in rows}
+
+    async def form_of_days(self) -> set[tuple[datetime, str]]:
+        """(day, form) of what holds samples: pages of rows that are gone are given back first."""
+        await self.owner.execute("VACUUM plant.samples_raw")
+        return set(await self.forms())
+
+    async def native(self) -> bool:
+        """Whether closed days go to the columnstore."""
+        return bool(await self.owner.fetchval("SELECT plant.compression() = 'native'"))
+
+    async def closed_form(self) -> str:
+        """The form of a closed day as ``storage()`` names it."""
+        return "columnstore" if await self.native() else "packed"

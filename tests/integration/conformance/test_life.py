@@ -1,0 +1,225 @@
+"""A sample's life: written, closed, late, replayed, refused; while others read, write, and compress too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, Plant
+from tests.packed import DAY, bits, float_of, viewed
+from tests.samples import T0, batch
+
+_SPECIAL = (0, 1 << 63, 0x7FF0000000000000, 0x7FF8000000000001, 0x7FF4000000000002, 1, bits(0.1 + 0.2))
+_T0_DAY = (DAY.timestamp() * 1_000_000 - T0) // 1  # µs from tests.samples' epoch to DAY
+
+
+@asynccontextmanager
+async def readers(plant: Plant) -> AsyncIterator[list[tuple[int, int, int]]]:
+    """Look in all ways, again and again; yields what was seen."""
+    looks: list[tuple[int, int, int]] = []
+    done = asyncio.Event()
+
+    async def read(relation: str) -> None:
+        connection = await asyncpg.connect(plant.database.reader_dsn)
+        while not done.is_set():
+            row = await connection.fetchrow(LOOK.format(relation, CHANNELS))
+            assert row is not None
+            looks.append((row["rows"], row["keys"], row["digest"]))
+        await connection.close()
+
+    channels = f"ARRAY(SELECT generate_series(1, {CHANNELS}))"
+    relations = (
+        "plant.samples",
+        f"plant.samples_between({channels}, '{DAY}', '{NEXT_DAY}')",
+        f"plant.samples_between('{DAY}', '{NEXT_DAY}')",
+    )
+    async with asyncio.TaskGroup() as group:
+        for relation in relations:
+            group.create_task(read(relation))
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+        try:
+            yield looks
+            seen = len(looks)
+            while len(looks) < seen + 6:
+                await asyncio.sleep(0.01)
+        finally:
+            done.set()
+
+
+async def test_all_values_come_back_to_the_bit(plant: Plant) -> None:
+    sent = [(i * 10_000_000, _SPECIAL[i % len(_SPECIAL)], 0x80050000 if i % 5 == 0 else 0) for i in range(2000)]
+    await plant.copy(1, sent)
+    assert await plant.everywhere(1) == sent
+    await plant.compress()
+    assert {form for _, form in await plant.form_of_days()} <= {await plant.closed_form(), "rows"}
+    assert await plant.everywhere(1) == sent
+    assert await plant.everywhere(1, DAY + timedelta(hours=1), DAY + timedelta(hours=2)) == sent[360:720]
+
+
+async def test_readers_see_each_sample_once_while_days_close(plant: Plant) -> None:
+    await plant.fill()
+    whole = await plant.look()
+    assert whole[0] == whole[1] == 1440 * CHANNELS
+    async with readers(plant) as looks:
+        for _ in range(3):
+            await plant.compress()
+    assert set(looks) == {whole}
+
+
+async def test_readers_see_late_samples_once_while_they_are_merged(plant: Plant) -> None:
+    """Of another channel than those that are counted."""
+    await plant.fill()
+    await plant.compress()
+    whole = await plant.look()
+    late = [(n * MINUTE + 7, bits(n / 8), 0) for n in range(1440)]
+
+    async def write() -> None:
+        for first in range(0, len(late), 48):
+            await plant.copy(CHANNELS + 1, late[first : first + 48])
+
+    async with readers(plant) as looks:
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            await plant.compress()
+        await writing
+        await plant.compress()
+    assert set(looks) == {whole}
+    assert await viewed(plant.owner, CHANNELS + 1) == late
+
+
+async def test_an_older_view_misses_nothing(plant: Plant) -> None:
+    """It is older than the closing and the merging, and reads the day only then."""
+    await plant.fill()
+    views: list[tuple[asyncpg.Connection, tuple[int, int, int]]] = []
+
+    async def older_view() -> None:
+        connection = await asyncpg.connect(plant.database.reader_dsn)
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await connection.fetchval("SELECT 1 FROM plant.channel LIMIT 1")  # takes the snapshot, touches no chunk
+        views.append((connection, await plant.look()))
+
+    await older_view()
+    await plant.compress()
+    await plant.compress()
+    for late in range(1, 3):
+        await plant.copy(1, [(n * MINUTE + late, bits(0.5), 0) for n in range(1440)])
+        await older_view()
+        await plant.compress()
+        await plant.compress()
+    for connection, expected in views:
+        row = await connection.fetchrow(LOOK.format("plant.samples", CHANNELS))
+        assert row is not None
+        assert tuple(row) == expected
+        await connection.close()
+    for _ in range(2):
+        await plant.compress()
+    assert (await plant.look())[0] == 1440 * (CHANNELS + 2)
+    assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
+
+
+async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
+    for day in range(3):
+        await plant.fill(DAY + timedelta(days=day))
+    whole = await plant.look()
+    before = DAY + timedelta(days=3)
+    for _ in range(3):
+        connection = await asyncpg.connect(plant.database.owner_dsn)
+        compressing = asyncio.create_task(connection.execute("CALL plant.compress_before($1)", before))
+        await _at_work(plant, connection.get_server_pid())
+        await plant.owner.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+        with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
+            await compressing
+        assert await plant.look() == whole
+    await plant.compress(before)
+    await plant.compress(before)
+    assert await plant.look() == whole
+    assert {form for _, form in await plant.form_of_days()} == {await plant.closed_form()}
+
+
+async def _at_work(plant: Plant, pid: int) -> None:
+    """Wait until it holds the lock of those that compress."""
+    async with asyncio.timeout(60):
+        while not await plant.owner.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)", pid
+        ):
+            await asyncio.sleep(0)
+
+
+async def test_two_at_once_do_no_harm(plant: Plant) -> None:
+    await plant.fill()
+    await plant.fill(NEXT_DAY)
+    whole = await plant.look()
+    others = [await asyncpg.connect(plant.database.owner_dsn) for _ in range(3)]
+    calls = (other.execute("CALL plant.compress_before($1)", NEXT_DAY + timedelta(days=1)) for other in others)
+    await asyncio.gather(*calls)
+    for other in others:
+        await other.close()
+    await plant.compress(NEXT_DAY + timedelta(days=1))
+    await plant.compress(NEXT_DAY + timedelta(days=1))
+    assert await plant.look() == whole
+    assert {form for _, form in await plant.form_of_days()} == {await plant.closed_form()}
+
+
+async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
+    """A day that is in use is left for the next call; what was written there stays."""
+    await plant.fill()
+    writer = await asyncpg.connect(plant.database.ingest_dsn)
+    async with writer.transaction():
+        await writer.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)", DAY + timedelta(seconds=1))
+        await asyncio.wait_for(plant.compress(), 60)
+    await writer.close()
+    await plant.compress()
+    await plant.compress()
+    assert (await plant.look())[0] == 1440 * CHANNELS + 1
+    assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
+
+
+async def test_late_replayed_and_differing_samples_through_the_writer(plant: Plant, tmp_path: Path) -> None:
+    """Into a closed day, and again: what is new lands, what is there is known, what differs is an event."""
+    await plant.fill(minutes=600, channels=3)
+    await plant.compress()
+    kept = {channel: await plant.everywhere(channel) for channel in range(1, 4)}
+    since = int(_T0_DAY)
+    replay = batch([(c, since + t, float_of(v), s) for c, samples in kept.items() for t, v, s in samples])
+    late = batch([(c, since + n * MINUTE + 30_000_000, n / 4, 0) for c in (1, 2) for n in range(600)])
+    differing = batch([(3, since + n * MINUTE, -1.5, 0) for n in range(0, 600, 60)])
+
+    for attempt in ("first", "again"):
+        writer = await plant.write(tmp_path / attempt, replay, late, differing)
+        for channel in (1, 2):
+            expected = sorted(kept[channel] + [(n * MINUTE + 30_000_000, bits(n / 4), 0) for n in range(600)])
+            assert await plant.everywhere(channel) == expected
+        assert await plant.everywhere(3) == kept[3]
+        await plant.compress()
+        await plant.compress()
+        assert await plant.everywhere(3) == kept[3]
+        rows = await plant.owner.fetch(
+            "SELECT time, channel_id, detail ->> 'kept_value' AS kept, detail ->> 'refused_value' AS refused"
+            " FROM plant.event WHERE type = 'conflict'"
+        )
+        assert {row["channel_id"] for row in rows} == {3}
+        assert {row["time"] for row in rows} == {DAY + timedelta(hours=n) for n in range(10)}
+        assert {float(row["refused"]) for row in rows} == {-1.5}
+        assert {bits(float(row["kept"])) for row in rows} == {value for _, value, _ in kept[3][::60]}
+        assert len(rows) == 10
+        assert writer.lag_seconds is not None
+    assert {form for _, form in await plant.form_of_days()} <= {await plant.closed_form()}
+
+
+async def test_coverage_knows_closed_days(plant: Plant) -> None:
+    await plant.owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 60}'")
+    await plant.fill()
+    await plant.fill(NEXT_DAY, 600)
+    query = "SELECT * FROM plant.coverage WHERE day IN ($1, $2) ORDER BY day, channel_id"
+    before = await plant.owner.fetch(query, DAY, NEXT_DAY)
+    assert [row["got"] for row in before] == [1440] * CHANNELS + [600] * CHANNELS
+    await plant.compress()
+    await plant.compress()
+    assert await plant.owner.fetch(query, DAY, NEXT_DAY) == before

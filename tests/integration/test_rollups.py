@@ -1,0 +1,213 @@
+"""Rollups equal those made in plain Python from all samples, to the bit, whatever came in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+
+from ingest.batch import Batch, Gap, GapBatch, SampleBatch
+from ingest.spool.format import SpooledBatch
+from ingest.writer.clock import microseconds, timestamp
+from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.transaction import write
+from schema.queries import load
+from tests.database import Database
+from tests.packed import DAY, DAY_US, HOUR_US
+from tests.rollups import Rollups, rollups
+
+MINUTE_US = 60_000_000
+SECOND = 1_000_000
+_CHANNELS = """
+INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');
+INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE
+SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END FROM generate_series(1, 300) AS i
+"""
+_COLUMNS = "n, min, max, sum, area, first, last, known, first_time, last_time, n_good, holds"
+Samples = list[tuple[int, int, float, int]]  # channel, µs, value, status
+
+
+class Plant:
+    """What was written: the newest word on samples and gaps."""
+
+    def __init__(self) -> None:
+        self.samples: dict[int, dict[int, tuple[float, int]]] = {}
+        self.gaps: dict[tuple[int, int], tuple[int, Gap]] = {}
+        self._revision = 0
+
+    async def write(self, connection: asyncpg.Connection[Any], samples: Samples) -> None:
+        """Through the writer's own transaction; what is there already stays."""
+        for channel, time, value, status in samples:
+            self.samples.setdefault(channel, {}).setdefault(time, (value, status))
+        channel_id, times, values, statuses = zip(*samples, strict=True)
+        batch = SampleBatch(
+            1,
+            DAY_US,
+            np.array(channel_id, np.int32),
+            np.array(times, np.int64),
+            np.array(values, np.float64),
+            np.array(statuses, np.uint32),
+        )
+        await self._write(connection, batch)
+
+    async def say(self, connection: asyncpg.Connection[Any], gap: Gap) -> None:
+        """A gap of some channels, or what became of it."""
+        assert gap.channel_ids is not None
+        for channel in gap.channel_ids:
+            self.gaps[channel, gap.from_time] = (channel, gap)
+        self._revision += 1
+        await self._write(connection, GapBatch(1, DAY_US + self._revision, [gap]))
+
+    async def _write(self, connection: asyncpg.Connection[Any], batch: Batch) -> None:
+        times = batch.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
+        spooled = SpooledBatch(1, int(times.min()), int(times.max()), batch)
+        group = assemble([(PATH, [spooled])], TimeLimits(1e9, 1e9))
+        await write(connection, group, ())
+
+    def expected(self) -> Rollups:
+        """All rollups, states of even channels."""
+        made = rollups(self.samples, self.gaps.values())
+        made.state_minutes = {key: value for key, value in made.state_minutes.items() if key[0] % 2 == 0}
+        made.state_hours = {key: value for key, value in made.state_hours.items() if key[0] % 2 == 0}
+        return made
+
+
+PATH = Path("a.sqlite")
+
+
+@pytest.fixture
+async def owner(database: Database):  # type: ignore[no-untyped-def]
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(_CHANNELS)
+    await connection.execute(load("write")["staging"])
+    yield connection
+    await connection.close()
+
+
+async def refresh(connection: asyncpg.Connection[Any]) -> None:
+    """Until nothing is dirty."""
+    await connection.execute("CALL plant.refresh_rollups()")
+
+
+async def stored(connection: asyncpg.Connection[Any]) -> Rollups:
+    """What the database has."""
+    made = Rollups()
+    for relation, rows in (("rollup_minutes", made.minutes), ("rollup_1h", made.hours)):
+        for row in await connection.fetch(f"SELECT channel_id, bucket, {_COLUMNS} FROM plant.{relation}"):
+            rows[row[0], microseconds(row[1])] = tuple(
+                microseconds(value) if isinstance(value, datetime) else value for value in row[2:]
+            )
+    for relation, states in (("rollup_states_1m", made.state_minutes), ("rollup_states_1h", made.state_hours)):
+        for row in await connection.fetch(f"SELECT channel_id, bucket, state, n, known FROM plant.{relation}"):
+            states[row[0], microseconds(row[1]), row[2]] = (row[3], row[4])
+    return made
+
+
+async def assert_exact(connection: asyncpg.Connection[Any], plant: Plant) -> None:
+    """Nothing is dirty, and all is as it would be made from scratch."""
+    assert await connection.fetch("SELECT * FROM plant.rollup_dirty") == []
+    found, expected = await stored(connection), plant.expected()
+    for name in ("minutes", "hours", "state_minutes", "state_hours"):
+        there, right = getattr(found, name), getattr(expected, name)
+        assert there.keys() == right.keys(), name
+        wrong = {key: (there[key], right[key]) for key in right if there[key] != right[key]}
+        assert not wrong, (name, len(wrong), next(iter(wrong.items())))
+
+
+def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: int) -> Samples:
+    """Dense and sparse stretches, with what values and qualities there are."""
+    samples: Samples = []
+    while len(samples) < n:
+        channel = some.choice(channels)
+        at = DAY_US + some.randrange(hours * HOUR_US)
+        step = some.choice((SECOND, 10 * SECOND, MINUTE_US, 7 * MINUTE_US + 13, 333_333))
+        at -= at % some.choice((1, SECOND, MINUTE_US))
+        for i in range(some.randrange(1, 90)):
+            value = some.choice((0.0, 1.0, 2.0, round(some.gauss(50, 20), 2), some.gauss(0, 1)))
+            if some.random() < 0.04:
+                value = some.choice((math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e300, -1e300, 1e-290, 3e15))
+            status = some.choice((0, 0, 0, 0, 0, 0, 0, 0x40000000, 0x80050000, 0x800A0000)) if channel % 3 else 0
+            samples.append((channel, at + i * step, value, status))
+    return samples
+
+
+async def test_one_channel_by_hand(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    at = DAY_US + HOUR_US
+    rows = [(0, 10.0, 0), (30, 20.0, 0), (90, 40.0, 0), (100, 0.0, 0x80050000), (110, 60.0, 0), (119, math.nan, 0)]
+    await plant.write(owner, [(1, at + s * SECOND, value, status) for s, value, status in rows])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    query = "SELECT n, n_good, min, max, avg, twa, seconds, first, last, holds FROM plant.samples_{} ORDER BY bucket"
+    assert [tuple(row) for row in await owner.fetch(query.format("1m"))] == [
+        (2, 2, 10, 20, 15, 15, 60, 10, 20, True),
+        (4, 2, 40, 60, 50, (30 * 20 + 10 * 40 + 9 * 60) / 49, 49, 40, 60, False),
+    ]
+    assert [tuple(row) for row in await owner.fetch(query.format("1h"))] == [
+        (6, 4, 10, 60, 32.5, (30 * 10 + 60 * 20 + 10 * 40 + 9 * 60) / 109, 109, 10, 60, False)
+    ]
+
+
+async def test_gaps_end_what_holds(owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    at = DAY_US + HOUR_US
+    await plant.write(owner, [(channel, at + s * SECOND, 1.0, 0) for channel in (1, 2) for s in (0, 600, 7200 - 1)])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 ORDER BY bucket"
+    assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
+    gap = Gap(at + 900 * SECOND, None, "stale", (1,))
+    for gap in (gap, replace(gap, to_time=at + 7000 * SECOND)):
+        await plant.say(owner, gap)
+        await refresh(owner)
+        await assert_exact(owner, plant)
+        assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 900), (1, 1)]
+    await plant.say(owner, replace(gap, to_time=at + 7000 * SECOND, backfilled=True))
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
+    state = "SELECT seconds, n FROM plant.states_1h WHERE channel_id = 2 ORDER BY bucket"
+    assert [tuple(row) for row in await owner.fetch(state)] == [(3600, 1), (3600, 0)]
+
+
+async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    await plant.write(owner, [(1, DAY_US, 1.0, 0), (1, DAY_US + 20 * HOUR_US + 5, 2.0, 0), (2, DAY_US, 1.0, 0)])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    for late in (3 * HOUR_US, 19 * HOUR_US, 15 * HOUR_US, 20 * HOUR_US):
+        await plant.write(owner, [(1, DAY_US + late, late / 1e9, 0)])
+        await refresh(owner)
+        await assert_exact(owner, plant)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connection[Any], seed: int) -> None:
+    some = random.Random(seed)
+    plant = Plant()
+    hours = some.choice((3, 60))
+    samples = random_samples(some, range(1, 8), hours, 4000)
+    for _ in range(12):
+        part = [some.choice(samples) for _ in range(some.randrange(1, 700))]
+        await plant.write(owner, part)
+        for _ in range(some.randrange(4)):
+            channel, at, _, _ = some.choice(samples)
+            at += some.choice((0, 1, SECOND))
+            gap = Gap(at, some.choice((None, at, at + 1, at + 100 * SECOND)), "stale", (channel,))
+            await plant.say(owner, replace(gap, backfilled=some.random() < 0.3))
+        if some.random() < 0.7:
+            await refresh(owner)
+            await assert_exact(owner, plant)
+        if some.random() < 0.4:
+            await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + some.randrange(hours * HOUR_US)))
+    await refresh(owner)
+    await assert_exact(owner, plant)
