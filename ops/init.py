@@ -55,7 +55,7 @@ def _make_secrets(folder: Path) -> list[str]:
     for name, content in _secrets(folder).items():
         path = folder / name
         if not path.exists():
-            _write(path, content() + "\n")
+            _write(path, content())  # no line end: Telegraf would take it for a part of the secret
             made.append(name)
     _own(folder, [folder / name for name in _secrets(folder)])
     return made

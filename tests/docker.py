@@ -91,9 +91,7 @@ def engine(folder: Path) -> Iterator[Docker]:
         )
     try:
         deadline = time.monotonic() + _START_SECONDS
-        while subprocess.run(
-            ["docker", "info"], env=docker.environment, capture_output=True, check=False
-        ).returncode:
+        while subprocess.run(["docker", "info"], env=docker.environment, capture_output=True, check=False).returncode:
             words = "\n".join(log.read_text().splitlines()[-5:])
             assert daemon.poll() is None, f"no Docker engine can run on this machine:\n{words}"
             assert time.monotonic() < deadline, f"the Docker engine does not answer:\n{words}"
