@@ -24,17 +24,20 @@ command -v debootstrap >/dev/null || {
 # Origin, suite and address of every archive that apt is told to use; before the first `apt-get update` the first two
 # are not known, and addresses have to speak for themselves.
 archives=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' | sort -u)
-main=$(grep -m1 -E '^Debian\|Debian\||/debian/?$' <<<"$archives" | cut -d'|' -f3)
-security=$(grep -m1 -E '^Debian\|Debian-Security\||/debian-security/?$' <<<"$archives" | cut -d'|' -f3) || true
+address() { grep -m1 -E "$1" <<<"$archives" | cut -d'|' -f3; }
+main=$(address '^Debian\|Debian\||/debian/?$') || true
+security=$(address '^Debian\|Debian-Security\||/debian-security/?$') || true
 [ -n "$main" ] || {
     echo "no Debian mirror found in apt's configuration (/etc/apt/sources.list, /etc/apt/sources.list.d)" >&2
     exit 1
 }
 
+options=(--variant=minbase)
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+[ ! -e "$keyring" ] || options+=("--keyring=$keyring")
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-debootstrap --variant=minbase ${keyring:+$([ -e $keyring ] && echo --keyring=$keyring)} "$release" "$root" "$main" >&2
+debootstrap "${options[@]}" "$release" "$root" "$main" >&2
 {
     echo "deb $main $release main"
     echo "deb $main $release-updates main"

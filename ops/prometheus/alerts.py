@@ -191,7 +191,9 @@ ALERTS = (
     ),
     Alert(
         "PlantlogStorageDaysLeft",
-        'plantlog_storage_days_left{process="maintenance"} < 7',  # NaN, not known, is not less
+        # NaN, not known, is not less; before the first measurement both are 0.
+        'plantlog_storage_days_left{process="maintenance"} < 7 and on (plant)'
+        ' plantlog_storage_bytes{process="maintenance"} > 0',
         "1h",
         "warning",
         "The database of {{ $labels.plant }} fills its disk in {{ $value | humanize }} days",
