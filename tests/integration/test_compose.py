@@ -113,13 +113,15 @@ def test_both_files_agree_but_for_what_the_images_are(official: dict[str, Any], 
             assert other == service
             continue
         differs = {key for key in service.keys() | other.keys() if service.get(key) != other.get(key)}
-        assert differs <= {"image", "build"}, name
+        assert differs <= {"image", "build", "pull_policy"}, name
     for part in ("volumes", "secrets", "networks", "name"):
         assert debian[part] == official[part], part
 
 
 def test_debians_file_takes_nothing_from_a_registry(docker: Docker, environment: Path) -> None:
     described = docker.described("--env-file", str(environment))
+    for name, service in described["services"].items():
+        assert service["pull_policy"] == ("build" if "build" in service else "never"), name
     built = {service["image"] for service in described["services"].values() if "build" in service}
     assert {service["image"] for service in described["services"].values()} == built
     assert not OF_A_REGISTRY & set(described["services"])
