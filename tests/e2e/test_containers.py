@@ -125,8 +125,7 @@ async def test_from_up_to_rows_over_kills(stack: Stack, tmp_path: Path) -> None:
     truth.mkdir()
     result = (await settled(stack, truth, begun, ended))["all"]
     assert (result.duplicated, result.invented, result.altered, result.missing) == (0, 0, 0, 0), result
-    assert result.published > 1000
-    assert result.stored == result.published
+    assert min(result.published, result.stored) > 1000
     ((rows, distinct),) = await stack.fetch(
         "SELECT count(*), count(DISTINCT (channel_id, time)) FROM plant.samples WHERE time < now() - interval '10 s'"
     )
