@@ -9,7 +9,8 @@ PlantlogError
 │   └── DecodeError      a message from a source is not what its protocol says
 ├── DeliveryError        whom a message was sent to did not take it; it is sent again
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
-└── OperationError       a command of the command line can't do what was asked
+├── OperationError       a command of the command line can't do what was asked
+└── QuestionError        a question to the viewer has no answer; the message says why
 """
 
 from __future__ import annotations
@@ -77,3 +78,11 @@ class DatabaseError(PlantlogError):
 
 class OperationError(PlantlogError):
     """A command can't do what was asked; the message says what to do instead."""
+
+
+class QuestionError(PlantlogError):
+    """A question to the viewer has no answer; ``status`` is HTTP's number for it."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

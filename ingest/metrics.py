@@ -35,6 +35,7 @@ spool_append_seconds = Histogram("plantlog_spool_append_seconds", "From append t
 spool_waiting_rows = Gauge("plantlog_spool_waiting_rows", "Rows that wait for the next fsync")
 spool_rows = Gauge("plantlog_spool_rows", "Rows durable and not yet in the database", ["spool"])
 spool_bytes = Gauge("plantlog_spool_bytes", "Bytes of the spool file and its log", ["spool"])
+spool_max_bytes = Gauge("plantlog_spool_max_bytes", "Bytes that the spool file may have", ["spool"])
 spool_full = Counter("plantlog_spool_full_total", "Appends refused because the spool was full")
 
 # writer
@@ -54,6 +55,17 @@ conflicts = Counter("plantlog_conflicts_total", "Second, different values for th
 quarantined = Counter("plantlog_quarantined_total", "Samples, events and gaps kept out of the tables", ["reason"])
 write_failures = Counter("plantlog_write_failures_total", "Transactions that failed and were tried again", ["reason"])
 database_up = Gauge("plantlog_database_up", "1 while the writer can reach the database")
+
+# viewer
+viewer_answers = Counter("plantlog_viewer_answers_total", "Questions of the page, by the answer", ["what", "status"])
+viewer_seconds = Histogram("plantlog_viewer_seconds", "From question to answer", ["what"], buckets=_LATENCY)
+
+# what is used up
+disk_free_bytes = Gauge("plantlog_disk_free_bytes", "Bytes that are free on the disk of a folder", ["folder"])
+disk_bytes = Gauge("plantlog_disk_bytes", "Bytes that the disk of a folder has", ["folder"])
+certificate_expiry = Gauge(
+    "plantlog_certificate_expiry_timestamp_seconds", "When a certificate ends, s since 1970 UTC", ["certificate"]
+)
 
 # maintenance
 job_runs = Counter("plantlog_job_runs_total", "Runs of a job of maintenance", ["job", "outcome"])

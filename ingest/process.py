@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ingest import health, metrics
+from ingest import health, metrics, supplies
 from ingest.alarms import control
 from ingest.alarms.desk import Desk
 from ingest.alarms.limits import PRIORITIES
@@ -52,6 +52,8 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
 
     async def report() -> health.HealthReport:
         ready = all(status.state in ("connected", "degraded") for status in statuses)
+        if kind == "opcua":
+            await asyncio.to_thread(supplies.measure_certificates, state / "pki", plant.opcua_sources())
         return await _report(kind, ready, since, statuses, spool, stages.values())
 
     desk = Desk(list(stages.values()), plant.alarms)
@@ -83,6 +85,8 @@ async def _report(
     batches_rows = await spool.depth()
     metrics.spool_rows.labels(spool=kind).set(batches_rows[1])
     metrics.spool_bytes.labels(spool=kind).set(spool.bytes)
+    metrics.spool_max_bytes.labels(spool=kind).set(spool.max_bytes)
+    supplies.measure_disk("spool", spool.path.parent)
     return {
         "process": f"collector-{kind}",
         "ready": ready,
@@ -216,6 +220,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
     async def report() -> dict[str, Any]:
         rows, used = await writer.backlog()
+        supplies.measure_disk("spool", state / "spool")
         return {
             "process": "writer",
             "ready": writer.database == "connected",

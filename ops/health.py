@@ -9,15 +9,15 @@ from typing import Any
 from ingest.config.model import HealthOptions, Plant
 
 _SECONDS = 3.0
-# behind [health].port
 _PORTS = {
     "collector-opcua": 0,
     "collector-modbus": 1,
     "writer": 2,
     "collector-push": 3,
     "maintenance": 4,
+    "viewer": 5,
     "notifier": 6,
-}
+}  # behind [health].port
 
 
 def port(process: str, options: HealthOptions) -> int:
@@ -34,6 +34,7 @@ def processes(plant: Plant) -> list[str]:
         *(["collector-push"] if plant.push_sources() else []),
         "maintenance",
         *(["notifier"] if plant.notify is not None else []),
+        "viewer",
     ]
 
 

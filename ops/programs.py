@@ -73,7 +73,7 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
             _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
-        if name != "maintenance"
+        if name in read
     ]
 
 
@@ -86,6 +86,14 @@ def maintenance(deployment: Deployment, plant: Plant, state: State) -> Program:
     )
     command = _python("ops.maintenance", "--config", str(deployment.config), "--state", str(state.root))
     return Program("maintenance", command, environment)
+
+
+def viewer(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The process that shows the dashboards."""
+    said = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
+    secrets = [path.read_bytes() for path in (state.dsn_file("reader"), plant.viewer.token_file) if path is not None]
+    command = _python("dashboards.viewer", "--config", str(deployment.config), "--state", str(state.root))
+    return Program("viewer", command, _environment(_digest([said.encode(), *secrets]), "ingest", "dashboards"))
 
 
 def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
@@ -104,6 +112,8 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
     if plant.push_sources():
         option = f"choose another port under [push] in {deployment.config}"
         wanted["collector-push"].append(Wanted(plant.push.host, plant.push.port, "collector-push", option))
+    option = f"choose another port under [viewer] in {deployment.config}, or up --port for the simulator's plant"
+    wanted["viewer"].append(Wanted(plant.viewer.host, plant.viewer.port, "viewer", option))
     if deployment.simulator:
         control = Wanted(plant.health.host, plant.health.port - 1, "the simulator's control", _OTHER_PORTS)
         wanted["simulator"] = [
@@ -137,7 +147,7 @@ def _environment(digest: str = "", *packages: str) -> dict[str, str]:
 
 
 def _is_code(path: Path) -> bool:
-    return path.suffix in (".py", ".sql") and path.is_file()
+    return path.suffix in (".py", ".sql", ".json", ".js", ".css", ".html") and path.is_file()
 
 
 def _digest(parts: Iterable[bytes]) -> str:

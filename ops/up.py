@@ -129,7 +129,7 @@ def _export(deployment: Deployment, state: State) -> None:
     command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
     if deployment.port is not None:
         # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
-        for name, offset in (("health", 1), ("opcua", 6), ("modbus", 7)):
+        for name, offset in (("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)):
             command += [f"--{name}-port", str(deployment.port + offset)]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -159,6 +159,7 @@ def _registered(deployment: Deployment, plant: Plant, used: Database, state: Sta
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
         *programs.ingest(deployment, plant, registry, state),
         programs.maintenance(deployment, plant, state),
+        programs.viewer(deployment, plant, state),
     ]
 
 
@@ -239,6 +240,7 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
             f"  {name:<24} http://{plant.health.host}:{health.port(name, plant.health)}/health and /metrics"
             for name in health.processes(plant)
         ),
+        f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",
         f"  {'state and logs':<24} {state.root}",
         "Look: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]

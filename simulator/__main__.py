@@ -53,6 +53,7 @@ def _arguments() -> argparse.ArgumentParser:
     shape.add_argument("--opcua-port", type=int, default=4840)
     shape.add_argument("--modbus-port", type=int, default=5020, help="of the first device; the others follow")
     shape.add_argument("--health-port", type=int, default=9101, help="of the collectors, for export")
+    shape.add_argument("--viewer-port", type=int, default=9110, help="of the dashboards, for export")
     shape.add_argument("--seed", type=int, default=1)
     shape.add_argument("--channels", type=int, help="load: this many channels, 5,000 by OPC UA, the rest by Modbus")
     shape.add_argument("--hz", type=float, default=1.0, help="load: values of each channel a second")
@@ -138,7 +139,7 @@ async def _run(given: argparse.Namespace) -> None:
 
 def _export(given: argparse.Namespace) -> None:
     ports = (given.opcua_port, given.modbus_port)
-    export(_plant(given), given.folder, given.host, *ports, _secure(given), given.health_port)
+    export(_plant(given), given.folder, given.host, *ports, _secure(given), given.health_port, given.viewer_port)
 
 
 async def _compare(given: argparse.Namespace) -> None:

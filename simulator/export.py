@@ -24,7 +24,14 @@ def devices(tags: list[SimTag]) -> list[str]:
 
 
 def export(
-    plant: Plant, folder: Path, host: str, opcua_port: int, modbus_port: int, secure: bool, health_port: int
+    plant: Plant,
+    folder: Path,
+    host: str,
+    opcua_port: int,
+    modbus_port: int,
+    secure: bool,
+    health_port: int,
+    viewer_port: int = 9110,
 ) -> None:
     """Write ``plant.toml`` and ``tags/*.csv`` into ``folder``."""
     (folder / "tags").mkdir(parents=True, exist_ok=True)
@@ -35,6 +42,9 @@ def export(
         "",
         "[health]",
         f"port = {health_port}",
+        "",
+        "[viewer]",
+        f"port = {viewer_port}",
         "",
     ]
     opcua = [tag for tag in plant.tags if tag.opcua is not None]

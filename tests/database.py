@@ -16,7 +16,7 @@ from ops.postgres.server import Server
 from schema.queries import load
 
 _CHECKOUT = Path(__file__).parents[1]
-_PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests", "maintenance": "maintenance-of-tests"}
+PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests", "maintenance": "maintenance-of-tests"}
 _numbers = itertools.count(1)
 
 
@@ -32,7 +32,7 @@ class Database:
 
 def dsn_of(owner_dsn: str, role: str) -> str:
     """The same database as another role."""
-    return f"postgresql://plantlog_{role}:{_PASSWORDS[role]}@{owner_dsn.rpartition('@')[2]}"
+    return f"postgresql://plantlog_{role}:{PASSWORDS[role]}@{owner_dsn.rpartition('@')[2]}"
 
 
 def logins_of(owner_dsn: str) -> Database:
@@ -65,5 +65,5 @@ async def empty_database(server: str) -> AsyncIterator[str]:
 @pytest.fixture
 async def database(empty_database: str) -> Database:
     """A migrated, empty database."""
-    await bootstrap(empty_database, _PASSWORDS)
+    await bootstrap(empty_database, PASSWORDS)
     return logins_of(empty_database)

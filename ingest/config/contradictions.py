@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from ingest.config.model import (
     RetentionOptions,
     Source,
     Tag,
+    ViewerOptions,
 )
 
 Contradiction: TypeAlias = tuple[str, str, str]
@@ -29,6 +31,20 @@ _BITS = ("coil", "discrete")
 def width(tag: ModbusTag) -> int:
     """How many registers, or coils, a value takes."""
     return tag.length if tag.type == "string" else _WIDTH.get(tag.type, 1)
+
+
+def in_options(options: object) -> Iterator[Contradiction]:
+    """Of the options of one table with each other."""
+    if isinstance(options, ViewerOptions) and options.token_file is None and not is_loopback(options.host):
+        yield "token_file", "nothing", f"a file with a token, as host {options.host} is not loopback"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody outside this machine can reach that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def in_source(source: Source) -> Iterator[Contradiction]:

@@ -31,6 +31,7 @@ from ingest.config.model import (
     Source,
     SpoolOptions,
     StorageOptions,
+    ViewerOptions,
     WriterOptions,
 )
 from ingest.config.tags import read_tags
@@ -46,13 +47,14 @@ _TABLES: dict[str, type[BaseModel]] = {
     "writer": WriterOptions,
     "health": HealthOptions,
     "push": PushOptions,
+    "viewer": ViewerOptions,
     "storage": StorageOptions,
     "sealing": SealingOptions,
     "alarms": AlarmOptions,
 }
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
 _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
-_FILES = ("password_file", "server_certificate", "token_file")  # options of sources that name a file
+_FILES = ("password_file", "server_certificate", "token_file")  # options that name a file
 
 
 def load(path: Path) -> Plant:
@@ -137,7 +139,14 @@ class _Reading:
         if not isinstance(table, dict):
             self._problem((name,), found(table), f"a table [{name}]")
             return None
-        return self._validated((name,), table, model)
+        values = dict(table)
+        for option in _FILES:
+            if option in model.model_fields and isinstance(table.get(option), str):
+                values[option] = self._existing(self.path.parent / table[option], (name, option))
+        options = self._validated((name,), values, model)
+        for option, value, allowed in contradictions.in_options(options):
+            self._problem((name, option), value, allowed)
+        return options
 
     def _retention(self, tables: Any) -> dict[str, RetentionOptions]:
         """The tables [retention.CLASS]."""

@@ -203,7 +203,7 @@ class WriterOptions(_Frozen):
 class HealthOptions(_Frozen):
     """Where ``/health`` and ``/metrics`` are answered.
 
-    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, notifier on + 6.
+    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, viewer on + 5, notifier on + 6.
     """
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
@@ -217,6 +217,14 @@ class PushOptions(_Frozen):
     port: Annotated[int, Field(ge=1, le=65_535)] = 8186
     max_body: ByteCount = 8 * 1024**2  # of one request, inflated
     max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one request
+
+
+class ViewerOptions(_Frozen):
+    """Where the dashboards are shown, and what must be known to see them."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 9110
+    token_file: Path | None = None  # one line; needed wherever host is not loopback
 
 
 class StorageOptions(_Frozen):
@@ -277,6 +285,7 @@ class Plant(_Frozen):
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()
     push: PushOptions = PushOptions()
+    viewer: ViewerOptions = ViewerOptions()
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = MappingProxyType({DEFAULT_CLASS: RetentionOptions()})

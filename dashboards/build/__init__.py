@@ -1,0 +1,1 @@
+"""Writes the dashboards' JSON files: layout here, SQL in ``dashboards/queries``."""

@@ -1,0 +1,180 @@
+-- 3 Channel: one channel in full. Curves come from series(), through drawn(), which has holes where something is missing.
+
+-- name: units
+SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
+FROM plant.channel AS c
+WHERE c.retired_at IS NULL AND c.kind <> 'text'
+ORDER BY 1;
+
+-- name: channels
+SELECT regexp_replace(c.name, '^.*/', '') AS __text, c.name AS __value
+FROM plant.channel AS c
+WHERE c.retired_at IS NULL AND c.kind <> 'text' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+ORDER BY c.id;
+
+-- name: unit
+SELECT c.unit, c.range_lo AS lo, c.range_hi AS hi FROM plant.channel AS c WHERE c.name = ${channel:sqlstring};
+
+-- name: now
+SELECT s.value AS "Newest"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
+                                     least(now(), $__timeTo()::timestamptz)) AS s
+WHERE c.name = ${channel:sqlstring};
+
+-- name: figures
+SELECT min(d.low) AS "Lowest",
+       sum(d.mean * greatest(d.n_good, 1)) / nullif(sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), 0) AS "Mean",
+       max(d.high) AS "Highest"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+WHERE c.name = ${channel:sqlstring};
+
+-- name: counted
+SELECT sum(d.n) AS "Samples", 100.0 * sum(d.n_good) / nullif(sum(d.n), 0) AS "Good"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+WHERE c.name = ${channel:sqlstring};
+
+-- name: covered
+-- Seconds without a gap that was not backfilled, of all that have passed. Overlapping gaps count once.
+WITH
+asked AS (
+    SELECT tstzrange($__timeFrom()::timestamptz,
+                     greatest($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS time
+),
+missing AS (
+    SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time) * a.time), '{}') AS ranges
+    FROM asked AS a
+    JOIN plant.gap_channel AS g ON g.backfilled_at IS NULL AND tstzrange(g.from_time, g.to_time) && a.time
+    JOIN plant.channel AS c ON c.id = g.channel_id
+    WHERE c.name = ${channel:sqlstring}
+)
+SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.ranges) AS r), 0)
+                  / greatest(extract(epoch FROM upper(a.time) - lower(a.time)), 1)) AS "Covered"
+FROM asked AS a
+CROSS JOIN missing AS m;
+
+-- name: curve
+SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+WHERE c.name = ${channel:sqlstring}
+ORDER BY d.time;
+
+-- name: earlier
+-- The same length of time, so much earlier, laid over the chosen one.
+SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mean AS "earlier"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+                               $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+WHERE c.name = ${channel:sqlstring}
+ORDER BY d.time;
+
+-- name: now_beside
+SELECT d.time, d.mean AS "this time"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+WHERE c.name = ${channel:sqlstring}
+ORDER BY d.time;
+
+-- name: distribution
+-- 40 classes from the lowest to the highest mean; of a long time these are means of steps.
+WITH
+points AS MATERIALIZED (
+    SELECT d.mean, greatest(d.n_good, 1) AS weight
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
+    WHERE c.name = ${channel:sqlstring} AND d.mean IS NOT NULL AND abs(d.mean) < 1e300
+),
+ends AS (
+    SELECT min(p.mean) AS low, max(p.mean) AS high, sum(p.weight) AS weight FROM points AS p
+),
+classes AS (
+    SELECT least(39, floor(40 * (p.mean - e.low) / nullif(e.high - e.low, 0))::int) AS class, sum(p.weight) AS weight
+    FROM points AS p
+    CROSS JOIN ends AS e
+    GROUP BY 1
+)
+SELECT to_char(e.low + (e.high - e.low) * (n.n + 0.5) / 40, 'FM9999999990.0##') AS "Value",
+       coalesce(100.0 * k.weight / e.weight, 0) AS "Share"
+FROM ends AS e
+CROSS JOIN generate_series(0, 39) AS n (n)
+LEFT JOIN classes AS k ON coalesce(k.class, 0) = n.n
+WHERE e.weight > 0
+ORDER BY n.n;
+
+-- name: quality
+-- Whether each step has good samples, only others, holds a value without samples, or misses something.
+SELECT d.time, CASE WHEN d.n > 0 AND d.n_good = d.n THEN 3 WHEN d.n_good > 0 THEN 2 WHEN d.n > 0 THEN 1
+                    WHEN d.mean IS NOT NULL THEN 4 ELSE 0 END AS "Quality"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+WHERE c.name = ${channel:sqlstring}
+ORDER BY d.time;
+
+-- name: facts
+SELECT c.description AS "Description", c.kind AS "Kind", c.unit AS "In", c.range_lo AS "Range from", c.range_hi AS "to",
+       s.name AS "Source", c.address AS "Address", i.seconds AS "Expected every"
+FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
+LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.id
+WHERE c.name = ${channel:sqlstring};
+
+-- name: gaps
+SELECT g.from_time AS "From", g.to_time AS "To",
+       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
+       g.reason AS "Reason",
+       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
+            ELSE 'closed' END AS "State",
+       g.detail AS "Detail"
+FROM plant.gap_channel AS g
+JOIN plant.channel AS c ON c.id = g.channel_id
+WHERE c.name = ${channel:sqlstring} AND g.from_time < $__timeTo()::timestamptz
+  AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+ORDER BY g.from_time DESC
+LIMIT 200;
+
+-- name: events
+SELECT e.time AS "Time", e.type AS "What", e.text AS "Text", nullif(e.detail::text, '{}') AS "Detail"
+FROM plant.event AS e
+JOIN plant.channel AS c ON c.id = e.channel_id
+WHERE c.name = ${channel:sqlstring} AND $__timeFilter(e.time)
+ORDER BY e.time DESC
+LIMIT 200;
+
+-- name: gap_bands
+SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
+       least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
+       g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
+FROM plant.gap_channel AS g
+JOIN plant.channel AS c ON c.id = g.channel_id
+WHERE c.name = ${channel:sqlstring} AND g.backfilled_at IS NULL AND g.from_time < $__timeTo()::timestamptz
+  AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+ORDER BY g.from_time DESC
+LIMIT 500;
+
+-- name: alarms
+-- Its limits, and how each alarm stands.
+SELECT l.limit_name AS "Limit", l.threshold AS "At", coalesce(a.state, 'normal') AS "State", l.priority AS "Priority",
+       a.since AS "Since", a.value AS "Value", a.acknowledged_by AS "Acknowledged by"
+FROM plant.channel AS c
+JOIN plant.alarm_limit AS l ON l.channel_id = c.id
+LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
+WHERE c.name = ${channel:sqlstring}
+ORDER BY plant.priority_rank(l.priority), l.limit_name;
+
+-- name: source
+-- Where the newest steps of the curve come from: samples, or rollups of a minute or an hour.
+SELECT string_agg(DISTINCT s.source, ', ') AS "Read from"
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.series(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS s
+WHERE c.name = ${channel:sqlstring};

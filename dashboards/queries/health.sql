@@ -1,0 +1,187 @@
+-- 0 Appliance health. Rates and lags come from ingest_batch, which has one row a committed batch; of a longer time the
+-- last day is read.
+
+-- name: rate_now
+SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples a second"
+FROM plant.ingest_batch AS b
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
+
+-- name: lag_now
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS "Lag"
+FROM plant.ingest_batch AS b
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute';
+
+-- name: wait_now
+SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
+FROM plant.ingest_batch AS b
+WHERE b.written_at > now() - INTERVAL '1 minute';
+
+-- name: sources_up
+SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Not connected"
+FROM plant.source AS s
+WHERE s.retired_at IS NULL;
+
+-- name: gaps_open
+SELECT count(*) AS "Open gaps" FROM plant.gap AS g WHERE g.to_time IS NULL;
+
+-- name: quarantined
+SELECT count(*) AS "In quarantine" FROM plant.quarantine AS q WHERE q.retried_at IS NULL;
+
+-- name: rate
+WITH
+bounds AS (
+    SELECT make_interval(secs => greatest($__interval_ms / 1000.0, 10)) AS step,
+           greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since,
+           least($__timeTo()::timestamptz, now()) AS until
+),
+written AS (
+    SELECT b.source_id, date_bin(x.step, b.written_at, 'epoch') AS bucket, sum(b.rows) AS rows
+    FROM bounds AS x
+    JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < x.until
+    WHERE b.kind = 'samples'
+    GROUP BY b.source_id, date_bin(x.step, b.written_at, 'epoch')
+)
+-- Whole steps only: the one that runs is not full yet. A step without rows is a rate of 0.
+SELECT t.at AS time, s.name AS metric, coalesce(w.rows, 0) / extract(epoch FROM x.step) AS value
+FROM bounds AS x
+CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch') + x.step, x.until - x.step, x.step) AS t (at)
+CROSS JOIN plant.source AS s
+LEFT JOIN written AS w ON w.source_id = s.id AND w.bucket = t.at
+WHERE s.retired_at IS NULL
+ORDER BY t.at, s.name;
+
+-- name: lag
+WITH bounds AS (
+    SELECT make_interval(secs => greatest($__interval_ms / 1000.0, 10)) AS step,
+           greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
+)
+SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS value
+FROM bounds AS x
+JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
+JOIN plant.source AS s ON s.id = b.source_id
+WHERE b.kind = 'samples'
+GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name
+ORDER BY 1, 2;
+
+-- name: wait
+WITH bounds AS (
+    SELECT make_interval(secs => greatest($__interval_ms / 1000.0, 10)) AS step,
+           greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
+)
+SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "the median",
+       max(extract(epoch FROM b.written_at - b.received_at)) AS "the longest"
+FROM bounds AS x
+JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
+GROUP BY date_bin(x.step, b.written_at, 'epoch')
+ORDER BY 1;
+
+-- name: source_states
+-- What a source's state was when the time begins, and each change since; as numbers, which the panel names.
+WITH
+told AS (
+    SELECT s.name, e.time, e.text
+    FROM plant.source AS s
+    CROSS JOIN LATERAL (
+        SELECT $__timeFrom()::timestamptz AS time, b.text
+        FROM plant.event AS b
+        WHERE b.type = 'source_state' AND b.source_id = s.id AND b.time < $__timeFrom()::timestamptz
+          AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
+        ORDER BY b.time DESC LIMIT 1
+    ) AS e
+    UNION ALL
+    SELECT s.name, e.time, e.text
+    FROM plant.event AS e
+    JOIN plant.source AS s ON s.id = e.source_id
+    WHERE e.type = 'source_state' AND $__timeFilter(e.time)
+)
+SELECT t.time, t.name AS metric,
+       CASE t.text WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
+                   ELSE 1 END AS value
+FROM told AS t
+ORDER BY t.time, t.name;
+
+-- name: gaps_begun
+SELECT date_bin(make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 60)), g.from_time, 'epoch') AS time,
+       g.reason AS metric, count(*) AS value
+FROM plant.gap AS g
+WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
+GROUP BY 1, 2
+ORDER BY 1, 2;
+
+-- name: sources
+SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since AS "Since",
+       (SELECT count(*) FROM plant.channel AS c WHERE c.source_id = s.id AND c.retired_at IS NULL) AS "Channels",
+       (SELECT count(*) FROM plant.gap AS g WHERE g.source_id = s.id AND g.to_time IS NULL) AS "Open gaps",
+       (SELECT max(b.last_time) FROM plant.ingest_batch AS b
+        WHERE b.source_id = s.id AND b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 hour') AS "Newest sample",
+       s.reason AS "Reason", s.address AS "Address"
+FROM plant.source AS s
+WHERE s.retired_at IS NULL
+ORDER BY s.state IN ('connected', 'degraded'), s.name;
+
+-- name: gaps_latest
+SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", s.name AS "Source", g.reason AS "Reason",
+       g.from_time AS "From", g.to_time AS "To",
+       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
+       CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
+            ELSE 'closed' END AS "State",
+       g.detail AS "Detail"
+FROM plant.gap AS g
+JOIN plant.source AS s ON s.id = g.source_id
+LEFT JOIN plant.channel AS c ON c.id = g.channel_id
+WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+  AND g.to_time IS DISTINCT FROM g.from_time
+ORDER BY g.to_time IS NOT NULL, g.from_time DESC
+LIMIT 200;
+
+-- name: events_latest
+SELECT e.time AS "Time", e.type AS "What", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
+       nullif(e.detail::text, '{}') AS "Detail"
+FROM plant.event AS e
+LEFT JOIN plant.channel AS c ON c.id = e.channel_id
+LEFT JOIN plant.source AS s ON s.id = e.source_id
+WHERE $__timeFilter(e.time) AND e.type <> 'text'
+ORDER BY e.time DESC
+LIMIT 200;
+
+-- name: days_left
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
+SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+FROM plant.job_run AS r
+WHERE r.job = 'storage' AND r.outcome = 'ok'
+ORDER BY r.started_at DESC
+LIMIT 1;
+
+-- name: alarms_now
+SELECT count(*) FILTER (WHERE a.priority_rank <= 2) AS "High and critical", count(*) AS "All"
+FROM plant.alarm_active AS a;
+
+-- name: jobs
+-- The newest run of each job, and how often it failed in the last day.
+SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Began",
+       extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) AS "Took", r.rows AS "Rows", r.bytes AS "Bytes",
+       f.failed AS "Failed today", r.detail AS "Detail"
+FROM (SELECT DISTINCT r.job FROM plant.job_run AS r) AS j
+CROSS JOIN LATERAL (
+    SELECT coalesce(n.outcome, 'runs') AS outcome, n.started_at, n.ended_at, n.rows, n.bytes, n.detail
+    FROM plant.job_run AS n
+    WHERE n.job = j.job
+    ORDER BY n.started_at DESC, n.id DESC LIMIT 1
+) AS r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS failed
+    FROM plant.job_run AS n
+    WHERE n.job = j.job AND n.outcome = 'failed' AND n.started_at > now() - INTERVAL '1 day'
+) AS f
+ORDER BY r.outcome = 'ok', j.job;
+
+-- name: counted
+-- How often what happened: from counts by the minute, never from events.
+SELECT date_bin(make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)), e.bucket, 'epoch') AS time,
+       e.type AS metric, sum(e.n) AS value
+FROM plant.event_count_1m AS e
+WHERE $__timeFilter(e.bucket) AND e.type <> 'text'
+GROUP BY 1, 2
+ORDER BY 1, 2;

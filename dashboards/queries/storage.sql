@@ -1,0 +1,81 @@
+-- 5 Storage: from storage(), which reads the catalog alone; no table is read to be counted.
+
+-- name: size
+SELECT pg_database_size(current_database()) AS "Database",
+       (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS "Budget";
+
+-- name: days_left
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
+SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+FROM plant.job_run AS r
+WHERE r.job = 'storage' AND r.outcome = 'ok'
+ORDER BY r.started_at DESC
+LIMIT 1;
+
+-- name: per_sample
+SELECT sum(s.bytes) / nullif(sum(s.rows), 0) AS "As rows",
+       (SELECT sum(p.bytes) / nullif(sum(p.rows), 0) FROM plant.storage() AS p
+        WHERE p.form IN ('packed', 'columnstore') AND p.relation LIKE 'samples%') AS "Compressed"
+FROM plant.storage() AS s
+WHERE s.relation = 'samples_raw' AND s.form = 'rows' AND s.rows > 0;
+
+-- name: edition
+SELECT initcap(e.value) || ', ' || t.value AS "TimescaleDB",
+       coalesce((SELECT c.value FROM plant.setting AS c WHERE c.key = 'compression'),
+                CASE e.value WHEN 'community' THEN 'columnstore' ELSE 'packed' END) AS "Closed hours are"
+FROM plant.setting AS e
+JOIN plant.setting AS t ON t.key = 'timescaledb_version'
+WHERE e.key = 'edition';
+
+-- name: by_relation
+SELECT s.relation || CASE s.form WHEN 'rows' THEN '' ELSE ' (' || s.form || ')' END AS "Relation", sum(s.bytes) AS "Bytes"
+FROM plant.storage() AS s
+GROUP BY s.relation, s.form
+HAVING sum(s.bytes) > 0
+ORDER BY 2 DESC
+LIMIT 16;
+
+-- name: by_day
+-- Samples by the day that they are of, in each form.
+SELECT s.day AS time, s.form AS metric, sum(s.bytes) AS value
+FROM plant.storage() AS s
+WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+GROUP BY s.day, s.form
+ORDER BY s.day, s.form;
+
+-- name: rows_by_day
+SELECT s.day AS time, s.form AS metric, sum(s.rows) AS value
+FROM plant.storage() AS s
+WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+GROUP BY s.day, s.form
+ORDER BY s.day, s.form;
+
+-- name: database_by_time
+SELECT r.started_at AS time, r.bytes AS "Database"
+FROM plant.job_run AS r
+WHERE r.job = 'storage' AND r.bytes > 0 AND $__timeFilter(r.started_at)
+ORDER BY r.started_at;
+
+-- name: relations
+SELECT s.relation AS "Relation", s.form AS "Form", count(*) AS "Parts", min(s.day) AS "From", sum(s.rows) AS "Rows, about",
+       sum(s.bytes) AS "Bytes", sum(s.bytes) / nullif(sum(s.rows), 0) AS "Bytes a row"
+FROM plant.storage() AS s
+GROUP BY s.relation, s.form
+ORDER BY sum(s.bytes) DESC;
+
+-- name: retention
+SELECT r.name AS "Class",
+       (SELECT count(*) FROM plant.channel AS c WHERE c.retention = r.name AND c.retired_at IS NULL) AS "Channels",
+       extract(epoch FROM r.raw)::float8 AS "Samples", extract(epoch FROM r.minute)::float8 AS "Minutes",
+       extract(epoch FROM r.hour)::float8 AS "Hours", extract(epoch FROM r.event)::float8 AS "Events"
+FROM plant.retention_class AS r
+ORDER BY r.name = 'default' DESC, r.name;
+
+-- name: seals
+SELECT s.day::timestamp AT TIME ZONE 'UTC' AS "Day", s.kind AS "Seal", s.revision AS "Revision", s.sealed_at AS "Sealed at",
+       s.samples AS "Samples", s.channels AS "Channels", s.events AS "Events", s.gaps AS "Gaps"
+FROM plant.day_seal AS s
+WHERE s.day >= ($__timeFrom()::timestamptz AT TIME ZONE 'UTC')::date
+  AND s.day <= ($__timeTo()::timestamptz AT TIME ZONE 'UTC')::date
+ORDER BY s.serial DESC
+LIMIT 200;

@@ -1,0 +1,132 @@
+-- 2 Unit: all channels of one unit. Curves come from series(), through drawn(), which has holes where something is
+-- missing; a unit of many channels shows the first ones.
+
+-- name: units
+SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
+FROM plant.channel AS c
+WHERE c.retired_at IS NULL
+ORDER BY 1;
+
+-- name: measures
+-- The units of measure of its analog channels, in the order of the tag list: each gets a chart.
+SELECT u.text AS __text, u.text AS __value
+FROM (
+    SELECT coalesce(nullif(c.unit, ''), 'no unit') AS text, min(c.id) AS first
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    GROUP BY 1
+) AS u
+ORDER BY u.first
+LIMIT 12;
+
+-- name: summary
+SELECT count(*) AS "Channels",
+       count(*) FILTER (WHERE EXISTS (
+           SELECT FROM plant.gap AS g
+           WHERE g.to_time IS NULL AND g.source_id = c.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
+       )) AS "Without data now"
+FROM plant.channel AS c
+WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring};
+
+-- name: gaps
+SELECT count(*) AS "Gaps",
+       sum(extract(epoch FROM least(coalesce(g.to_time, now()), $__timeTo()::timestamptz)
+                              - greatest(g.from_time, $__timeFrom()::timestamptz))) AS "Missing, all channels"
+FROM plant.gap_channel AS g
+JOIN plant.channel AS c ON c.id = g.channel_id
+WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring} AND g.backfilled_at IS NULL
+  AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz;
+
+-- name: curves
+-- Of the first 12 channels with this unit of measure.
+SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, d.mean AS value
+FROM (
+    SELECT c.id, c.name
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND coalesce(nullif(c.unit, ''), 'no unit') = ${measure:sqlstring}
+    ORDER BY c.id LIMIT 12
+) AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+ORDER BY d.time, c.id;
+
+-- name: states
+-- Of the first 16 discrete channels: what each step ends with; a step in which something is missing is -1.
+SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, coalesce(round(d.high), -1) AS value
+FROM (
+    SELECT c.id, c.name
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    ORDER BY c.id LIMIT 16
+) AS c
+CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+ORDER BY d.time, c.id;
+
+-- name: channels
+-- The newest value of each of the first 200 channels, which one look-up in the key finds. What changes seldom is looked
+-- for 24 hours back.
+SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
+       CASE WHEN c.kind = 'text' THEN t.text ELSE round(s.value::numeric, 3)::float8::text END AS "Value", c.unit AS "In",
+       CASE WHEN c.kind = 'analog' AND c.range_hi > c.range_lo
+            THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "Of its range",
+       CASE WHEN o.reason IS NOT NULL THEN o.reason WHEN s.time IS NULL AND t.time IS NULL THEN 'nothing yet'
+            ELSE coalesce(plant.quality(s.status), 'good') END AS "Quality",
+       coalesce(s.time, t.time) AS "Since", c.kind AS "Kind", c.description AS "Description"
+FROM (
+    SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    ORDER BY c.id LIMIT 200
+) AS c
+LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
+                                    least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
+LEFT JOIN LATERAL (
+    SELECT e.time, e.text
+    FROM plant.event AS e
+    WHERE e.channel_id = c.id AND e.type = 'text' AND e.time < $__timeTo()::timestamptz
+      AND e.time >= $__timeTo()::timestamptz - INTERVAL '30 days'
+    ORDER BY e.time DESC LIMIT 1
+) AS t ON c.kind = 'text'
+LEFT JOIN LATERAL (
+    SELECT g.reason
+    FROM plant.gap AS g
+    WHERE g.to_time IS NULL AND g.source_id = c.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
+    ORDER BY g.from_time DESC LIMIT 1
+) AS o ON true
+ORDER BY c.id;
+
+-- name: events
+SELECT e.time AS "Time", regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path, e.type AS "What", e.text AS "Text",
+       nullif(e.detail::text, '{}') AS "Detail"
+FROM plant.channel AS c
+CROSS JOIN LATERAL (
+    SELECT e.time, e.type, e.text, e.detail
+    FROM plant.event AS e
+    WHERE e.channel_id = c.id AND $__timeFilter(e.time)
+    ORDER BY e.time DESC LIMIT 50
+) AS e
+WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+ORDER BY e.time DESC
+LIMIT 100;
+
+-- name: gap_bands
+-- Where all its channels were missing: gaps of their sources.
+SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
+       least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
+       s.name || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
+FROM plant.gap AS g
+JOIN plant.source AS s ON s.id = g.source_id
+WHERE g.channel_id IS NULL AND g.backfilled_at IS NULL AND g.to_time IS DISTINCT FROM g.from_time
+  AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+  AND EXISTS (SELECT FROM plant.channel AS c
+              WHERE c.source_id = g.source_id AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
+ORDER BY g.from_time DESC
+LIMIT 200;
+
+-- name: alarms
+SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
+       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Not acknowledged"
+FROM plant.alarm_active AS a
+WHERE a.plant_unit = ${unit:sqlstring};

@@ -1,0 +1,83 @@
+"""Answers of the database as columns of plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["time", "number", "boolean", "string"]
+
+_KINDS: dict[str, Kind] = {
+    "timestamptz": "time",
+    "timestamp": "time",
+    "date": "time",
+    "int2": "number",
+    "int4": "number",
+    "int8": "number",
+    "float4": "number",
+    "float8": "number",
+    "numeric": "number",
+    "bool": "boolean",
+}
+
+
+@dataclass(slots=True)
+class Frame:
+    """Columns of equal length. Times are milliseconds since 1970; what is no number is None."""
+
+    names: list[str]
+    kinds: list[Kind]
+    columns: list[list[Any]]
+
+    def json(self) -> dict[str, Any]:
+        """As the page reads it."""
+        fields = [{"name": name, "type": kind} for name, kind in zip(self.names, self.kinds, strict=True)]
+        return {"fields": fields, "columns": self.columns}
+
+
+def frame(names: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> Frame:
+    """``types`` are PostgreSQL's names."""
+    kinds: list[Kind] = [_KINDS.get(kind, "string") for kind in types]
+    columns = [[_plain(row[i]) for row in rows] for i in range(len(names))]
+    return Frame(list(names), kinds, columns)
+
+
+def wide(long: Frame) -> Frame:
+    """A column for each series, by time: text columns name the series, as in Grafana's format ``time_series``."""
+    at = next((i for i, kind in enumerate(long.kinds) if kind == "time"), None)
+    texts = [i for i, kind in enumerate(long.kinds) if kind == "string"]
+    values = [i for i, kind in enumerate(long.kinds) if kind in ("number", "boolean")]
+    if at is None or not texts:
+        return long
+    times = sorted(set(long.columns[at]))
+    place = {time: row for row, time in enumerate(times)}
+    found: dict[str, list[Any]] = {}
+    for row, time in enumerate(long.columns[at]):
+        series = " ".join(str(long.columns[i][row]) for i in texts)
+        for i in values:
+            name = series if len(values) == 1 else f"{long.names[i]} {series}"
+            found.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
+    kinds: list[Kind] = ["time"]
+    kinds += ["number"] * len(found)
+    return Frame([long.names[at], *found], kinds, [times, *found.values()])
+
+
+def _plain(value: object) -> object:
+    for kinds, plain in _PLAIN:
+        if isinstance(value, kinds):
+            return plain(value)
+    return str(value)
+
+
+_PLAIN: tuple[tuple[type | tuple[type, ...], Callable[[Any], object]], ...] = (
+    ((bool, int, str, type(None)), lambda value: value),
+    (float, lambda value: value if math.isfinite(value) else None),
+    (datetime, lambda value: value.timestamp() * 1000),
+    (date, lambda value: datetime.combine(value, datetime.min.time()).timestamp() * 1000),
+    (Decimal, lambda value: float(value) if value.is_finite() else None),
+    (timedelta, lambda value: value.total_seconds()),
+)

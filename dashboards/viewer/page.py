@@ -1,0 +1,55 @@
+"""The page's own files, read once: names that are not among them don't exist."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+FOLDER = Path(__file__).parent / "page"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file, plain and compressed."""
+
+    kind: str
+    body: bytes
+    packed: bytes
+    tag: str
+
+    def answer(self, request: web.Request) -> web.Response:
+        """The file, or that the browser has it already."""
+        headers = {"ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if self.tag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=304, headers=headers)
+        headers["Content-Type"] = self.kind
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            return web.Response(body=self.packed, headers=headers)
+        return web.Response(body=self.body, headers=headers)
+
+
+def files() -> dict[str, File]:
+    """Path below the folder → file."""
+    return {
+        path.relative_to(FOLDER).as_posix(): _file(path)
+        for path in sorted(FOLDER.rglob("*"))
+        if path.suffix in _TYPES and path.is_file()
+    }
+
+
+def _file(path: Path) -> File:
+    body = path.read_bytes()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+    return File(_TYPES[path.suffix], body, gzip.compress(body, 9, mtime=0), tag)

@@ -1,0 +1,220 @@
+// The page: which dashboard, its variables, its time, and its panels.
+import * as api from "./api.js";
+import { element, replace } from "./dom.js";
+import { colour } from "./fields.js";
+import { heading, laidOut } from "./grid.js";
+import { Panel } from "./panel.js";
+import { picker } from "./picker.js";
+import { address, read } from "./state.js";
+import { duration, resolve } from "./time.js";
+import { tip } from "./tip.js";
+import { Variables } from "./variables.js";
+
+const at = (id) => document.getElementById(id);
+
+class Page {
+  constructor(definition, given) {
+    this.definition = definition;
+    this.state = {
+      from: given.from || definition.time.from,
+      to: given.to || definition.time.to,
+      refresh: given.refresh || definition.refresh || "off",
+    };
+    this.panels = [];
+    this.marks = [];
+    this.variables = new Variables(definition.templating.list, { ...given.variables }, at("variables"), (name) => this.variableChanged(name));
+    this.sight = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.byNode.get(target)?.seen(isIntersecting);
+    }, { rootMargin: "300px" });
+    this.byNode = new Map();
+    this.timer = null;
+  }
+
+  get range() {
+    return (this.resolved ||= resolve(this.state.from, this.state.to));
+  }
+
+  question() {
+    return { dashboard: this.definition.uid, since: this.range.since, until: this.range.until };
+  }
+
+  context() {
+    return {
+      uid: this.definition.uid,
+      range: () => this.range,
+      bounds: () => ({ from: this.state.from, to: this.state.to }),
+      variables: () => this.variables.values,
+      texts: () => this.variables.texts(),
+      regions: () => this.marks,
+      zoom: (from, to) => this.changed({ from: String(from), to: String(to) }),
+    };
+  }
+
+  async open() {
+    at("title").textContent = this.definition.title.replace(/^\d+ /, "");
+    document.title = `${this.definition.title.replace(/^\d+ /, "")} – plantlog`;
+    await this.variables.load(this.question());
+    this.drawPicker();
+    this.layOut();
+    this.remember(true);
+    await this.annotate();
+    this.tick();
+  }
+
+  layOut() {
+    for (const panel of this.panels) panel.remove();
+    this.sight.disconnect();
+    this.byNode.clear();
+    this.panels = [];
+    const nodes = [];
+    for (const [definition, own] of laidOut(this.definition.panels, this.variables.values)) {
+      if (definition.type === "row") {
+        nodes.push(heading(definition));
+        continue;
+      }
+      const panel = new Panel(definition, this.context(), own);
+      this.panels.push(panel);
+      this.byNode.set(panel.node, panel);
+      nodes.push(panel.node);
+    }
+    replace(at("grid"), ...nodes);
+    for (const panel of this.panels) this.sight.observe(panel.node);
+  }
+
+  drawPicker() {
+    picker(at("time"), this.state, this.definition.timepicker.refresh_intervals, (change) => this.changed(change));
+  }
+
+  async annotate() {
+    const wanted = this.definition.annotations.list.filter((one) => one.enable && one.target);
+    if (!wanted.length) return;
+    try {
+      const answers = await api.annotations({ ...this.question(), variables: this.variables.values });
+      this.marks = wanted.flatMap((one) => regions(answers[one.name], one.iconColor));
+      for (const panel of this.panels) if (panel.definition.type === "timeseries") panel.redraw();
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
+  remember(silently = false) {
+    const refresh = this.state.refresh === (this.definition.refresh || "off") ? null : this.state.refresh;
+    const there = address(this.definition.uid, { ...this.state, refresh, variables: this.variables.shown() });
+    history[silently ? "replaceState" : "pushState"](null, "", there);
+    for (const link of at("levels").children) {
+      link.href = address(link.dataset.uid, { from: this.state.from, to: this.state.to, variables: this.variables.shown() });
+    }
+  }
+
+  changed(change) {
+    Object.assign(this.state, change);
+    this.resolved = null;
+    tip.hide();
+    this.drawPicker();
+    this.remember();
+    if ("from" in change) this.refresh();
+    this.tick();
+  }
+
+  variableChanged(name) {
+    this.remember();
+    this.resolved = null;
+    const repeats = this.definition.panels.some((panel) => panel.repeat);
+    if (repeats) this.layOut();
+    else for (const panel of this.panels) panel.refresh();
+    this.annotate();
+    document.documentElement.dataset.changed = name;
+  }
+
+  refresh() {
+    this.resolved = null;
+    for (const panel of this.panels) panel.refresh();
+    this.annotate();
+  }
+
+  tick() {
+    clearTimeout(this.timer);
+    const every = duration(this.state.refresh);
+    if (!every) return;
+    this.timer = setTimeout(() => {
+      // A page in the background asks nothing, and a time that is over does not change.
+      if (!document.hidden && this.state.to.startsWith("now") && at("tip").hidden) this.refresh();
+      this.tick();
+    }, every);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.sight.disconnect();
+    for (const panel of this.panels) panel.remove();
+  }
+}
+
+function regions(answer, iconColor) {
+  if (!answer) return [];
+  const { fields, columns } = answer;
+  const column = (name) => columns[fields.findIndex((field) => field.name.toLowerCase() === name)] || [];
+  const [from, to, text] = [column("time"), column("timeend"), column("text")];
+  return from.map((time, row) => ({ from: time, to: to[row] ?? time, text: text[row] || "", shade: colour(iconColor) }));
+}
+
+function say(message) {
+  at("trouble").textContent = message;
+  at("trouble").hidden = !message;
+}
+
+let page = null;
+
+async function open() {
+  const given = read();
+  say("");
+  try {
+    const known = api.dashboards();
+    const first = given.uid ? api.dashboard(given.uid) : null;
+    const levels = await known;
+    const definition = await (first || api.dashboard(levels[Math.min(1, levels.length - 1)].uid));
+    page?.close();
+    page = new Page(definition, given);
+    replace(
+      at("levels"),
+      ...levels.map(({ uid, title }) =>
+        element("a", { href: `/d/${uid}`, "data-uid": uid, "aria-current": uid === definition.uid ? "page" : "false" }, title.replace(/^\d+ /, "")),
+      ),
+    );
+    at("levels").querySelector('[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
+    await page.open();
+    document.documentElement.dataset.opened = definition.uid;
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+// Links to a dashboard stay in this page, unless another tab is asked for.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href^="/d/"]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", link.getAttribute("href"));
+  delete document.documentElement.dataset.opened;
+  scrollTo(0, 0);
+  open();
+});
+addEventListener("popstate", open);
+at("theme").addEventListener("click", () => {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  localStorage.setItem("theme", dark ? "light" : "dark");
+  themed();
+  for (const panel of page?.panels || []) panel.redraw();
+});
+
+function themed() {
+  const chosen = localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  document.documentElement.dataset.theme = chosen;
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  themed();
+  for (const panel of page?.panels || []) panel.redraw();
+});
+themed();
+open();

@@ -1,0 +1,152 @@
+// One panel: asks its question, draws the answer, says what went wrong.
+import { query } from "./api.js";
+import { element, replace } from "./dom.js";
+import { withVariables } from "./links.js";
+import { stateTimeline } from "./panels/statetimeline.js";
+import { table } from "./panels/table.js";
+import { text } from "./panels/text.js";
+import { timeseries } from "./panels/timeseries.js";
+import { barChart, barGauge, gauge, stat } from "./panels/values.js";
+import { interval } from "./time.js";
+
+const KINDS = {
+  timeseries,
+  stat,
+  gauge,
+  bargauge: barGauge,
+  barchart: barChart,
+  table,
+  "state-timeline": stateTimeline,
+};
+
+const empty = (answers) => Object.values(answers).every(({ columns }) => !columns.length || !columns[0].length);
+
+export class Panel {
+  constructor(definition, context, variables = {}) {
+    this.definition = definition;
+    this.context = context;
+    this.own = variables; // what a repeated panel stands for
+    this.heading = element("h2", {});
+    this.about = element("button", { type: "button", class: "about", title: definition.description || "", "aria-label": "About this panel" }, "i");
+    this.body = element("div", { class: "body" });
+    const { x, y, w, h } = definition.gridPos;
+    this.node = element(
+      "section",
+      { class: `panel ${definition.type}`, "data-panel": String(definition.id), "data-state": "waiting" },
+      element("header", {}, this.heading, definition.description ? this.about : null),
+      this.body,
+    );
+    this.node.style.setProperty("--x", x + 1);
+    this.node.style.setProperty("--y", y + 1);
+    this.node.style.setProperty("--w", w);
+    this.node.style.setProperty("--h", h);
+    this.about.addEventListener("click", () => {
+      const shown = this.node.querySelector(".description");
+      if (shown) shown.remove();
+      else this.body.before(element("p", { class: "description" }, definition.description));
+    });
+    this.entitle();
+    this.near = false;
+    this.stale = true;
+    this.removed = null;
+  }
+
+  entitle() {
+    this.heading.textContent = withVariables(this.definition.title, this.variables(), this.context.texts());
+  }
+
+  needs(name) {
+    return (this.definition.targets || []).some((target) => (target.needs || []).includes(name));
+  }
+
+  variables() {
+    return { ...this.context.variables(), ...this.own };
+  }
+
+  // Asked when it is in sight, and again when something changed since.
+  refresh() {
+    this.stale = true;
+    if (this.near) this.show();
+  }
+
+  seen(near) {
+    this.near = near;
+    if (near && this.stale) this.show();
+  }
+
+  async show() {
+    this.stale = false;
+    this.entitle();
+    if (this.definition.type === "text") {
+      replace(this.body, text(this.definition));
+      this.node.dataset.state = "shown";
+      return;
+    }
+    this.asking?.abort();
+    const asking = (this.asking = new AbortController());
+    const range = this.context.range();
+    this.node.classList.add("asking");
+    try {
+      const answers = await query({
+        dashboard: this.context.uid,
+        panel: this.definition.id,
+        since: range.since,
+        until: range.until,
+        interval: Math.max(interval(range, this.body.clientWidth), 1000),
+        variables: this.variables(),
+      }, asking.signal);
+      if (!asking.signal.aborted) this.draw(answers, range);
+    } catch (error) {
+      if (!asking.signal.aborted) this.#say(error.message, "failed");
+    } finally {
+      if (this.asking === asking) this.node.classList.remove("asking");
+    }
+  }
+
+  redraw() {
+    if (this.answers) this.draw(this.answers, this.drawnRange);
+  }
+
+  draw(answers, range) {
+    this.answers = answers;
+    this.drawnRange = range;
+    if (empty(answers)) {
+      this.#say(this.definition.fieldConfig.defaults.noValue || "Nothing in this time", "empty");
+      return;
+    }
+    const context = {
+      range: { ...range, ...this.context.bounds() },
+      variables: this.variables(),
+      regions: this.definition.type === "timeseries" ? this.context.regions() : [],
+      zoom: this.context.zoom,
+    };
+    const made = KINDS[this.definition.type](this.definition, answers, context);
+    this.removed?.();
+    this.removed = null;
+    const scrolled = this.body.scrollTop;
+    if (!made) {
+      this.#say("Nothing in this time", "empty");
+    } else if (made.placed) {
+      replace(this.body, made.node);
+      this.removed = made.placed();
+      this.node.dataset.state = "shown";
+    } else {
+      replace(this.body, made);
+      this.body.scrollTop = scrolled;
+      this.node.dataset.state = "shown";
+    }
+  }
+
+  #say(message, state) {
+    this.removed?.();
+    this.removed = null;
+    replace(this.body, element("p", { class: state === "failed" ? "failed" : "quiet" }, message));
+    this.node.dataset.state = state;
+  }
+
+  remove() {
+    this.asking?.abort();
+    this.removed?.();
+    this.node.remove();
+  }
+}

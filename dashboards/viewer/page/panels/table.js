@@ -1,0 +1,78 @@
+// Rows and columns; a click on a heading sorts.
+import { element, replace } from "../dom.js";
+import { configOf, mapped, transformed, valueColour } from "../fields.js";
+import { filled, withVariables } from "../links.js";
+import { stamp } from "../time.js";
+import { format } from "../units.js";
+
+const SHOWN = 500;
+
+function shownCell(field, config, value) {
+  const mapping = mapped(config, value);
+  if (mapping) return mapping.text ?? String(value);
+  if (value === null || value === undefined || value === "") return config.noValue ?? "";
+  if (field.type === "time") return stamp(value);
+  if (field.type === "boolean") return value ? "yes" : "no";
+  return format(value, config.unit, config.decimals);
+}
+
+function cell(panel, field, config, value, row, context) {
+  const kind = config.custom.cellOptions?.type || "auto";
+  const paint = kind === "auto" ? null : valueColour(config, value);
+  const shown = shownCell(field, config, value);
+  const links = config.links || [];
+  const content = links.length && shown !== ""
+    ? element("a", { href: filled(links[0].url, row, context.range, context.variables), title: links[0].title }, shown)
+    : shown;
+  const made = element("td", { class: field.type === "number" ? "number" : "" });
+  if (kind === "color-background" && paint && shown !== "") made.append(element("span", { class: "mark", style: { background: paint } }, content));
+  else made.append(content);
+  if (kind === "color-text" && paint) made.style.color = paint;
+  return made;
+}
+
+export function table(panel, answers, context) {
+  const { frames, extra } = transformed(panel, answers);
+  const { fields, columns } = frames[0] || { fields: [], columns: [] };
+  const rows = columns.length ? columns[0].map((_, row) => row) : [];
+  const configs = fields.map((field) => configOf(panel, field.name, extra));
+  const shown = fields.map((_, at) => at).filter((at) => !configs[at].custom.hidden);
+  const body = element("tbody");
+  let sorted = { at: -1, down: false };
+
+  function draw() {
+    const ordered = [...rows];
+    if (sorted.at >= 0) {
+      const column = columns[sorted.at];
+      ordered.sort((a, b) => {
+        const [x, y] = [column[a], column[b]];
+        if (x === y) return 0;
+        if (x === null) return 1;
+        if (y === null) return -1;
+        return (x < y ? -1 : 1) * (sorted.down ? -1 : 1);
+      });
+    }
+    replace(body, ...ordered.slice(0, SHOWN).map((row) => {
+      const named = Object.fromEntries(fields.map((field, at) => [field.name, columns[at][row]]));
+      return element("tr", {}, ...shown.map((at) => cell(panel, fields[at], configs[at], columns[at][row], named, context)));
+    }));
+  }
+
+  const heads = shown.map((at) =>
+    element(
+      "th",
+      {
+        class: fields[at].type === "number" ? "number" : "",
+        style: configs[at].custom.width ? { width: `${configs[at].custom.width}px` } : {},
+        onclick: () => {
+          sorted = { at, down: sorted.at === at ? !sorted.down : fields[at].type === "number" };
+          draw();
+        },
+      },
+      withVariables(configs[at].displayName || fields[at].name, context.variables),
+    ),
+  );
+  draw();
+  const more = rows.length > SHOWN ? element("p", { class: "quiet" }, `${rows.length - SHOWN} more rows`) : null;
+  return element("div", { class: "table" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body), more);
+}

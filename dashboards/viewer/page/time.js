@@ -1,0 +1,66 @@
+// Times as Grafana writes them: now, now-6h, now-1d/d, milliseconds since 1970, or ISO 8601.
+const UNITS = { s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
+const STEPS = [
+  1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2592000,
+];
+
+export const RANGES = [
+  ["now-5m", "Last 5 minutes"],
+  ["now-15m", "Last 15 minutes"],
+  ["now-1h", "Last hour"],
+  ["now-6h", "Last 6 hours"],
+  ["now-24h", "Last 24 hours"],
+  ["now-7d", "Last 7 days"],
+  ["now-30d", "Last 30 days"],
+  ["now-90d", "Last 90 days"],
+];
+
+export function moment(text, now, roundUp = false) {
+  if (/^\d+$/.test(text)) return Number(text);
+  const relative = /^now(?:([+-])(\d+)([smhdw]))?(\/d)?$/.exec(text);
+  if (!relative) {
+    const parsed = Date.parse(text);
+    return Number.isNaN(parsed) ? now : parsed;
+  }
+  let at = now;
+  if (relative[1]) at += (relative[1] === "-" ? -1 : 1) * Number(relative[2]) * UNITS[relative[3]];
+  if (relative[4]) {
+    const day = new Date(at);
+    day.setHours(roundUp ? 24 : 0, 0, 0, 0);
+    at = day.getTime();
+  }
+  return at;
+}
+
+export function resolve(from, to) {
+  const now = Date.now();
+  const since = moment(from, now);
+  const until = Math.max(moment(to, now, true), since + 1000);
+  return { since: Math.floor(since), until: Math.floor(until) };
+}
+
+// The length of a point: a round one, of at least what a pixel stands for.
+export function interval(range, pixels) {
+  const least = (range.until - range.since) / 1000 / Math.max(pixels, 50);
+  return 1000 * (STEPS.find((step) => step >= least) || STEPS[STEPS.length - 1]);
+}
+
+export function duration(text) {
+  const match = /^(\d+)([smhdw])$/.exec(text || "");
+  return match ? Number(match[1]) * UNITS[match[2]] : 0;
+}
+
+const two = (n) => String(n).padStart(2, "0");
+
+export function stamp(ms) {
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+export function named(from, to) {
+  const known = RANGES.find(([value]) => value === from);
+  if (known && to === "now") return known[1];
+  const { since, until } = resolve(from, to);
+  return `${stamp(since)} – ${stamp(until).slice(stamp(since).slice(0, 10) === stamp(until).slice(0, 10) ? 11 : 0)}`;
+}

@@ -1,0 +1,61 @@
+// Values with their units, by Grafana's names of units; a name that is none of them is itself the unit.
+const EMPTY = "–";
+
+function digits(value, decimals) {
+  if (decimals !== undefined && decimals !== null) return value.toFixed(decimals);
+  if (value === 0 || Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  if (size >= 1e15 || size < 1e-6) return value.toExponential(2);
+  const places = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size)));
+  return String(Number(value.toFixed(places)));
+}
+
+function scaled(value, base, names, decimals) {
+  let size = Math.abs(value);
+  let at = 0;
+  while (size >= base && at < names.length - 1) {
+    size /= base;
+    at += 1;
+  }
+  return `${digits(value / base ** at, decimals ?? (at ? (size < 100 ? 1 : 0) : undefined))}${names[at]}`;
+}
+
+function seconds(value, decimals) {
+  const size = Math.abs(value);
+  const steps = [[604800, "week"], [86400, "day"], [3600, "hour"], [60, "min"]];
+  const found = steps.find(([length]) => size >= length && (length < 604800 || size >= 8 * 604800));
+  if (found) {
+    const n = value / found[0];
+    const text = digits(n, decimals ?? (Math.abs(n) < 10 ? 1 : 0));
+    return `${text} ${found[1]}${found[1] === "min" || Math.abs(Number(text)) === 1 ? "" : "s"}`;
+  }
+  if (size >= 1 || size === 0) return `${digits(value, decimals)} s`;
+  if (size >= 1e-3) return `${digits(value * 1e3, decimals ?? 0)} ms`;
+  return `${digits(value * 1e6, decimals ?? 0)} µs`;
+}
+
+export function format(value, unit = "none", decimals = undefined) {
+  if (value === null || value === undefined || value === "") return EMPTY;
+  if (typeof value !== "number") return String(value);
+  switch (unit) {
+    case "":
+    case "none":
+      return digits(value, decimals);
+    case "short":
+      return scaled(value, 1000, ["", " K", " Mil", " Bil", " Tri"], decimals);
+    case "percent":
+      return `${digits(value, decimals ?? (Math.abs(value) < 10 ? 1 : 0))} %`;
+    case "percentunit":
+      return format(value * 100, "percent", decimals);
+    case "bytes":
+      return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], decimals);
+    case "s":
+      return seconds(value, decimals);
+    case "d":
+      return seconds(value * 86400, decimals);
+    default:
+      return unit.startsWith("suffix:")
+        ? `${format(value, "short", decimals)}${unit.slice(7)}`
+        : `${digits(value, decimals)} ${unit}`;
+  }
+}

@@ -1,0 +1,92 @@
+// The variables of a dashboard: asked for in order, as one may need those before it.
+import { variable as ask } from "./api.js";
+import { choice } from "./choice.js";
+import { element, replace } from "./dom.js";
+
+function asOptions({ fields, columns }) {
+  const at = (name, other) => Math.max(0, fields.findIndex((field) => field.name === name) >= 0
+    ? fields.findIndex((field) => field.name === name) : fields.findIndex((field) => field.name === other));
+  const texts = columns[at("__text", "text")] || [];
+  const values = columns[at("__value", "value")] || texts;
+  return values.map((value, index) => ({ value: String(value), text: String(texts[index]) }));
+}
+
+export class Variables {
+  constructor(definitions, wanted, holder, onchange) {
+    this.definitions = definitions;
+    this.wanted = wanted;
+    this.values = {};
+    this.options = {};
+    this.holder = holder;
+    this.onchange = onchange;
+  }
+
+  async load(question, changed = null) {
+    const stale = new Set(changed ? [changed] : []);
+    for (const one of this.definitions) {
+      const needs = one.needs || [];
+      if (changed && !needs.some((name) => stale.has(name))) continue;
+      await this.#fill(one, question);
+      stale.add(one.name);
+    }
+    this.#draw(question);
+  }
+
+  async #fill(one, question) {
+    if (one.type === "query") {
+      const answer = await ask({ ...question, variable: one.name, variables: this.values });
+      this.options[one.name] = asOptions(answer[one.name]);
+    } else if (one.type === "custom") {
+      this.options[one.name] = one.options.map(({ text, value }) => ({ text, value }));
+    } else {
+      this.values[one.name] = this.wanted[one.name] || [one.query || ""];
+      return;
+    }
+    const legal = this.options[one.name].map((option) => option.value);
+    const wanted = (this.wanted[one.name] || this.values[one.name] || []).filter((value) => legal.includes(value));
+    delete this.wanted[one.name];
+    const every = one.includeAll && one.multi;
+    this.values[one.name] = wanted.length ? (one.multi ? wanted : wanted.slice(0, 1)) : every ? legal : legal.slice(0, 1);
+  }
+
+  #draw(question) {
+    const shown = this.definitions.filter((one) => one.hide !== 2);
+    replace(this.holder, ...shown.map((one) => this.#drawn(one, question)));
+  }
+
+  #drawn(one, question) {
+    const changed = async (values) => {
+      this.values[one.name] = values;
+      await this.load(question, one.name);
+      this.onchange(one.name);
+    };
+    if (one.type === "textbox") {
+      const field = element("input", { type: "text", value: this.values[one.name][0], "aria-label": one.label });
+      field.addEventListener("change", () => changed([field.value]));
+      return element("div", { class: "variable" }, element("span", { class: "label" }, one.label || one.name), field);
+    }
+    return choice({
+      label: one.label || one.name,
+      options: this.options[one.name],
+      chosen: this.values[one.name],
+      multi: one.multi,
+      every: one.includeAll && one.multi,
+      onchange: changed,
+    });
+  }
+
+  // The chosen values as people read them.
+  texts() {
+    const named = (name, value) => (this.options[name] || []).find((option) => option.value === value)?.text ?? value;
+    return Object.fromEntries(Object.entries(this.values).map(([name, values]) => [name, values.map((value) => named(name, value))]));
+  }
+
+  // What belongs into the address: not what is hidden, and not All.
+  shown() {
+    const kept = this.definitions.filter((one) => {
+      const whole = one.includeAll && one.multi && this.values[one.name]?.length === this.options[one.name]?.length;
+      return one.hide !== 2 && !whole;
+    });
+    return Object.fromEntries(kept.map((one) => [one.name, this.values[one.name] || []]));
+  }
+}

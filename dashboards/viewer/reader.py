@@ -1,0 +1,80 @@
+"""The database as its reader sees it: few connections, read-only, with an end to every statement."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from dashboards.viewer.frames import Frame, frame
+from ingest.errors import DatabaseError, QuestionError
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 6
+STATEMENT_SECONDS = 15
+MOST_ROWS = 20_000  # of one answer
+_CONNECT_SECONDS = 5.0
+_WAIT_SECONDS = 20.0  # for a connection, where all are busy
+
+_SETTINGS = {
+    "application_name": "plantlog viewer",
+    "default_transaction_read_only": "on",
+    "statement_timeout": f"{STATEMENT_SECONDS}s",
+    "idle_in_transaction_session_timeout": "30s",
+    "lock_timeout": "5s",
+    "search_path": "plant, public",
+    "timezone": "UTC",
+    "jit": "off",  # compiling takes longer than it saves here
+    "plan_cache_mode": "force_custom_plan",  # chunks are excluded by the very times that are asked for
+}
+
+
+class Reader:
+    """Connections to one database; it may be away at any time, also when this starts."""
+
+    def __init__(self, dsn_file: Path) -> None:
+        self._dsn_file = dsn_file
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(self, sql: str, parameters: list[object], most: int = MOST_ROWS) -> Frame:
+        """Rows of one statement, ``most`` at most. Raises DatabaseError, and QuestionError where time was up."""
+        try:
+            pool = await self._opened()
+            async with (
+                pool.acquire(timeout=_WAIT_SECONDS) as connection,
+                connection.transaction(readonly=True),
+            ):
+                statement = await connection.prepare(sql)
+                attributes = statement.get_attributes()
+                cursor = await statement.cursor(*parameters)
+                rows = await cursor.fetch(most)
+        except asyncpg.QueryCanceledError as error:
+            raise QuestionError(504, f"not answered within {STATEMENT_SECONDS} s: choose a shorter time") from error
+        except (asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError, OSError, TimeoutError) as error:
+            raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            log.warning("refused by the database: %s: %s", type(error).__name__, error)
+            raise DatabaseError(f"{type(error).__name__}: {error}") from error
+        return frame([a.name for a in attributes], [a.type.name for a in attributes], [tuple(row) for row in rows])
+
+    async def _opened(self) -> asyncpg.Pool[Any]:
+        async with self._opening:
+            if self._pool is None:
+                try:
+                    dsn = self._dsn_file.read_text().strip()
+                except FileNotFoundError:
+                    raise DatabaseError(f"{self._dsn_file} is missing: `plantlog up` makes it") from None
+                self._pool = await asyncpg.create_pool(
+                    dsn, min_size=0, max_size=CONNECTIONS, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS
+                )
+        return self._pool
+
+    async def close(self) -> None:
+        """Give the connections back; statements that run are cancelled."""
+        if self._pool is not None:
+            self._pool.terminate()

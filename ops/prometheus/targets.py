@@ -1,0 +1,29 @@
+"""``plantlog targets``: what Prometheus has to scrape of a native appliance."""
+
+from __future__ import annotations
+
+import json
+
+from ingest.errors import OperationError
+from ops import health
+from ops.deployment import Running
+from ops.paths import State
+
+
+def targets(state: State) -> str:
+    """The processes of the last ``up``, as a file of Prometheus' file_sd. Raises OperationError before the first one.
+
+    https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+    """
+    running = Running.load(state)
+    if running is None:
+        raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(running.health.host, running.health.host)
+    found = [
+        {
+            "targets": [f"{host}:{health.port(process, running.health)}"],
+            "labels": {"process": process, "plant": running.plant},
+        }
+        for process in running.processes
+    ]
+    return json.dumps(found, indent=2)

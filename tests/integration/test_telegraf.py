@@ -1,0 +1,219 @@
+"""The real Telegraf pushes into plantlog: what it read lands once, over kills of either side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+
+from ops.paths import CHECKOUT
+from tests.database import Database
+from tests.integration.test_push import Site, registered, rows, until, written
+from tests.peers import free_port
+from tests.telegraf import Telegraf
+
+_START = 1_790_000_000_000  # ms
+_CREATE = 'unknown = "create"\nchannel = '
+
+
+class Process:
+    """``python -m ingest push`` as it runs in an appliance."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._running: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Returns when gateways can push."""
+        config = str(self._site.root / "p" / "plant.toml")
+        self._running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "ingest", "push", "--config", config, "--state", str(self._site.state.root)),
+            env={"PYTHONPATH": str(CHECKOUT)},
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        await until(self._site.ready)
+
+    async def end(self, how: signal.Signals) -> None:
+        assert self._running is not None
+        self._running.send_signal(how)
+        await asyncio.wait_for(self._running.wait(), 30)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.end(signal.SIGTERM)
+
+
+def tool(name: str, package: str) -> str:
+    program = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    assert program is not None, f"{name} is missing: apt-get install {package}"
+    return program
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[int]:
+    """Mosquitto on a port of its own."""
+    port = free_port()
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nuser root\n"
+        f"persistence true\npersistence_location {folder}/\n"
+    )
+    command = [tool("mosquitto", "mosquitto"), "-c", str(config)]
+    with (folder / "mosquitto.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 30
+        while not _listens(port):
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "mosquitto.log").read_text()
+            time.sleep(0.02)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def device(port: int, topic: str) -> Iterator[IO[str]]:
+    """A device: each line that is written to it is a message of QoS 1."""
+    command = [tool("mosquitto_pub", "mosquitto-clients"), "-p", str(port), "-q", "1", "-t", topic, "-l"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    try:
+        yield process.stdin
+    finally:
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def say(to: IO[str], numbers: range) -> None:
+    for number in numbers:
+        message = {"time": _START + number, "level": number / 4, "running": number % 2 == 0}
+        to.write(json.dumps(message) + "\n")
+    to.flush()
+
+
+async def stored(site: Site, database: Database, name: str) -> int:
+    await written(site, database)
+    query = f"SELECT count(*) FROM plant.samples_named WHERE name = '{name}'"
+    return int((await rows(database, query))[0][0])
+
+
+@pytest.mark.timeout(1800)  # where Telegraf has to be built
+async def test_what_it_says_of_a_machine_lands_in_channels(tmp_path: Path, database: Database) -> None:
+    channel = _CREATE + '"telegraf/{tag.host}/{measurement}/{tag.member}/{field}"'
+    site = await registered(tmp_path, database, channel, tags="")
+    own = f"http://127.0.0.1:{site.plant.health.port + 3}"
+    telegraf = Telegraf(
+        tmp_path,
+        "telegraf.conf",
+        {"telegraf_token": "token-of-edge", "reader_dsn": database.reader_dsn},
+        {"PLANTLOG_PUSH": site.url, "PLANTLOG_COLLECTOR_PUSH": own},
+    )
+    name = f"telegraf/{socket.gethostname()}"
+    expected = [
+        f"{name}/cpu/cpu-total/usage_idle",
+        f"{name}/disk/%2F/used_percent",
+        f"{name}/mem/all/total",
+        f"{name}/postgresql/all/size_bytes",
+        f"{name}/postgresql_wal/all/wal_bytes",
+        f"{name}/prometheus/collector-push.edge/plantlog_samples_total",
+        f"{name}/prometheus/collector-push.push/plantlog_spool_max_bytes",
+        f"{name}/system/all/load1",
+    ]
+    async with Process(site).running():
+        with telegraf.running():
+
+            async def all_there() -> bool:
+                await written(site, database)
+                query = "SELECT DISTINCT c.name FROM plant.samples s JOIN plant.channel c ON c.id = s.channel_id"
+                return set(expected) <= {row[0] for row in await rows(database, query)}
+
+            async with asyncio.timeout(60):
+                while not await all_there():
+                    await asyncio.sleep(0.2)
+    await written(site, database)
+    ((total,),) = await rows(
+        database, f"SELECT DISTINCT value FROM plant.samples_named WHERE name = '{name}/mem/all/total'"
+    )
+    assert total == psutil.virtual_memory().total
+    # Series that differ only in what MEMBER leaves out would be second values for one time.
+    assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
+    assert "E! [outputs" not in telegraf.said()
+
+
+@pytest.mark.timeout(1800)
+async def test_a_protocol_that_plantlog_does_not_speak_over_kills_of_either_side(
+    tmp_path: Path, database: Database
+) -> None:
+    site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
+    plantlog = Process(site)
+    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
+        telegraf = Telegraf(
+            tmp_path,
+            "mqtt.conf",
+            {"mqtt_token": "token-of-edge"},
+            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
+        )
+        with telegraf.running():
+            async with plantlog.running():
+                await until(lambda: _says(telegraf, "Connected"))
+                say(tank, range(500))
+                await until(lambda: _at_least(site, 1000))
+                await plantlog.end(signal.SIGKILL)
+                say(tank, range(500, 1500))
+                # It has tried, and keeps what it has.
+                await until(lambda: _says(telegraf, "connection refused"))
+                await plantlog.start()
+                say(tank, range(1500, 2000))
+                await until(lambda: _at_least(site, 4000))
+                telegraf.kill()
+                say(tank, range(2000, 2500))  # the broker keeps them for Telegraf's session
+                telegraf.start()
+                async with asyncio.timeout(60):
+                    while await stored(site, database, "north/tank1/level") < 2500:
+                        await asyncio.sleep(0.1)
+                # The same messages again, as a device does that saw no acknowledgement.
+                say(tank, range(2400, 2501))
+                async with asyncio.timeout(60):
+                    while await stored(site, database, "north/tank1/level") < 2501:
+                        await asyncio.sleep(0.1)
+    await written(site, database)
+    found = await rows(
+        database,
+        "SELECT name, (extract(epoch FROM time) * 1000)::int8, value FROM plant.samples_named ORDER BY name, time",
+    )
+    times = range(2501)
+    assert found == [
+        *(("north/tank1/level", _START + n, n / 4) for n in times),
+        *(("north/tank1/running", _START + n, float(n % 2 == 0)) for n in times),
+    ]
+    assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
+
+
+async def _says(telegraf: Telegraf, words: str) -> bool:
+    return words in telegraf.said()
+
+
+async def _at_least(site: Site, count: int) -> bool:
+    return len(site.samples()) >= count
