@@ -9,12 +9,12 @@ WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.wr
 -- name: lag_now
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS "Lag"
 FROM plant.ingest_batch AS b
-WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute';
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
-WHERE b.written_at > now() - INTERVAL '1 minute';
+WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Not connected"

@@ -39,14 +39,16 @@ LIMIT 16;
 -- Samples by the day that they are of, in each form.
 SELECT s.day AS time, s.form AS metric, sum(s.bytes) AS value
 FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+WHERE s.relation IN ('samples_raw', 'samples_packed')
+  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
 GROUP BY s.day, s.form
 ORDER BY s.day, s.form;
 
 -- name: rows_by_day
 SELECT s.day AS time, s.form AS metric, sum(s.rows) AS value
 FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+WHERE s.relation IN ('samples_raw', 'samples_packed')
+  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
 GROUP BY s.day, s.form
 ORDER BY s.day, s.form;
 
