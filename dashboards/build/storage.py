@@ -136,7 +136,7 @@ def _tables(made: Dashboard) -> None:
             "Sealed days",
             "Days whose digest is signed, the latest first: plantlog verify checks them.",
             [target(_SQL["seals"])],
-            Field(empty="No day of this time is sealed yet"),
+            Field(),
         ),
         14,
         7,
