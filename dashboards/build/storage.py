@@ -83,7 +83,7 @@ def _numbers(made: Dashboard) -> None:
         ),
         (
             "Room left",
-            "Until disk or budget are full, at the growth of the last days; known after a day.",
+            "Until disk or budget are full, at the growth of the last days; ten years at most.",
             "days_left",
             Field("d", thresholds=steps((None, BAD), (7, WARN), (30, GOOD)), empty="not known yet"),
         ),

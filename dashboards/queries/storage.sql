@@ -5,8 +5,8 @@ SELECT pg_database_size(current_database()) AS "Database",
        (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS "Budget";
 
 -- name: days_left
--- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
-SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
+SELECT least(substring(r.detail FROM 'days left: ([0-9.]+)')::float8, 3650) AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
 ORDER BY r.started_at DESC
