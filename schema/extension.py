@@ -29,7 +29,7 @@ async def update(dsn: str) -> None:
     except asyncpg.DependentObjectsStillExistError as error:
         raise DatabaseError(
             f"TimescaleDB of this database can't be brought to the server's version: {error}. "
-            "Where that is plantlog's: run this version of plantlog on the server that the database came from, then move it"
+            "Where that is plantlog's: let this plantlog start once on the server that the database came from"
         ) from error
     except asyncpg.PostgresError as error:
         if await _outdated(dsn):  # else somebody else did it in this moment

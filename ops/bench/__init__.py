@@ -71,7 +71,7 @@ def storage(
     queries: Annotated[int, typer.Option(min=1, help="Queries of an hour, and at most as many of a day.")] = 100,
     output: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
-    """Bytes a sample and query times of rows and of packed hours, for noisy to slow series."""
+    """Bytes a sample and query times of rows, packed hours and (Community) columnstore, for noisy to slow series."""
     from ops.bench import server  # noqa: PLC0415  (slow imports only when used)
     from ops.bench.storage import measure  # noqa: PLC0415
 

@@ -32,10 +32,10 @@ Say = Callable[[str], None]
 class Stored:
     """One cell. Times are milliseconds at the client, planning included."""
 
-    form: str  # rows: samples_raw with its key; packed: samples_packed
+    form: str  # rows: samples_raw with its key; packed: samples_packed; columnstore: of TimescaleDB Community
     series: str
     bytes_per_sample: float
-    rows_per_second: float  # COPY, or packing what was copied
+    rows_per_second: float  # COPY, or packing or columnstoring what was copied
     hour_p50: float
     hour_p95: float
     day_p50: float
@@ -63,8 +63,7 @@ async def measure(dsn: str, channels: int, queries: int, say: Say) -> list[Store
     try:
         cells = []
         for series in SERIES:
-            await connection.execute(load("bench")["empty_forms"])
-            for form in ("rows", "packed"):
+            for form in await forms(connection):
                 cells.append(await _measure(connection, form, series, channels, queries))
                 cell = cells[-1]
                 say(f"{series}, {form}: {cell.bytes_per_sample:.2f} B a sample, day {cell.day_p50:.1f} ms")
@@ -73,22 +72,35 @@ async def measure(dsn: str, channels: int, queries: int, say: Say) -> list[Store
         await connection.close()
 
 
+async def forms(connection: asyncpg.Connection[Any]) -> tuple[str, ...]:
+    """What the server can store, in the order in which it is measured: each is made of the rows before it."""
+    edition = await connection.fetchval(load("bench")["edition"])
+    return ("rows", "packed", "columnstore") if edition == "community" else ("rows", "packed")
+
+
 async def _measure(connection: asyncpg.Connection[Any], form: str, series: str, channels: int, queries: int) -> Stored:
-    started = time.perf_counter()
-    if form == "rows":
+    if form != "packed":
+        await connection.execute(load("bench")["empty_forms"])
+    if form == "columnstore":
         await _copy(connection, series, channels)
-    else:
-        await connection.execute("CALL plant.compress_before($1)", _START + timedelta(days=1))
+    started = time.perf_counter()
+    match form:
+        case "rows":
+            await _copy(connection, series, channels)
+        case "packed":
+            await connection.execute("CALL plant.pack_before($1)", _START + timedelta(days=1))
+        case _:
+            await connection.execute("CALL plant.compress_before($1)", _START + timedelta(days=1))
     seconds = time.perf_counter() - started
     await connection.execute(load("bench")["analyze_forms"])
     samples = channels * _DAY_SECONDS
     found = await connection.fetchrow(load("bench")["forms"])
-    expected = (samples, 0) if form == "rows" else (0, samples)
-    if found is None or (found["raw"], found["packed"]) != expected:
-        raise OperationError(f"{expected} samples should be in rows and packed, the tables hold {dict(found or {})}")
+    expected = {name: samples if name == form else 0 for name in ("rows", "packed", "columnstore")}
+    if found is None or {name: found[name] for name in expected} != expected:
+        raise OperationError(f"{expected} samples should be there, the tables hold {dict(found or {})}")
     hour = await _query(connection, list(_hours(channels, queries)), timedelta(hours=1))
     day = await _query(connection, list(_days(channels, queries)), timedelta(days=1))
-    size = found["raw_bytes"] if form == "rows" else found["packed_bytes"]
+    size = found["packed_bytes"] if form == "packed" else found["raw_bytes"]
     return Stored(form, series, size / samples, samples / seconds, *hour, *day)
 
 

@@ -35,12 +35,23 @@ UPDATE plant.packed_until SET until = '-infinity';
 -- As autovacuum leaves them.
 VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
 
+-- name: edition
+SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition';
+
 -- name: forms
--- Samples and bytes of each form, indexes and TOAST included.
-SELECT (SELECT count(*) FROM plant.samples_raw)                       AS raw,
+-- Samples and bytes of each form, indexes and TOAST included. The one day of samples_raw is in one form.
+WITH raw AS (
+    SELECT count(*) AS samples,
+           coalesce((SELECT bool_and(k.is_compressed) FROM timescaledb_information.chunks AS k
+                     WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_raw'), false) AS columnstored
+    FROM plant.samples_raw
+)
+SELECT CASE WHEN r.columnstored THEN 0 ELSE r.samples END             AS rows,
+       CASE WHEN r.columnstored THEN r.samples ELSE 0 END             AS columnstore,
        (SELECT coalesce(sum(p.n), 0) FROM plant.samples_packed AS p)  AS packed,
        public.hypertable_size('plant.samples_raw')                    AS raw_bytes,
-       public.hypertable_size('plant.samples_packed')                 AS packed_bytes;
+       public.hypertable_size('plant.samples_packed')                 AS packed_bytes
+FROM raw AS r;
 
 -- name: by_minute
 -- {channel}, {first} and {last} are put in by the benchmark.

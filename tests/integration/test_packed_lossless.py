@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.database import Database
@@ -112,6 +112,7 @@ async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
 
 @_SETTINGS
 @given(hour=_hour())
+@example(hour=[(0, 0, 0), (253, 0, 0)])  # 0.000253 * 1e6 > 253
 async def test_an_hour_comes_back_to_the_bit(owner: asyncpg.Connection[Any], hour: list[Sample]) -> None:
     channel = next(_channels)
     await copy(owner, channel, hour)
@@ -121,6 +122,18 @@ async def test_an_hour_comes_back_to_the_bit(owner: asyncpg.Connection[Any], hou
     assert await between(owner, channel, 0, HOUR_US) == hour
     first, last = hour[len(hour) // 3][0], hour[-1][0]
     assert await between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
+
+
+async def test_a_replay_of_a_sample_that_lies_on_a_bound(owner: asyncpg.Connection[Any]) -> None:
+    """Each is found again where it is packed, whatever its time is as seconds in floating point."""
+    channel = next(_channels)
+    hour = [(i * 253, bits(1.5), 0) for i in range(4000)]
+    await copy(owner, channel, hour)
+    await compress(owner)
+    await copy(owner, channel, hour[::97])
+    assert await viewed(owner, channel) == hour
+    for first, last in ((0, 253), (253 * 7, 253 * 11), (253 * 2999, 253 * 3001)):
+        assert await between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
 
 
 @_SETTINGS

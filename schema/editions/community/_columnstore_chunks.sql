@@ -25,5 +25,6 @@ BEGIN
             RAISE NOTICE 'the day from % is in use: it is columnstored by the next call', day.from_time;
         END IF;
     END LOOP;
+    DELETE FROM plant.columnstore_merged AS m WHERE to_regclass(m.chunk) IS NULL; -- dropped since
 END
 $$;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncpg
+
 from tests.integration.conformance.plant import Plant
 
 _SAMPLE = "time timestamp with time zone, channel_id integer, value double precision, status integer"
@@ -53,6 +55,12 @@ async def test_settings(plant: Plant) -> None:
     assert plant.edition == {"apache": "apache", "timescale": "community"}[licence]
     version = await plant.owner.fetchval("SELECT value FROM plant.setting WHERE key = 'timescaledb_version'")
     assert version == await plant.owner.fetchval("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
+
+    # A replay of old samples may meet any number of columnstored ones.
+    ingest = await asyncpg.connect(plant.database.ingest_dsn)
+    limit = await ingest.fetchval("SHOW timescaledb.max_tuples_decompressed_per_dml_transaction")
+    await ingest.close()
+    assert limit == {"apache": "100000", "community": "0"}[plant.edition]
 
 
 async def test_nothing_stands_in_the_way_of_an_update_of_timescaledb(plant: Plant) -> None:
