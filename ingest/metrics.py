@@ -81,3 +81,4 @@ storage_lacking_bytes = Gauge(
 storage_days_left = Gauge(
     "plantlog_storage_days_left", "Days until the disk is full at the last days' growth; NaN: not known"
 )
+storage_days_left.set(float("nan"))  # a gauge begins at 0, which would be an alarm

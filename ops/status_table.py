@@ -82,7 +82,7 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
             one["name"],
             "[green]running[/]" if running else _coloured(one["outcome"] or "waiting"),
             "" if ended is None else f"{_duration(now - ended)} ago",
-            "" if one["seconds"] is None else f"{one['seconds']:.1f} s",
+            "" if one["seconds"] is None or one["outcome"] == "skipped" else f"{one['seconds']:.1f} s",
             _number(one["rows"]),
             "" if running else f"in {_duration(one['next_at'] - now)}",
             escape(one["detail"][:_REASON]),

@@ -44,7 +44,7 @@ def _last_run(row: dict[str, Any]) -> tuple[str, ...]:
     began, ended = row["started_at"], row["ended_at"]
     if began is None:
         return "", "never ran", "", "", ""
-    took = "" if ended is None else f"{(ended - began).total_seconds():.1f} s"
+    took = "" if ended is None or row["outcome"] == "skipped" else f"{(ended - began).total_seconds():.1f} s"
     rows = "" if row["rows"] is None else f"{row['rows']:,}"
     return f"{began:%Y-%m-%d %H:%M:%S}", row["outcome"] or "running", took, rows, row["detail"]
 

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from ingest import metrics
+from ingest.errors import DatabaseError
 from ops.maintenance.budget import Unit, days_left, growth
 from ops.maintenance.retain import Retention
 from ops.maintenance.run import Connection, Done, Job, Site, Skip
@@ -92,7 +93,15 @@ async def chunks_ahead(site: Site, connection: Connection) -> Done:
     """Chunks of today and tomorrow of every hypertable, so that at midnight no writer waits for one to be made."""
     queries = load("maintenance")
     tables = [row["relation"] for row in await connection.fetch(queries["hypertables"])]
-    made = {table: await connection.fetchval(queries["make_chunk"], table) for table in tables}
+    made: dict[str, int] = {}
+    failed: list[str] = []
+    for table in tables:
+        try:
+            made[table] = await connection.fetchval(queries["make_chunk"], table)
+        except asyncpg.PostgresError as error:  # one table's trouble is not the others'
+            failed.append(f"{table}: {error}")
+    if failed:
+        raise DatabaseError("; ".join(failed))
     return Done(sum(made.values()), detail=", ".join(sorted(table for table, count in made.items() if count)))
 
 
@@ -134,15 +143,9 @@ class Storage:
             warning = f"the disk is full in less than {_LOW_DAYS:.0f} days, at the last days' growth"
             await connection.execute(load("maintenance")["tell"], warning, "{}")
         over = budget is not None and size > budget
-        return Done(bytes=size, detail=_OVER if over else "" if left is None else f"days left: {left:.1f}", more=False)
-
-
-_OVER = "over the disk budget"
-
-
-def over_budget(done: Done) -> bool:
-    """Whether a run of the job ``storage`` found that retention has to work at once."""
-    return done.detail == _OVER
+        room = "" if left is None else "room for years" if left > 3650 else f"room for {left:,.0f} days"
+        said_over = "over the disk budget" if over else ""
+        return Done(bytes=size, detail=", ".join(filter(None, (said_over, room))), wake="retain" if over else "")
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:

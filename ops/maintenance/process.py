@@ -16,15 +16,16 @@ from ingest.batch import now_us
 from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.health import port
-from ops.maintenance.jobs import jobs, over_budget
-from ops.maintenance.run import Done, Job, Ran, Site, run
+from ops.maintenance.jobs import jobs
+from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Site, run
 from ops.maintenance.schedule import next_start
 from ops.paths import State
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 8.0
-_UNREACHABLE_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
+_ELSEWHERE_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
+_WOKEN_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
 
 
 @dataclass(slots=True)
@@ -107,16 +108,17 @@ class Maintenance:
         kept.ran = ran
         kept.failures = kept.failures + 1 if ran.outcome == "failed" else 0
         metrics.job_failing.labels(job=kept.job.name).set(kept.failures)
-        kept.next = next_start(kept.job.every, ran.started, ran.ended, kept.failures, ran.done.more)
-        if kept.job.name == "storage" and over_budget(ran.done):
-            self._free(self._kept["retain"])
+        every = min(kept.job.every, _ELSEWHERE_SECONDS) if ran.done.detail == ELSEWHERE else kept.job.every
+        kept.next = next_start(every, ran.started, ran.ended, kept.failures, ran.done.more)
+        if ran.done.wake:
+            self._wake(self._kept[ran.done.wake])
 
-    def _free(self, retain: Kept) -> None:
+    def _wake(self, asleep: Kept) -> None:
         """The budget is exceeded: retention works at once, unless it was found of late that it can't help."""
-        helped = retain.ran is not None and bool(retain.ran.done.bytes)
-        if helped or time.time() - self._woken > _UNREACHABLE_AGAIN:
+        helped = asleep.ran is not None and bool(asleep.ran.done.bytes)
+        if helped or time.time() - self._woken > _WOKEN_AGAIN:
             self._woken = time.time()
-            retain.due.set()
+            asleep.due.set()
 
 
 async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:

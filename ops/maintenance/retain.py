@@ -113,21 +113,23 @@ class Retention:
     async def work(self, site: Site, connection: Connection) -> Done:
         """Drop what must go, each slice in a transaction of its own; what the time is too short for goes next time."""
         deadline = time.monotonic() + _SECONDS
-        now = await plan(connection, self._aged_until)
-        metrics.storage_lacking_bytes.set(now.lacking)
         dropped: list[tuple[int, int]] = []
-        going = [one for one in now.slices if one.goes]
-        for one in going:
-            if time.monotonic() > deadline:
+        while True:
+            now = await plan(connection, self._aged_until)
+            going = [one for one in now.slices if one.goes]
+            for one in going:
+                if time.monotonic() < deadline:
+                    dropped.append(await _drop(connection, one))
+            # What was packed while rows went is there in the other form now: looked at again until nothing is left.
+            if not going or time.monotonic() >= deadline:
                 break
-            dropped.append(await _drop(connection, one))
+        metrics.storage_lacking_bytes.set(now.lacking)
         if now.lacking:
             await _say_lacking(connection, now)
-        more = len(dropped) < len(going)
-        if not more and len(going) == len(now.slices):  # what waits for its seal is looked at again
+        if not now.slices:  # what waits for its seal is looked at again
             self._aged_until = now.closed_until
         rows, freed = sum(rows for rows, _ in dropped), sum(size for _, size in dropped)
-        return Done(rows, freed, _in_words(now, len(dropped)), more)
+        return Done(rows, freed, _in_words(now, sum(rows > 0 for rows, _ in dropped)), more=bool(going))
 
 
 async def _drop(connection: Connection, one: Slice) -> tuple[int, int]:

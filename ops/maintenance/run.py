@@ -24,6 +24,7 @@ _CONNECT_SECONDS = 10.0
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
 _END_SECONDS = 2.0
+ELSEWHERE = "another process runs it"
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Outcome: TypeAlias = Literal["ok", "failed", "skipped"]
@@ -53,6 +54,7 @@ class Done:
     bytes: int | None = None
     detail: str = ""
     more: bool = False  # work is left: go on at once
+    wake: str = ""  # the job that has to run at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
         "statement_timeout": f"{seconds * 1000:.0f}",
         "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
         "idle_in_transaction_session_timeout": "60000",
+        "client_connection_check_interval": "2000",  # the statement of a client that was killed ends with it
         "tcp_keepalives_idle": "30",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
@@ -128,7 +131,7 @@ async def _on(connection: Connection, job: Job, site: Site) -> tuple[Outcome, Do
     run_id: int | None = None
     try:
         if not await connection.fetchval(queries["lock"], job.name):
-            return "skipped", Done(detail="another process runs it")
+            return "skipped", Done(detail=ELSEWHERE)
         run_id = await connection.fetchval(queries["begin"], job.name)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
             done = await job.work(site, connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import asyncpg
 
@@ -19,14 +20,14 @@ def maintenance_dsn(dsn: str) -> str:
     return dsn.rpartition("/")[0] + "/postgres"
 
 
-async def until_it_answers(dsn: str, seconds: float) -> None:
-    """Wait for the server behind ``dsn``. Raises DatabaseError when it does not answer in time."""
+async def until_it_answers(dsn: str, seconds: float, runs: Callable[[], bool] = lambda: True) -> None:
+    """Wait for the server behind ``dsn``. Raises DatabaseError when it does not answer in time, or no longer runs."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             connection = await asyncpg.connect(dsn, timeout=5)
         except _STARTING as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not runs():
                 raise DatabaseError(f"the database does not answer ({type(error).__name__}: {error})") from error
             await asyncio.sleep(0.05)
         else:

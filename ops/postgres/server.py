@@ -72,8 +72,10 @@ class Server:
             self._process = subprocess.Popen(
                 [*self._cluster.command(), *self._options], stdout=log, stderr=log, cwd="/"
             )
-        asyncio.run(until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS))
-        if self._process.poll() is not None:
+        process = self._process
+        answers = until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS, lambda: process.poll() is None)
+        asyncio.run(answers)
+        if process.poll() is not None:
             raise DatabaseError(f"the server ended, and somebody else answers on its port: see {self._log}")
 
     def _ended_soon(self) -> bool:

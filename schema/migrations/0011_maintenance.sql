@@ -251,6 +251,12 @@ DECLARE
     total   bigint;
     kept    bigint := 0;
 BEGIN
+    IF NOT dry_run THEN
+        -- No hour is packed meanwhile: its rows would appear in the other form behind us. Nobody waits behind this lock.
+        PERFORM set_config('lock_timeout', '30s', true);
+        PERFORM pg_advisory_xact_lock(7361023400153);
+        PERFORM set_config('lock_timeout', '2s', true);
+    END IF;
     SELECT t.column_name, k.chunk, k.from_time, k.to_time, plant.chunk_bytes(k.chunk) AS bytes INTO unit
     FROM plant.retained(what) AS t
     CROSS JOIN LATERAL plant.chunks_of(t.relation) AS k
@@ -300,9 +306,6 @@ BEGIN
     ELSIF plant.lacks_seal(from_time, to_time) THEN
         action := 'unsealed';
     ELSIF NOT dry_run THEN
-        PERFORM set_config('lock_timeout', '2s', true);
-        -- No hour is packed meanwhile: its rows would appear in the other form behind us.
-        PERFORM pg_advisory_xact_lock(7361023400153);
         IF action = 'chunk' THEN
             PERFORM public.drop_chunks(relation, older_than => unit.to_time, newer_than => unit.from_time);
         ELSE

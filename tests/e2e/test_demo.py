@@ -42,7 +42,7 @@ async def test_every_channel_is_there_and_equals_the_truth(appliance: Appliance)
 
 
 async def test_a_device_that_fails_is_on_record_and_comes_back(appliance: Appliance) -> None:
-    fault(target="conveyor-plc", fault="close_connections", seconds=3)
+    fault(target="conveyor-plc", fault="close_connections", seconds=8)  # `status` has to look meanwhile
 
     def state() -> str:
         return str(next(s["state"] for s in appliance.status()["sources"] if s["name"] == "conveyor-plc"))
@@ -78,6 +78,29 @@ def test_every_process_tells_its_health_and_metrics(appliance: Appliance) -> Non
     assert 'plantlog_source_up{source="meters"} 1.0' in said[PORT + 2]
     assert 'plantlog_written_rows_total{lane="copy"}' in said[PORT + 3]
     assert "plantlog_lag_seconds_bucket" in said[PORT + 3]
+
+
+def test_maintenance_runs_by_itself_and_says_what_it_did(appliance: Appliance) -> None:
+    def jobs() -> dict[str, str | None]:
+        return {job["name"]: job["outcome"] for job in appliance.status()["jobs"]}
+
+    until(lambda: bool(jobs()) and all(jobs().values()))
+    assert {name for name, outcome in jobs().items() if outcome == "failed"} == set()
+    listed = json.loads(appliance.plantlog("maintenance", "--json"))
+    assert [job["job"] for job in listed] == list(jobs())
+    assert {job["job"]: job["outcome"] for job in listed if job["job"] in ("compress", "retain", "ahead")} == {
+        "compress": "ok",
+        "retain": "ok",
+        "ahead": "ok",
+    }
+    assert "analyze: ok" in appliance.plantlog("maintenance", "run", "analyze")
+    planned = json.loads(appliance.plantlog("retention", "--json"))
+    assert (planned["slices"], planned["disk_budget"]) == ([], None)
+    assert "compress" in appliance.plantlog("status", "--once")
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 5}/metrics", timeout=10) as answer:
+        said = answer.read().decode()
+    assert 'plantlog_job_last_success_timestamp_seconds{job="compress"}' in said
+    assert "plantlog_storage_days_left" in said
 
 
 def test_up_again_is_harmless(appliance: Appliance) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -68,3 +70,23 @@ async def _without_password(dsn: str) -> None:
     user, _, rest = maintenance_dsn(dsn).removeprefix("postgresql://").partition("@")
     connection = await asyncpg.connect(f"postgresql://{user.split(':')[0]}@{rest}", passfile="/nonexistent")
     await connection.close()
+
+
+def test_a_server_whose_port_another_has_moves(server: str, tmp_path: Path) -> None:
+    """Another server answers where this one wanted to: it was there first."""
+    taken = str(urlsplit(server).port)
+    moved = Server(tmp_path)
+    (tmp_path / "postgres" / "port").write_text(taken)
+    for path in (tmp_path / "secrets").glob("*.dsn"):
+        path.write_text(re.sub(r":\d+/", f":{taken}/", path.read_text()))
+
+    async def own() -> str:
+        connection = await asyncpg.connect(maintenance_dsn(moved.owner_dsn))
+        try:
+            return str(await connection.fetchval("SHOW port"))
+        finally:
+            await connection.close()
+
+    with moved:
+        assert asyncio.run(own()) == str(urlsplit(moved.owner_dsn).port) != taken
+        assert len({urlsplit(path.read_text()).port for path in (tmp_path / "secrets").glob("*.dsn")}) == 1

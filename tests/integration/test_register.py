@@ -49,6 +49,46 @@ _CHANNELS = (
 )
 
 
+async def test_what_is_said_of_storage_is_in_the_tables_too(database: Database, tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    settings = (
+        "SELECT s.key, s.value FROM plant.setting AS s"
+        " WHERE s.key IN ('compression', 'lateness', 'disk_budget', 'sealing')"
+    )
+    classes = (
+        "SELECT c.name, c.raw::text, c.minute::text, c.hour::text, c.event::text FROM plant.retention_class AS c"
+        " ORDER BY c.name"
+    )
+    channels = "SELECT c.name, c.retention FROM plant.channel AS c ORDER BY c.name"
+    folder = tmp_path / "p"
+    plant(folder, "a,holding:4,,,,,,,,\nb,holding:5,,,,,,,,\n")
+    (folder / "tags.csv").write_text("name,address,retention\na,holding:4,fast\nb,holding:5,\n")
+    toml = (folder / "plant.toml").read_text()
+    (folder / "plant.toml").write_text(
+        toml
+        + '[storage]\ncompression = "packed"\nlateness = "90m"\ndisk_budget = "2 GiB"\n[sealing]\nenabled = false\n'
+        '[retention.fast]\nraw = "7d"\nminute = "30d"\n'
+    )
+    await register(load(folder / "plant.toml"), database.owner_dsn, state)
+    assert dict(await rows(database, settings)) == {
+        "compression": "packed",
+        "lateness": "5400",
+        "disk_budget": str(2 * 1024**3),
+        "sealing": "off",
+    }
+    assert await rows(database, classes) == [
+        ("default", None, None, None, None),
+        ("fast", "168:00:00", "720:00:00", None, None),
+    ]
+    assert await rows(database, channels) == [("a", "fast"), ("b", "default")]
+    (folder / "plant.toml").write_text(toml)
+    (folder / "tags.csv").write_text("name,address\na,holding:4\nb,holding:5\n")
+    await register(load(folder / "plant.toml"), database.owner_dsn, state)
+    assert dict(await rows(database, settings)) == {"lateness": "3600", "sealing": "on"}
+    assert await rows(database, classes) == [("default", None, None, None, None)]
+    assert await rows(database, channels) == [("a", "default"), ("b", "default")]
+
+
 async def test_what_the_configuration_says_is_in_the_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     described = plant(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.maintenance.budget import Choice, Unit, choose, days_left, growth
-from ops.maintenance.jobs import jobs, over_budget
+from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Done, Job, Site
 from ops.maintenance.schedule import backoff, next_start
@@ -113,11 +113,6 @@ def test_jobs_have_names_of_their_own_and_say_what_they_do() -> None:
     todo = jobs()
     assert len({job.name for job in todo}) == len(todo)
     assert all(job.about and job.every >= 10 and job.slice > 0 for job in todo)
-
-
-def test_only_a_database_over_its_budget_wakes_retention() -> None:
-    assert not over_budget(Done(bytes=1))
-    assert over_budget(Done(bytes=1, detail="over the disk budget"))
 
 
 async def test_a_database_that_is_away_is_waited_for_and_stops_no_job(tmp_path: Path) -> None:

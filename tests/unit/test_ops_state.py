@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -146,3 +147,28 @@ def test_half_written_files_are_never_read(tmp_path: Path) -> None:
     state = claimed(tmp_path)
     (state.run / "deployment.partial").write_text(json.dumps({})[:1])
     assert Deployment.load(state) is None
+
+
+def test_a_reserved_port_is_kept_while_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kept = tmp_path / "state" / "port"
+    port = ports.reserve(kept)
+    assert kept.read_text() == str(port)
+    monkeypatch.setattr(ports, "_LOWEST", port)
+    monkeypatch.setattr(ports, "_EPHEMERAL", port + 3)
+    for number in range(20):
+        assert ports.free_ports(1) != port, number
+    assert ports.reserve(kept, port) == port
+    kept.unlink()  # the state folder is gone: its port is anybody's
+    monkeypatch.setattr(ports, "_EPHEMERAL", port + 1 + 1)
+    assert port in {ports.free_ports(1) for _ in range(60)}
+
+
+def test_many_that_start_at_once_have_a_port_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first = ports.free_ports(40)
+    monkeypatch.setattr(ports, "_LOWEST", first)
+    monkeypatch.setattr(ports, "_EPHEMERAL", first + 41)  # narrow: without reservations they would meet
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda number: ports.reserve(tmp_path / str(number) / "port"), range(24)))
+    assert len(set(got)) == 24

@@ -1,0 +1,359 @@
+"""The jobs on a real database: together, twice at once, killed in the middle, and when something is in their way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest import metrics
+from ops.maintenance.jobs import jobs
+from ops.maintenance.process import Maintenance
+from ops.maintenance.run import Connection, Done, Job, Site, Skip, run
+from ops.ports import free_ports
+from tests.database import Database
+from tests.maintained import DAY, SAMPLES, day, keep, plant_in, ran, setting, site_of, stored
+
+ROOT = Path(__file__).parents[2]
+JOBS = {job.name: job for job in jobs()}
+BOUND = 60.0  # s
+
+
+@pytest.fixture
+async def owner(database: Database) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(database.owner_dsn)
+    yield connection
+    await connection.close()
+
+
+async def runs(owner: Connection, job: str) -> list[tuple[str | None, int | None, str]]:
+    rows = await owner.fetch(
+        "SELECT r.outcome, r.rows, r.detail FROM plant.job_run AS r WHERE r.job = $1 ORDER BY r.id", job
+    )
+    return [tuple(row) for row in rows]
+
+
+def told(state: Path, database: Database, port: int) -> Path:
+    """A state folder and a configuration for a maintenance process."""
+    (state / "secrets").mkdir(parents=True, exist_ok=True)
+    (state / "secrets" / "maintenance.dsn").write_text(database.maintenance_dsn)
+    (state / "plant.toml").write_text(
+        f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+        'address = "tcp://127.0.0.1:502"\ntags = "tags.csv"\n'
+    )
+    (state / "tags.csv").write_text("name,address\nc1,holding:0\n")
+    return state
+
+
+@asynccontextmanager
+async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A maintenance process as the supervisor starts it."""
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ops.maintenance", "--config", str(state / "plant.toml"), "--state", str(state)),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def until(condition: Any, seconds: float = BOUND) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def test_every_job_runs_as_the_login_for_maintenance(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner, 9, 8)
+    await keep(owner, "fast", raw=5)
+    site = site_of(database, tmp_path)
+    for job in JOBS.values():
+        done = await run(job, site)
+        assert done.outcome in ("ok", "skipped"), (job.name, done)
+        assert (await runs(owner, job.name))[-1][0] == done.outcome
+        assert metrics.job_runs.labels(job=job.name, outcome=done.outcome)._value.get() >= 1
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 2 * 2 * 24
+    assert await stored(owner) == {(ago, channel): SAMPLES for ago in (9, 8) for channel in (1, 3)}
+
+
+async def test_a_job_that_this_build_lacks_is_said_once_and_no_failure(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    async def lacking(site: Site, connection: Connection) -> Skip:
+        return Skip("this build has no plant.nothing()")
+
+    job = Job("nothing", 10, 10, False, lacking, "")
+    for _ in range(3):
+        assert (await run(job, site_of(database, tmp_path))).outcome == "skipped"
+    assert await runs(owner, "nothing") == [("skipped", None, "this build has no plant.nothing()")]
+
+
+async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, tmp_path: Path) -> None:
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow(site: Site, connection: Connection) -> Done:
+        inside.set()
+        await leave.wait()
+        return Done(1)
+
+    job, site = Job("slow", 10, 60, False, slow, ""), site_of(database, tmp_path)
+    first = asyncio.create_task(run(job, site))
+    await inside.wait()
+    second = await run(job, site)
+    assert (second.outcome, second.done.detail) == ("skipped", "another process runs it")
+    leave.set()
+    assert (await first).outcome == "ok"
+    assert await runs(owner, "slow") == [("ok", 1, "")]
+
+
+async def test_one_failing_job_stops_no_other_and_is_tried_again_later(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    healthy = 0
+
+    async def wrong(site: Site, connection: Connection) -> Done:
+        await connection.execute("SELECT 1 / 0")
+        raise AssertionError("unreachable")
+
+    async def mistaken(site: Site, connection: Connection) -> Done:
+        raise KeyError("nobody foresaw this")
+
+    async def good(site: Site, connection: Connection) -> Done:
+        nonlocal healthy
+        healthy += 1
+        return Done()
+
+    todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("mistaken", 0.01, 10, True, mistaken, "")]
+    maintenance = Maintenance(site_of(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
+    working = asyncio.create_task(maintenance.run())
+    async with asyncio.timeout(BOUND):
+        while healthy < 3:
+            await asyncio.sleep(0.01)
+    working.cancel()
+    await asyncio.wait((working,))
+    assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
+    wrongs = {one["name"]: one for one in maintenance.reports()}
+    for name in ("wrong", "mistaken"):
+        assert (wrongs[name]["outcome"], wrongs[name]["failures"]) == ("failed", 1)
+        assert wrongs[name]["next_at"] > wrongs[name]["started_at"] + 4
+    assert maintenance.database == "connected"
+
+
+async def test_a_job_that_is_stopped_ends_on_the_server_and_says_so(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    async def sleeping(site: Site, connection: Connection) -> Done:
+        await connection.execute("SELECT pg_sleep(600)")
+        return Done()
+
+    job = Job("sleeping", 10, 600, False, sleeping, "")
+    working = asyncio.create_task(run(job, site_of(database, tmp_path)))
+    asleep = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.query = 'SELECT pg_sleep(600)'"
+
+    async def sleeps() -> bool:
+        return bool(await owner.fetchval(asleep + " AND a.state = 'active'") == 1)
+
+    async def gone() -> bool:
+        return bool(await owner.fetchval(asleep) == 0)
+
+    await until(sleeps)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await until(gone)
+    assert await runs(owner, "sleeping") == [("skipped", None, "stopped; it goes on with the next start")]
+
+
+async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: Database, tmp_path: Path) -> None:
+    async def sleeping(site: Site, connection: Connection) -> Done:
+        await connection.execute("SELECT pg_sleep(600)")
+        return Done()
+
+    done = await run(Job("sleeping", 10, 0.2, False, sleeping, ""), site_of(database, tmp_path))
+    assert (done.outcome, done.done.detail) == (
+        "failed",
+        "QueryCanceledError: canceling statement due to statement timeout",
+    )
+
+
+async def test_killed_in_the_middle_it_goes_on(owner: Connection, database: Database, tmp_path: Path) -> None:
+    """SIGKILL while hours are packed; the next process ends what the first began, and says that it was killed."""
+    await plant_in(owner, *range(2, 12))
+    whole = await stored(owner)
+    state = told(tmp_path / "state", database, free_ports(5))
+
+    async def packing() -> bool:
+        return bool(await owner.fetchval("SELECT EXISTS (SELECT FROM plant.samples_packed)"))
+
+    async with process(state) as first:
+        await until(packing)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") >= 1
+    assert await stored(owner) == whole
+
+    async def packed() -> bool:
+        said = "ended without a word: killed, or cut off"
+        whole = await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 10 * 4 * 24
+        return whole and ("failed", None, said) in await runs(owner, "compress")
+
+    async with process(state) as second:
+        await until(packed)
+        second.send_signal(signal.SIGTERM)
+        assert await second.wait() == 0
+    assert await stored(owner) == whole
+    assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
+
+
+async def test_two_processes_at_once_do_everything_once(owner: Connection, database: Database, tmp_path: Path) -> None:
+    await plant_in(owner, *range(2, 10))
+    await keep(owner, "fast", raw=5)
+    ports = [free_ports(5), free_ports(5)]
+    states = [told(tmp_path / str(port), database, port) for port in ports]
+
+    async def settled() -> bool:
+        said = [await asyncio.to_thread(_health, port) for port in ports]
+        return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in said)
+
+    async with process(states[0]) as first, process(states[1]) as second:
+        await until(settled)
+        for one in (first, second):
+            one.send_signal(signal.SIGTERM)
+        assert [await first.wait(), await second.wait()] == [0, 0]
+    closed = await owner.fetchval("SELECT plant.closed_until()")
+    cutoff = round((day(0) - (closed - 5 * DAY)) / DAY)
+    kept = {(ago, channel): SAMPLES for ago in range(2, 10) for channel in (1, 2, 3, 4) if channel % 2 or ago <= cutoff}
+    assert await stored(owner) == kept
+    said = "SELECT sum((e.detail ->> 'rows')::int) FROM plant.event AS e WHERE e.type = 'retention'"
+    gone = sum(2 * SAMPLES for ago in range(2, 10) if ago > cutoff)
+    assert await owner.fetchval(said) == gone, "each row is recorded as gone once"
+    failed = "SELECT r.job, r.detail FROM plant.job_run AS r WHERE r.outcome = 'failed'"
+    assert [tuple(row) for row in await owner.fetch(failed)] == []
+
+
+def _health(port: int) -> Any:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+async def test_tomorrows_chunks_are_there_and_nobody_saw_how(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    site = site_of(database, tmp_path)
+    done = await ran(JOBS["ahead"], site)
+    assert (done.done.rows or 0) >= 5
+    ahead = (
+        "SELECT count(*) FROM timescaledb_information.chunks AS k WHERE k.hypertable_schema = 'plant'"
+        " AND k.range_start <= $1 AND k.range_end > $1"
+    )
+    tables = await owner.fetchval(
+        "SELECT count(*) FROM timescaledb_information.hypertables AS h WHERE h.hypertable_schema = 'plant'"
+    )
+    for moment in (datetime.now(UTC), datetime.now(UTC) + timedelta(days=1)):
+        assert await owner.fetchval(ahead, moment) == tables
+    for table in ("samples_raw", "samples_packed", "event"):
+        assert await owner.fetchval(f"SELECT count(*) FROM plant.{table}") == 0
+    # A writer needs no chunk to be made: it gets on while nobody can make one.
+    ingest = await asyncpg.connect(database.ingest_dsn)
+    async with owner.transaction():
+        await owner.execute("LOCK TABLE _timescaledb_catalog.chunk IN SHARE ROW EXCLUSIVE MODE")
+        insert = "INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)"
+        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=1), timeout=BOUND)
+        await ingest.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2))
+    await ingest.close()
+    assert (await ran(JOBS["ahead"], site)).done.rows == 0
+
+
+async def test_closed_chunks_have_statistics_again_after_packing(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner, 3, 2)
+    site = site_of(database, tmp_path)
+    estimates = (
+        "SELECT sum(c.reltuples)::int FROM timescaledb_information.chunks AS k"
+        " JOIN pg_class AS c ON c.relname = k.chunk_name"
+        " WHERE k.hypertable_name = $1 AND k.range_end <= now()"
+    )
+    assert (await ran(JOBS["analyze"], site)).done.rows == 2
+    assert await owner.fetchval(estimates, "samples_raw") == 2 * 4 * SAMPLES
+    await ran(JOBS["compress"], site)
+    assert (await ran(JOBS["analyze"], site)).done.rows == 2
+    assert await owner.fetchval(estimates, "samples_packed") == 2 * 4 * 24
+    assert (await ran(JOBS["analyze"], site)).done.rows == 0
+
+
+async def test_facts_of_batches_outlive_the_raw_data_that_they_are_evidence_of(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner)
+    await owner.execute(
+        "INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time,"
+        " received_at, written_at)"
+        " SELECT 1, d, 'samples', 1, now(), now(), now(), now() - make_interval(days => d)"
+        " FROM generate_series(1, 500) AS d"
+    )
+    await owner.execute(
+        "INSERT INTO plant.quarantine (id, quarantined_at, reason, source_id, received_at)"
+        " SELECT d, now() - make_interval(days => d), 'future', 1, now() FROM generate_series(1, 500) AS d"
+    )
+    await owner.execute(
+        "INSERT INTO plant.job_run (job, started_at, ended_at, outcome)"
+        " SELECT 'x', now() - make_interval(days => d), now(), CASE d % 2 WHEN 0 THEN 'ok' ELSE 'failed' END"
+        " FROM generate_series(3, 100) AS d"
+    )
+    site = site_of(database, tmp_path)
+    counts = "SELECT (SELECT count(*) FROM plant.ingest_batch), (SELECT count(*) FROM plant.quarantine)"
+    await keep(owner, "fast", raw=100)
+    await ran(JOBS["trim"], site)
+    assert tuple(await owner.fetchrow(counts) or ()) == (500, 500), "class default keeps raw data forever"
+    await keep(owner, "default", raw=200)
+    await ran(JOBS["trim"], site)
+    assert tuple(await owner.fetchrow(counts) or ()) == (199, 364)
+    left = await owner.fetch("SELECT r.outcome, count(*) AS n FROM plant.job_run AS r WHERE r.job = 'x' GROUP BY 1")
+    assert {row["outcome"]: row["n"] for row in left} == {"ok": 2, "failed": 44}
+
+
+async def test_a_database_over_its_budget_wakes_retention_at_once(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    """Retention is due in an hour; the measure that finds too much wakes it."""
+    await plant_in(owner, 9, 8, 2)
+    retain, storage = JOBS["retain"], JOBS["storage"]
+    quick = Job("storage", 0.2, 60, False, storage.work, storage.about)
+    maintenance = Maintenance(site_of(database, tmp_path), [retain, quick])
+    working = asyncio.create_task(maintenance.run())
+
+    async def idle() -> bool:
+        return bool((await runs(owner, "retain")) and all(one["outcome"] for one in maintenance.reports()))
+
+    async def freed() -> bool:
+        return {ago for ago, _ in await stored(owner)} == {8, 2}
+
+    await until(idle)
+    size = await owner.fetchval("SELECT pg_database_size(current_database())")
+    await setting(owner, "disk_budget", str(size - 100_000))
+    await until(freed)
+    working.cancel()
+    await asyncio.wait((working,))
+    assert metrics.storage_budget_bytes._value.get() == size - 100_000
