@@ -182,10 +182,12 @@ def _mount() -> None:
     from ops.chaos.command import chaos
     from ops.maintenance import app as maintenance
     from ops.maintenance import retention
+    from ops.rollups.command import verify
     from ops.spool import app as spool
 
     app.command()(chaos)
     app.command()(retention)
+    app.command()(verify)
     app.add_typer(bench, name="bench")
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(spool, name="spool")

@@ -59,7 +59,9 @@ def rollups(samples: Mapping[int, Mapping[int, tuple[float, int]]], gaps: Iterab
             begins[channel].add(gap.from_time)
     made = Rollups()
     for channel, of_channel in samples.items():
-        course = [_Point(at, None if status & 1 << 31 or math.isnan(v) else v, True) for at, (v, status) in of_channel.items()]
+        course = [
+            _Point(at, None if status & 1 << 31 or math.isnan(v) else v, True) for at, (v, status) in of_channel.items()
+        ]
         course += [_Point(at + 0.5, None, False) for at in begins[channel]]
         course.sort(key=lambda point: point.at)
         _minutes(made, channel, course)
@@ -84,7 +86,7 @@ def _sum(terms: Iterable[float]) -> float:
 
 
 def _most(goods: Sequence[float]) -> float:
-    return _weight(min(max(-min(goods), max(goods)), 1e280)) if goods else 0.0
+    return _weight(min(max(-min(goods), *goods), 1e280)) if goods else 0.0
 
 
 def _minutes(made: Rollups, channel: int, course: list[_Point]) -> None:
@@ -170,7 +172,9 @@ def _hours(made: Rollups, channel: int, gaps: Iterable[int]) -> None:
             behind = int(max(0, min(end, last.carried_until) - last.until))
             parts.append((last.carries, behind))
         made.hours[channel, hour] = _hour([pieces[i].row for i in inside], areas, parts, last, behind, end)
-        minutes = {key: value for key, value in made.state_minutes.items() if key[0] == channel and hour <= key[1] < end}
+        minutes = {
+            key: value for key, value in made.state_minutes.items() if key[0] == channel and hour <= key[1] < end
+        }
         entered: dict[float, int] = defaultdict(int)
         for (_, _, state), (n, known) in minutes.items():
             entered[state] += n

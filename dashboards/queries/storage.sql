@@ -6,7 +6,8 @@ SELECT pg_database_size(current_database()) AS "Database",
 
 -- name: days_left
 -- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
-SELECT least(substring(r.detail FROM 'days left: ([0-9.]+)')::float8, 3650) AS "Days left"
+SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
+            ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
 ORDER BY r.started_at DESC

@@ -1,7 +1,7 @@
 """Which buckets of the rollups a group's samples make dirty: rows of ``plant.rollup_dirty``, in its transaction.
 
-Live data of many channels is one row for its minute, whatever channels it is of; what comes late, of few channels, names
-them, so that only theirs are made anew.
+Live data of many channels is one row for its minute, whatever channels it is of; what comes late, of few channels,
+names them, so that only theirs are made anew.
 """
 
 from __future__ import annotations

@@ -375,20 +375,23 @@ BEGIN
 END
 $$;
 
--- Those from place i to place j, from 1.
+-- Those from place i to place j, from 1. What is compressed is opened once for all of them, not for each.
 CREATE FUNCTION plant.unpack_numbers(p plant.packed_numbers, i int, j int) RETURNS float8[]
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT ARRAY(
         SELECT coalesce(u.float8s, u.float4s,
-                        CASE WHEN (p).single THEN (((p).base + coalesce(u.v0::int, 0) + coalesce(256 * u.v1::int, 0))
-                                                   / (p).divisor)::float4::float8
-                             WHEN (p).v1 IS NULL THEN ((p).base + coalesce(u.v0::int, 0)) / (p).divisor
-                             ELSE ((p).base + u.v0::int + 256 * u.v1::int + coalesce(65536 * u.v2::int, 0)
-                                   + coalesce(16777216 * u.v3::int::float8, 0)) / (p).divisor END)
-        FROM (SELECT generate_series(i, j), unnest((p).v0[i:j]) AS v0, unnest((p).v1[i:j]) AS v1,
-                     unnest((p).v2[i:j]) AS v2, unnest((p).v3[i:j]) AS v3,
-                     unnest((p).float4s[i:j]) AS float4s, unnest((p).float8s[i:j]) AS float8s) AS u);
+                        CASE WHEN h.single THEN ((h.base + coalesce(u.v0::int, 0) + coalesce(256 * u.v1::int, 0))
+                                                 / h.divisor)::float4::float8
+                             WHEN h.narrow THEN (h.base + coalesce(u.v0::int, 0)) / h.divisor
+                             ELSE (h.base + u.v0::int + 256 * u.v1::int + coalesce(65536 * u.v2::int, 0)
+                                   + coalesce(16777216 * u.v3::int::float8, 0)) / h.divisor END)
+        FROM (SELECT (p).base AS base, (p).divisor AS divisor, (p).single AS single, (p).v1 IS NULL AS narrow OFFSET 0) AS h
+        CROSS JOIN LATERAL (
+            SELECT generate_series(i, j), unnest((p).v0[i:j]) AS v0, unnest((p).v1[i:j]) AS v1,
+                   unnest((p).v2[i:j]) AS v2, unnest((p).v3[i:j]) AS v3,
+                   unnest((p).float4s[i:j]) AS float4s, unnest((p).float8s[i:j]) AS float8s
+        ) AS u);
 END;
 
 -- The rows of a packed day with from <= bucket < to.
@@ -959,8 +962,9 @@ AS $$
 DECLARE
     budget CONSTANT int := 20000; -- minutes of channels
     packed CONSTANT int := 50;    -- channels whose packed day becomes rows at once
-    minute timestamptz; -- the newest dirty one, to be made from samples
-    hour   timestamptz; -- to be made from minutes
+    minute   timestamptz; -- the newest dirty one, to be made from samples
+    hour     timestamptz; -- to be made from minutes
+    unit     tstzrange;
     ids      int[];
     everyone int[];
     "from"   timestamptz;
@@ -1003,14 +1007,18 @@ BEGIN
     INTO "from", "to", everyone
     FROM range AS r;
     ids := everyone;
+    -- Else all that is dirty on its day, or where that is more than a portion in its hour.
     IF everyone IS NULL THEN
-        SELECT min(greatest(d.from_time, plant.day_of(minute))),
-               max(least(d.to_time, closed, plant.day_of(minute) + INTERVAL '24 hours')), array_agg(DISTINCT c.id)
-        INTO "from", "to", ids
-        FROM plant.rollup_dirty AS d
-        CROSS JOIN LATERAL unnest(d.channels) AS c (id)
-        WHERE NOT d.hours AND d.to_time > plant.day_of(minute)
-          AND d.from_time < least(closed, plant.day_of(minute) + INTERVAL '24 hours');
+        FOREACH unit IN ARRAY ARRAY[tstzrange(plant.day_of(minute), plant.day_of(minute) + INTERVAL '24 hours'),
+                                    tstzrange(plant.hour_of(minute), plant.hour_of(minute) + INTERVAL '1 hour')] LOOP
+            SELECT min(greatest(d.from_time, lower(unit))), max(least(d.to_time, closed, upper(unit))),
+                   array_agg(DISTINCT c.id)
+            INTO "from", "to", ids
+            FROM plant.rollup_dirty AS d
+            CROSS JOIN LATERAL unnest(d.channels) AS c (id)
+            WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit));
+            EXIT WHEN cardinality(ids) * date_part('epoch', "to" - "from") / 60 <= budget;
+        END LOOP;
     END IF;
     IF cardinality(ids) > packed
        AND EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = plant.day_of(minute) AND p.channel_id = ANY (ids)) THEN

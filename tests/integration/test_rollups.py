@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -20,9 +21,10 @@ from ingest.spool.format import SpooledBatch
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.group import TimeLimits, assemble
 from ingest.writer.transaction import write
+from ops.rollups.verify import verify
 from schema.queries import load
 from tests.database import Database
-from tests.packed import DAY, DAY_US, HOUR_US
+from tests.packed import DAY_US, HOUR_US
 from tests.rollups import Rollups, rollups
 
 MINUTE_US = 60_000_000
@@ -30,7 +32,7 @@ SECOND = 1_000_000
 _CHANNELS = """
 INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');
 INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE
-SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END FROM generate_series(1, 300) AS i
+SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END FROM generate_series(1, 8) AS i
 """
 _COLUMNS = "n, min, max, sum, area, first, last, known, first_time, last_time, n_good, holds"
 Samples = list[tuple[int, int, float, int]]  # channel, µs, value, status
@@ -166,8 +168,8 @@ async def test_gaps_end_what_holds(owner: asyncpg.Connection[Any]) -> None:
     seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     gap = Gap(at + 900 * SECOND, None, "stale", (1,))
-    for gap in (gap, replace(gap, to_time=at + 7000 * SECOND)):
-        await plant.say(owner, gap)
+    for said in (gap, replace(gap, to_time=at + 7000 * SECOND)):
+        await plant.say(owner, said)
         await refresh(owner)
         await assert_exact(owner, plant)
         assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 900), (1, 1)]
@@ -190,13 +192,13 @@ async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asy
         await assert_exact(owner, plant)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connection[Any], seed: int) -> None:
     some = random.Random(seed)
     plant = Plant()
-    hours = some.choice((3, 60))
+    hours = some.choice((3, 30))
     samples = random_samples(some, range(1, 8), hours, 4000)
-    for _ in range(12):
+    for _ in range(8):
         part = [some.choice(samples) for _ in range(some.randrange(1, 700))]
         await plant.write(owner, part)
         for _ in range(some.randrange(4)):
@@ -211,3 +213,85 @@ async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connec
             await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + some.randrange(hours * HOUR_US)))
     await refresh(owner)
     await assert_exact(owner, plant)
+
+
+async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    some = random.Random(5)
+    plant = Plant()
+    await plant.write(owner, random_samples(some, (1, 2, 3), 30, 3000))
+    await refresh(owner)
+    await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + 20 * HOUR_US))
+    for channels in ([1], [2, 3]):
+        begin = DAY_US + some.randrange(25 * HOUR_US)
+        end = begin + 3 * HOUR_US + 1234
+        doomed = {(c, at) for c in channels for at in plant.samples[c] if begin <= at < end}
+        assert doomed
+        why = f"test of {channels}"
+        query = "SELECT plant.delete_samples($1, $2, $3, $4)"
+        assert await owner.fetchval(query, channels, timestamp(begin), timestamp(end), why) == len(doomed)
+        for channel, at in doomed:
+            del plant.samples[channel][at]
+        await refresh(owner)
+        await assert_exact(owner, plant)
+        event = await owner.fetchrow("SELECT * FROM plant.event WHERE type = 'deleted' AND text = $1", why)
+        assert event is not None
+        detail = json.loads(event["detail"])
+        assert (detail["samples"], detail["channels"]) == (len(doomed), channels)
+        assert detail["by"] == await owner.fetchval("SELECT session_user")
+        left = await owner.fetchval(
+            "SELECT count(*) FROM plant.samples_between($1, $2, $3)", channels, timestamp(begin), timestamp(end)
+        )
+        assert left == 0
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples") == sum(map(len, plant.samples.values()))
+    with pytest.raises(asyncpg.InvalidParameterValueError):
+        await owner.fetchval("SELECT plant.delete_samples('{1}', '-infinity', 'infinity', ' ')")
+    for dsn in (database.reader_dsn, database.ingest_dsn):
+        connection = await asyncpg.connect(dsn)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("SELECT plant.delete_samples('{1}', '-infinity', 'infinity', 'x')")
+        await connection.close()
+
+
+async def test_writers_packers_and_refreshers_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    """Four writers with late data, replays and conflicts, a packer, two refreshers; at rest all is exact."""
+    some = random.Random(11)
+    plant = Plant()
+    hours = 20
+    samples = random_samples(some, range(1, 8), hours, 6_000)
+    done = False
+    # Each writer has channels of its own, so that the plant knows which of two values came first.
+    lanes = [[s for s in samples if s[0] % 4 == lane] for lane in range(4)]
+
+    async def writing(lane: Samples) -> None:
+        connection = await asyncpg.connect(database.owner_dsn)
+        await connection.execute(load("write")["staging"])
+        for i in range(0, len(lane), 200):
+            again = [some.choice(lane[: i + 200]) for _ in range(40)]
+            await plant.write(connection, lane[i : i + 200] + [(c, at, value + 1, 0) for c, at, value, _ in again])
+        await connection.close()
+
+    async def calling(statement: str) -> int:
+        connection = await asyncpg.connect(database.owner_dsn)
+        calls = 0
+        while not done:
+            await connection.execute(statement)
+            calls += 1
+            await asyncio.sleep(0)
+        await connection.close()
+        return calls
+
+    before = timestamp(DAY_US + hours * HOUR_US).isoformat()
+    statements = [
+        "CALL plant.refresh_rollups()",
+        "CALL plant.refresh_rollups()",
+        f"CALL plant.compress_before('{before}')",
+    ]
+    callers = [asyncio.create_task(calling(statement)) for statement in statements]
+    await asyncio.gather(*map(writing, lanes))
+    done = True
+    assert all(calls > 0 for calls in await asyncio.gather(*callers))
+    await owner.execute(statements[2])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    verified = await verify(owner)
+    assert (verified.channels, verified.differences) == (8, [])

@@ -48,4 +48,4 @@ def test_every_sample_is_covered(samples: set[tuple[int, int]], crowded: bool) -
         assert any(begin <= time < end and (ids is None or channel in ids) for begin, end, ids in rows)
     for begin, end, ids in rows:
         assert begin % MINUTE == end % MINUTE == 0
-        assert ids is None or len(set(ids)) == len(ids) and set(ids) <= {channel for channel, _ in samples}
+        assert ids is None or (len(set(ids)) == len(ids) and set(ids) <= {channel for channel, _ in samples})

@@ -1,0 +1,1 @@
+"""Rollups beside the samples that they were made from."""

@@ -1,0 +1,107 @@
+-- What `plantlog verify rollups` asks. Each statement looks with one snapshot at stored rows, samples and what is dirty.
+
+-- name: days
+-- Days (UTC) with rollups or samples between $1 and $2 (NULL: no bound), by time.
+WITH bounds AS (
+    SELECT min(k.range_start) AS first, max(k.range_end) AS last
+    FROM timescaledb_information.chunks AS k
+    WHERE k.hypertable_schema = 'plant' AND k.hypertable_name IN ('samples_raw', 'samples_packed')
+)
+SELECT d.day
+FROM bounds AS b
+CROSS JOIN LATERAL generate_series(plant.day_of(greatest(b.first, $1::timestamptz)), least(b.last, $2::timestamptz, now()) - INTERVAL '1 microsecond',
+                                   INTERVAL '24 hours') AS d (day)
+ORDER BY d.day;
+
+-- name: channels
+SELECT c.id, c.kind = 'discrete' AS discrete FROM plant.channel AS c WHERE c.kind <> 'text' ORDER BY c.id;
+
+-- name: minutes
+-- Minutes of channels $1 from $2 to $3 that are not what their samples give. What is dirty, or may become so by what is
+-- dirty before it, is left out; so is what is older than the oldest sample that is still stored (retention).
+WITH
+oldest AS MATERIALIZED (
+    SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS goes_on
+    FROM unnest($1::int[]) AS c (id)
+),
+dirty AS MATERIALIZED (
+    SELECT d.from_time, d.to_time + plant.hold_limit() + INTERVAL '1 minute' AS to_time, d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE NOT d.hours AND d.from_time < $3::timestamptz AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
+       to_jsonb(f) AS found, to_jsonb(e) AS expected,
+       -- What was carried in from samples that retention has dropped is no longer known.
+       NOT o.goes_on AND coalesce(e.bucket, f.bucket) = plant.minute_of(o.time) AS first_of_all
+FROM plant.minutes_of($1, $2::timestamptz, $3::timestamptz) AS e
+FULL JOIN plant.minutes_between($1, $2::timestamptz, $3::timestamptz) AS f ON f.channel_id = e.channel_id AND f.bucket = e.bucket
+JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
+WHERE (e IS NULL OR f IS NULL OR e *<> f)
+  AND (o.goes_on OR coalesce(e.bucket, f.bucket) >= plant.minute_of(o.time))
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE coalesce(e.bucket, f.bucket) >= d.from_time AND coalesce(e.bucket, f.bucket) < d.to_time
+                    AND (d.channels IS NULL OR o.id = ANY (d.channels)))
+ORDER BY 1, 2;
+
+-- name: hours
+-- The same for the hour $2, from stored minutes.
+WITH dirty AS MATERIALIZED (
+    SELECT d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour' AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, to_jsonb(f) AS found, to_jsonb(e) AS expected,
+       false AS first_of_all
+FROM plant.hours_of($1, $2::timestamptz) AS e
+FULL JOIN (SELECT r.* FROM plant.rollup_1h AS r WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f
+    ON f.channel_id = e.channel_id
+WHERE (e IS NULL OR f IS NULL OR e::plant.rollup_1h *<> ROW(f.*)::plant.rollup_1h)
+  AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
+ORDER BY 1;
+
+-- name: state_minutes
+-- The same for the states of discrete channels $1 from $2 to $3; found and expected are objects of one state each.
+WITH
+oldest AS MATERIALIZED (
+    SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS goes_on
+    FROM unnest($1::int[]) AS c (id)
+),
+dirty AS MATERIALIZED (
+    SELECT d.from_time, d.to_time + plant.hold_limit() + INTERVAL '1 minute' AS to_time, d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE NOT d.hours AND d.from_time < $3::timestamptz AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
+       coalesce(e.state, f.state) AS state, to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
+FROM plant.state_minutes_of($1, $2::timestamptz, $3::timestamptz) AS e
+FULL JOIN (SELECT r.* FROM plant.rollup_states_1m AS r
+           WHERE r.channel_id = ANY ($1) AND r.bucket >= $2::timestamptz AND r.bucket < $3::timestamptz) AS f
+    ON f.channel_id = e.channel_id AND f.bucket = e.bucket AND f.state = e.state
+JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
+WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
+  AND (o.goes_on OR coalesce(e.bucket, f.bucket) > plant.minute_of(o.time))
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE coalesce(e.bucket, f.bucket) >= d.from_time AND coalesce(e.bucket, f.bucket) < d.to_time
+                    AND (d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels)))
+ORDER BY 1, 2, 3;
+
+-- name: state_hours
+-- The same for the hour $2, from stored minutes.
+WITH dirty AS MATERIALIZED (
+    SELECT d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour' AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, coalesce(e.state, f.state) AS state,
+       to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
+FROM plant.state_hours_of($1, $2::timestamptz) AS e
+FULL JOIN (SELECT r.* FROM plant.rollup_states_1h AS r WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f
+    ON f.channel_id = e.channel_id AND f.state = e.state
+WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
+  AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
+ORDER BY 1, 3;
+
+-- name: names
+SELECT c.id, c.name FROM plant.channel AS c WHERE c.id = ANY ($1);
