@@ -49,7 +49,7 @@ def _stop(state: State, steps: Steps) -> None:
                     supervisor.stop_program(name)
         with steps.step("write what the spool holds") as step:
             step.result = _drain(state, "writer" in names, step)
-        for name in ("maintenance", "writer", "simulator", "postgres"):
+        for name in ("viewer", "maintenance", "writer", "simulator", "postgres"):
             if name in names:
                 with steps.step(f"stop {name}"):
                     supervisor.stop_program(name)

@@ -99,7 +99,6 @@ def dashboard() -> Dashboard:
             f"One value for much longer than the sensor ever keeps one. {_HOUR}",
             "stuck",
             override("Times the usual", decimals=0),
-            empty="No sensor is stuck",
         ),
         12,
         8,
@@ -109,7 +108,6 @@ def dashboard() -> Dashboard:
             "Replayed signals",
             f"A stretch that repeats an earlier one, exactly or scaled: noise never does that. {_HOUR}",
             "replayed",
-            empty="No signal is played again",
         ),
         12,
         8,
@@ -143,8 +141,8 @@ def dashboard() -> Dashboard:
     return made
 
 
-def _table(title: str, description: str, query: str, *overrides: Json, empty: str | None = None) -> Json:
+def _table(title: str, description: str, query: str, *overrides: Json) -> Json:
     opened = link("Open the channel", "plantlog-channel", {"unit": "path", "channel": "Channel"})
     columns = [override("Channel", links=[opened]), override("path", custom__hidden=True)]
-    of = Field(overrides=[*columns, *overrides], empty=empty)
+    of = Field(overrides=[*columns, *overrides])
     return table(title, description, [target(_SQL[query])], of)

@@ -83,7 +83,7 @@ def _numbers(made: Dashboard) -> None:
         ),
         (
             "Room left",
-            "Until disk or budget are full, at the growth of the last days; known after a day.",
+            "Until disk or budget are full, at the growth of the last days; ten years at most.",
             "days_left",
             Field("d", thresholds=steps((None, BAD), (7, WARN), (30, GOOD)), empty="not known yet"),
         ),
@@ -136,7 +136,7 @@ def _tables(made: Dashboard) -> None:
             "Sealed days",
             "Days whose digest is signed, the latest first: plantlog verify checks them.",
             [target(_SQL["seals"])],
-            Field(empty="No day of this time is sealed yet"),
+            Field(),
         ),
         14,
         7,

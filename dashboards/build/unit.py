@@ -116,7 +116,6 @@ def dashboard() -> Dashboard:
             [target(_SQL["events"])],
             Field(
                 overrides=[override("Channel", links=[_TO_CHANNEL]), *_HIDDEN],
-                empty="Nothing happened in this time",
             ),
         ),
         10,

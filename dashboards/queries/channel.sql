@@ -102,7 +102,8 @@ classes AS (
     CROSS JOIN ends AS e
     GROUP BY 1
 )
-SELECT to_char(e.low + (e.high - e.low) * (n.n + 0.5) / 40, 'FM9999999990.0##') AS "Value",
+SELECT round((e.low + (e.high - e.low) * (n.n + 0.5) / 40)::numeric,
+             CASE WHEN e.high > e.low THEN least(12, greatest(0, 2 - floor(log(e.high - e.low))))::int ELSE 3 END)::text AS "Value",
        coalesce(100.0 * k.weight / e.weight, 0) AS "Share"
 FROM ends AS e
 CROSS JOIN generate_series(0, 39) AS n (n)

@@ -9,12 +9,12 @@ WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.wr
 -- name: lag_now
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS "Lag"
 FROM plant.ingest_batch AS b
-WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute';
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
-WHERE b.written_at > now() - INTERVAL '1 minute';
+WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Not connected"
@@ -147,8 +147,9 @@ ORDER BY e.time DESC
 LIMIT 200;
 
 -- name: days_left
--- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
-SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
+SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
+            ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
 ORDER BY r.started_at DESC

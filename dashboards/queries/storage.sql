@@ -5,8 +5,9 @@ SELECT pg_database_size(current_database()) AS "Database",
        (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS "Budget";
 
 -- name: days_left
--- As the job storage said last: at the growth of the last days, until the disk or the budget is full.
-SELECT substring(r.detail FROM 'days left: ([0-9.]+)')::float8 AS "Days left"
+-- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
+SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
+            ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
 ORDER BY r.started_at DESC
@@ -39,14 +40,16 @@ LIMIT 16;
 -- Samples by the day that they are of, in each form.
 SELECT s.day AS time, s.form AS metric, sum(s.bytes) AS value
 FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+WHERE s.relation IN ('samples_raw', 'samples_packed')
+  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
 GROUP BY s.day, s.form
 ORDER BY s.day, s.form;
 
 -- name: rows_by_day
 SELECT s.day AS time, s.form AS metric, sum(s.rows) AS value
 FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed') AND $__timeFilter(s.day)
+WHERE s.relation IN ('samples_raw', 'samples_packed')
+  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
 GROUP BY s.day, s.form
 ORDER BY s.day, s.form;
 

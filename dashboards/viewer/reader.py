@@ -55,6 +55,8 @@ class Reader:
                 rows = await cursor.fetch(most)
         except asyncpg.QueryCanceledError as error:
             raise QuestionError(504, f"not answered within {STATEMENT_SECONDS} s: choose a shorter time") from error
+        except (asyncpg.DataError, UnicodeEncodeError) as error:
+            raise QuestionError(400, str(error)) from error
         except (asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError, OSError, TimeoutError) as error:
             raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:

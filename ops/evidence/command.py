@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from collections.abc import Coroutine
 from dataclasses import asdict
@@ -100,11 +99,15 @@ async def _closed(owner: str, before: str | None, day: date | None) -> datetime:
         if day is not None and begin(day, 24) > open_from:
             raise OperationError(f"{day} is not closed: data may be late by {lateness}")
         return open_from
+    return min(_time("--before", before), datetime.now(UTC))
+
+
+def _time(option: str, text: str) -> datetime:
     try:
-        until = datetime.fromisoformat(before)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise OperationError(f"--before: found {before!r}; legal: a time such as 2026-03-10T00:00:00Z") from None
-    return min(until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC), datetime.now(UTC))
+        raise OperationError(f"{option}: found {text!r}; legal: a time such as 2026-03-10T00:00:00Z") from None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def verify(
@@ -124,9 +127,7 @@ def verify(
 
     state = State.current()
     if what == "rollups":
-        rollups = importlib.import_module("ops.rollups.verify").verify_rollups(state, since, until)
-        if importlib.import_module("ops.rollups.command").report(rollups, Console()):
-            raise typer.Exit(1)
+        _verify_rollups(state, since, until, as_json)
         return
     if since is not None or until is not None:
         raise OperationError("--from and --to are of `plantlog verify rollups`")
@@ -140,6 +141,23 @@ def verify(
         typer.echo("\n".join(lines(report, limit)))
     if not report.ok or (strict and any(day.findings for day in report.days)):
         raise typer.Exit(1)
+
+
+def _verify_rollups(state: State, since: datetime | None, until: datetime | None, as_json: bool) -> None:
+    from ops.rollups import report
+    from ops.rollups.verify import verify_rollups
+
+    verified = verify_rollups(state, _utc(since), _utc(until))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(verified), indent=2))
+    else:
+        report.report(verified, Console())
+    if verified.differences:
+        raise typer.Exit(1)
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> None:

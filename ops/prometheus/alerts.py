@@ -198,7 +198,7 @@ ALERTS = (
         "warning",
         "The database of {{ $labels.plant }} fills its disk in {{ $value | humanize }} days",
         "At the growth of the last days, as maintenance measures it.",
-        "`./plantlog status` shows the storage; shorten [retention], set [storage] disk_budget, or give it a larger disk.",
+        "`./plantlog status` shows the storage; shorten [retention], set [storage] disk_budget, or take a larger disk.",
     ),
     Alert(
         "PlantlogStorageOverBudget",

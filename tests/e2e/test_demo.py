@@ -42,7 +42,7 @@ async def test_every_channel_is_there_and_equals_the_truth(appliance: Appliance)
 
 
 async def test_a_device_that_fails_is_on_record_and_comes_back(appliance: Appliance) -> None:
-    fault(target="conveyor-plc", fault="close_connections", seconds=3)
+    fault(target="conveyor-plc", fault="close_connections", seconds=8)  # `status` has to look meanwhile
 
     def state() -> str:
         return str(next(s["state"] for s in appliance.status()["sources"] if s["name"] == "conveyor-plc"))

@@ -192,13 +192,13 @@ async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asy
         await assert_exact(owner, plant)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connection[Any], seed: int) -> None:
     some = random.Random(seed)
     plant = Plant()
-    hours = some.choice((3, 60))
+    hours = some.choice((3, 30))
     samples = random_samples(some, range(1, 8), hours, 4000)
-    for _ in range(12):
+    for _ in range(8):
         part = [some.choice(samples) for _ in range(some.randrange(1, 700))]
         await plant.write(owner, part)
         for _ in range(some.randrange(4)):
@@ -256,8 +256,8 @@ async def test_writers_packers_and_refreshers_at_once(database: Database, owner:
     """Four writers with late data, replays and conflicts, a packer, two refreshers; at rest all is exact."""
     some = random.Random(11)
     plant = Plant()
-    hours = 30
-    samples = random_samples(some, range(1, 8), hours, 12_000)
+    hours = 20
+    samples = random_samples(some, range(1, 8), hours, 6_000)
     done = False
     # Each writer has channels of its own, so that the plant knows which of two values came first.
     lanes = [[s for s in samples if s[0] % 4 == lane] for lane in range(4)]

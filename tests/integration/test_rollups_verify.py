@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ops.__main__ import app
-from ops.rollups.command import verify as verify_command
+from ops.evidence.command import verify as verify_command
 from ops.rollups.verify import Difference, verify
 from tests.database import Database
 from tests.integration.test_rollups import SECOND, Plant, owner, random_samples, refresh

@@ -111,7 +111,7 @@ export class Panel {
     this.answers = answers;
     this.drawnRange = range;
     if (empty(answers)) {
-      this.#say(this.definition.fieldConfig.defaults.noValue || "Nothing in this time", "empty");
+      this.#say(this.definition.fieldConfig.defaults.noValue || "None in this time", "empty");
       return;
     }
     const context = {
@@ -125,7 +125,7 @@ export class Panel {
     this.removed = null;
     const scrolled = this.body.scrollTop;
     if (!made) {
-      this.#say("Nothing in this time", "empty");
+      this.#say("None in this time", "empty");
     } else if (made.placed) {
       replace(this.body, made.node);
       this.removed = made.placed();

@@ -1,5 +1,6 @@
 // Times as Grafana writes them: now, now-6h, now-1d/d, milliseconds since 1970, or ISO 8601.
 const UNITS = { s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
+const WORDS = { s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" };
 const STEPS = [
   1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 2592000,
 ];
@@ -61,6 +62,8 @@ export function stamp(ms) {
 export function named(from, to) {
   const known = RANGES.find(([value]) => value === from);
   if (known && to === "now") return known[1];
+  const relative = /^now-(\d+)([smhdw])$/.exec(from);
+  if (relative && to === "now") return `Last ${relative[1]} ${WORDS[relative[2]]}`;
   const { since, until } = resolve(from, to);
   return `${stamp(since)} – ${stamp(until).slice(stamp(since).slice(0, 10) === stamp(until).slice(0, 10) ? 11 : 0)}`;
 }

@@ -22,8 +22,10 @@ function scaled(value, base, names, decimals) {
 
 function seconds(value, decimals) {
   const size = Math.abs(value);
-  const steps = [[604800, "week"], [86400, "day"], [3600, "hour"], [60, "min"]];
-  const found = steps.find(([length]) => size >= length && (length < 604800 || size >= 8 * 604800));
+  const steps = [[31536000, "year"], [604800, "week"], [86400, "day"], [3600, "hour"], [60, "min"]];
+  // Up to eight weeks are days, up to two years are weeks.
+  const least = { year: 2 * 31536000, week: 8 * 604800 };
+  const found = steps.find(([length, name]) => size >= (least[name] ?? length));
   if (found) {
     const n = value / found[0];
     const text = digits(n, decimals ?? (Math.abs(n) < 10 ? 1 : 0));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,16 +12,14 @@ from numpy.typing import NDArray
 
 from ingest.writer.clock import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from simulator.scenarios import ScenarioPlant, parse
 from tests.database import Database
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SECONDS = 4500  # that are recorded, up to NOW
 SINCE = NOW - timedelta(minutes=50)
-_STRANGE = SECONDS - 2400  # of then on some signals are not to be believed
-_AREAS = ("boilerhouse/boiler1/", "meters/boiler1/", "tankfarm/tank1/")
+_STRANGE = SECONDS - 2400  # from then on some signals are not to be believed
 UNIT = "boilerhouse/boiler1"
-CHANNEL = "boilerhouse/boiler1/pressure"
+CHANNEL = f"{UNIT}/pressure"
 
 _SOURCE = """
 INSERT INTO plant.source (name, kind, address, state, state_since)
@@ -30,7 +27,7 @@ VALUES ('plc', 'modbus', 'tcp://127.0.0.1:5020', 'connected', now()) RETURNING i
 """
 _CHANNEL = """
 INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes)
-VALUES ($1, $2, '', $3, $4, $5, $6, '{"expected_interval": 1}') RETURNING id
+VALUES ($1, $2, '', $3, $4, 0, $5, '{"expected_interval": 1, "alarm_hi": 42, "alarm_priority": "high"}') RETURNING id
 """
 _STORY = (
     # the whole source was away, and a channel still is
@@ -52,13 +49,92 @@ _STORY = (
     CROSS JOIN plant.channel AS c
     WHERE c.name = CASE t.type WHEN 'text' THEN 'boilerhouse/boiler1/mode' ELSE 'boilerhouse/boiler1/pressure' END
     """,
+    # what the writer counts of them, and alarms as they stand
+    """
+    INSERT INTO plant.event_count_1m (bucket, type, channel_id, n)
+    SELECT date_trunc('minute', $2::timestamptz) - INTERVAL '1 min' * n, 'alarm', c.id, 1 + n % 3
+    FROM generate_series(5, 40) AS n
+    CROSS JOIN plant.channel AS c
+    WHERE c.name = 'boilerhouse/boiler1/pressure' AND c.source_id = $1
+    """,
+    """
+    INSERT INTO plant.alarm (channel_id, limit_name, state, active, since, value, threshold, priority, shelved_until,
+                             who, why, changed_at, revision)
+    SELECT c.id, a.limit_name, a.state, a.active, $2::timestamptz - INTERVAL '9 min', 43, 42, 'high',
+           CASE a.state WHEN 'shelved' THEN $2::timestamptz + INTERVAL '1 day' END, 'operator', 'under repair', $2, 1
+    FROM (VALUES ('hi', 'unacknowledged_active', true), ('rate', 'shelved', false)) AS a (limit_name, state, active)
+    CROSS JOIN plant.channel AS c
+    WHERE c.name = 'boilerhouse/boiler1/pressure' AND c.source_id = $1
+    """,
+    # maintenance, and a sealed day
+    """
+    INSERT INTO plant.job_run (job, started_at, ended_at, outcome, rows, bytes, detail)
+    SELECT j.job, $2::timestamptz - INTERVAL '1 min' * n, $2::timestamptz - INTERVAL '1 min' * n + INTERVAL '2 s',
+           j.outcome, 100 + $1::int, pg_database_size(current_database()), j.detail
+    FROM generate_series(1, 40) AS n
+    CROSS JOIN (VALUES ('storage', 'ok', 'room for 41 days'), ('rollups', 'ok', ''), ('seal', 'failed', 'no key'))
+               AS j (job, outcome, detail)
+    """,
+    """
+    WITH
+    key AS (
+        INSERT INTO plant.seal_key (fingerprint, public, made_at, own_signature)
+        SELECT sha256('key'), sha256('public'), $2, '' WHERE $1::int > 0
+        RETURNING fingerprint
+    ),
+    document AS (
+        INSERT INTO plant.seal_document (digest, content) VALUES (sha256('{}'), '{}') RETURNING digest
+    )
+    INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels,
+                                events, gaps, document, events_n, events_digests, gaps_digest, differs, key, signature)
+    SELECT 1, ($2::timestamptz AT TIME ZONE 'UTC')::date, 0, 'first', '', '', $2, $2, 1, 1, 1, 1, d.digest, '{}', '',
+           '', '', k.fingerprint, ''
+    FROM key AS k
+    CROSS JOIN document AS d
+    """,
     """
     INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at, written_at)
     SELECT $1::int, n, 'samples', 60, at - INTERVAL '1 s', at, at + INTERVAL '20 ms', at + INTERVAL '50 ms'
-    FROM generate_series(1, 4500) AS n
+    FROM generate_series(1, 5400) AS n -- and those of the time that the tests take
     CROSS JOIN LATERAL (SELECT $2::timestamptz - INTERVAL '1 s' * (4500 - n)) AS t (at)
     """,
 )
+
+
+_CHANNELS = (  # name, kind, unit, upper end of its range
+    (f"{UNIT}/pressure", "analog", "bar", 60.0),
+    (f"{UNIT}/pressure_sp", "analog", "bar", 60.0),
+    (f"{UNIT}/level", "analog", "%", 100.0),
+    (f"{UNIT}/oxygen", "analog", "%", 21.0),
+    (f"{UNIT}/steam_flow", "analog", "t/h", 120.0),
+    (f"{UNIT}/flame", "discrete", "", 1.0),
+    (f"{UNIT}/mode", "text", "", None),
+    ("meters/boiler1/fuel", "analog", "t/h", 15.0),
+    ("tankfarm/tank1/level", "analog", "m", 8.0),
+)
+
+
+def _readings() -> dict[str, NDArray[np.float64]]:
+    """A reading a second of each channel that has numbers. One sensor is stuck, one repeats what it said before."""
+    random = np.random.default_rng(1)
+    second = np.arange(SECONDS)
+
+    def noisy(middle: float, swing: float, period: float) -> NDArray[np.float64]:
+        return middle + swing * np.sin(second / period) + random.normal(0, swing / 20, SECONDS)
+
+    pressure, oxygen = noisy(40, 2, 400), noisy(3, 0.5, 300)
+    pressure[_STRANGE + 600 : _STRANGE + 900] = pressure[_STRANGE : _STRANGE + 300]
+    oxygen[-840:-120] = oxygen[-840]
+    return {
+        f"{UNIT}/pressure": pressure,
+        f"{UNIT}/pressure_sp": np.where(second < _STRANGE + 300, 40.0, 42.0),
+        f"{UNIT}/level": noisy(50, 3, 200),
+        f"{UNIT}/oxygen": oxygen,
+        f"{UNIT}/steam_flow": noisy(70, 8, 600),
+        f"{UNIT}/flame": np.where(second % 1500 < 1400, 1.0, 0.0),
+        "meters/boiler1/fuel": noisy(6, 1, 600),
+        "tankfarm/tank1/level": noisy(4, 1, 900),
+    }
 
 
 async def fill(database: Database) -> None:
@@ -66,34 +142,26 @@ async def fill(database: Database) -> None:
     connection = await asyncpg.connect(database.owner_dsn)
     try:
         source = await connection.fetchval(_SOURCE)
-        plant = ScenarioPlant(1, [parse(f"stuck@{_STRANGE}"), parse(f"hidden-setpoint@{_STRANGE}")])
-        which = [i for i, tag in enumerate(plant.tags) if tag.name.startswith(_AREAS)]
-        ids = [await _channel(connection, source, plant.tags[i]) for i in which]
-        rows = np.empty((SECONDS, len(which)))
-        for second in range(SECONDS):
-            plant.step(1.0)
-            rows[second] = plant.numbers()[which]
-        await _samples(connection, ids, rows)
+        readings = _readings()
+        for name, kind, unit, high in _CHANNELS:
+            channel = await connection.fetchval(_CHANNEL, name, source, kind, unit, high)
+            if name in readings:
+                await _samples(connection, channel, readings[name])
         for statement in _STORY:
             await connection.execute(statement, source, NOW)
-        for table in ("samples_raw", "event", "ingest_batch", "gap", "channel"):
-            await connection.execute(f"ANALYZE plant.{table}")
+        await connection.execute("CALL plant.refresh_rollups()")
+        await connection.execute("CALL plant.compress_before($1)", NOW - timedelta(minutes=15))
+        await connection.execute("ANALYZE")
     finally:
         await connection.close()
 
 
-async def _channel(connection: asyncpg.Connection[Any], source: int, tag: Any) -> int:
-    given = (tag.name, source, tag.kind, tag.unit, tag.lo, tag.hi)
-    return int(await connection.fetchval(_CHANNEL, *given))
-
-
-async def _samples(connection: asyncpg.Connection[Any], ids: Sequence[int], rows: NDArray[np.float64]) -> None:
-    """A sample a second and channel; none of the channels between 20 and 15 minutes ago."""
+async def _samples(connection: asyncpg.Connection[Any], channel: int, readings: NDArray[np.float64]) -> None:
+    """A sample a second, up to NOW; none between 20 and 15 minutes before."""
     times = microseconds(NOW) + (np.arange(1, SECONDS + 1, dtype=np.int64) - SECONDS) * 1_000_000
     kept = (times < microseconds(NOW - timedelta(minutes=20))) | (times >= microseconds(NOW - timedelta(minutes=15)))
-    for column, channel in enumerate(ids):
-        n = int(kept.sum())
-        stream = copy_stream(np.full(n, channel, np.int32), times[kept], rows[kept, column], np.zeros(n, np.uint32))
-        await connection.copy_to_table(
-            "samples_raw", schema_name="plant", columns=COLUMNS, source=io.BytesIO(bytes(stream)), format="binary"
-        )
+    n = int(kept.sum())
+    stream = copy_stream(np.full(n, channel, np.int32), times[kept], readings[kept], np.zeros(n, np.uint32))
+    await connection.copy_to_table(
+        "samples_raw", schema_name="plant", columns=COLUMNS, source=io.BytesIO(stream), format="binary"
+    )

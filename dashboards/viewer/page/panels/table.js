@@ -74,5 +74,5 @@ export function table(panel, answers, context) {
   );
   draw();
   const more = rows.length > SHOWN ? element("p", { class: "quiet" }, `${rows.length - SHOWN} more rows`) : null;
-  return element("div", { class: "table" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body), more);
+  return element("div", { class: "rows" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body), more);
 }

@@ -114,7 +114,7 @@ function style(panel, config, index, names) {
   const bars = custom.drawStyle === "bars";
   const points = custom.drawStyle === "points";
   const paths = bars
-    ? uPlot.paths.bars({ size: [0.8, 40], align: 0 })
+    ? uPlot.paths.bars({ size: [0.9, 60], align: 1 })
     : points
       ? () => null
       : custom.lineInterpolation === "stepAfter"
@@ -217,7 +217,7 @@ export function timeseries(panel, answers, context, height) {
     series: [{}, ...order.map((index) => style(panel, configs[index], index, names))],
     bands,
     legend: { show: false },
-    padding: [8, 10, 0, 0],
+    padding: [8, 16, 0, 0],
     cursor: { sync: { key: "time" }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
     plugins: [marks(regions), ...(first.custom.thresholdsStyle?.mode === "dashed" ? [limits(first)] : [])],
     hooks: {

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated
+from dataclasses import asdict
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from ops.paths import State
-from ops.rollups.verify import Difference, Verified, verify_rollups
+from ops.rollups.verify import Difference, Verified
 
 _SHOWN = 40  # differences
-
-
-def verify(
-    what: Annotated[str, typer.Argument(metavar="rollups", help="What to verify.")],
-    since: Annotated[datetime | None, typer.Option("--from", help="The first day (UTC) [the oldest sample's].")] = None,
-    until: Annotated[datetime | None, typer.Option("--to", help="Up to this time [now].")] = None,
-) -> None:
-    """Make rollups anew from their samples and compare them to the bit; exit code 1 where they differ."""
-    if what != "rollups":
-        raise typer.BadParameter(f"found {what!r}; legal: rollups")
-    if report(verify_rollups(State.current(), _utc(since), _utc(until)), Console()):
-        raise typer.Exit(1)
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def report(verified: Verified, console: Console) -> bool:
@@ -46,6 +28,12 @@ def report(verified: Verified, console: Console) -> bool:
     n = len(verified.differences)
     console.print(f"{n:,} difference{'' if n == 1 else 's'} in {scope}", highlight=False)
     return True
+
+
+def as_json(verified: Verified) -> dict[str, Any]:
+    """The same for programs."""
+    differences = [{**asdict(one), "bucket": one.bucket.isoformat()} for one in verified.differences]
+    return {"channels": verified.channels, "days": verified.days, "differences": differences}
 
 
 def _in_words(one: Difference) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+"""Every query of every panel, variable and annotation, on a plant with samples, gaps, events, alarms and jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from dashboards.viewer.expand import Range, expand
+from dashboards.viewer.library import Dashboard, Library, Query
+from dashboards.viewer.reader import Reader
+from tests.database import Database
+from tests.integration.viewer.filled import CHANNEL, NOW, SINCE, UNIT
+
+_OVER = Range(SINCE, NOW, 5000)
+_VALUES = {
+    "area": ["boilerhouse", "meters", "tankfarm"],
+    "unit": [UNIT],
+    "measure": ["bar"],
+    "channel": [CHANNEL],
+    "compare": ["600"],
+    "channels": [f"{UNIT}/*"],
+}
+_BLOCKS = 40_000  # of 8 KiB that one query may touch on this plant: 90 channels, 75 minutes
+_NEVER_WHOLE = re.compile(r"samples_raw|samples_packed|rollup_1m|_hyper_1_")  # read by key and time, never through
+
+
+def _queries() -> Iterator[tuple[str, Query]]:
+    for dashboard in Library():
+        for panel in dashboard.panels():
+            for query in dashboard.panel(panel["id"]):
+                yield f"{dashboard.uid} {panel['title']} {query.ref}", query
+        for query in _variables(dashboard):
+            yield f"{dashboard.uid} variable {query.ref}", query
+        for query in dashboard.annotations():
+            yield f"{dashboard.uid} annotation {query.ref}", query
+
+
+def _variables(dashboard: Dashboard) -> Iterator[Query]:
+    for variable in dashboard.content["templating"]["list"]:
+        if variable["type"] == "query":
+            yield dashboard.variable(variable["name"])
+
+
+_ALL = list(_queries())
+_EACH = pytest.mark.parametrize("query", [query for _, query in _ALL], ids=[name for name, _ in _ALL])
+
+
+@_EACH
+async def test_it_answers_with_rows(reader: Reader, query: Query) -> None:
+    sql, parameters = expand(query.sql, _VALUES, _OVER)
+    answer = await reader.ask(sql, parameters)
+    assert answer.columns[0], "no rows"
+    assert any(value is not None for column in answer.columns for value in column)
+    if query.time_series:
+        assert answer.kinds[0] == "time"
+        assert answer.names[0] == "time"
+        assert answer.columns[0] == sorted(answer.columns[0])
+        assert "number" in answer.kinds
+
+
+@_EACH
+async def test_its_plan_is_within_its_budget(filled: Database, query: Query) -> None:
+    sql, parameters = expand(query.sql, _VALUES, _OVER)
+    # The plant is so small that looking through a table would be cheapest: what must be looked through remains.
+    settings = {"jit": "off", "enable_seqscan": "off"}
+    connection = await asyncpg.connect(filled.reader_dsn, server_settings=settings)
+    try:
+        said = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *parameters)
+    finally:
+        await connection.close()
+    plan = json.loads(said)[0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= _BLOCKS
+    for node in _nodes(plan):
+        if node["Node Type"] == "Seq Scan" and node["Actual Rows"] + node.get("Rows Removed by Filter", 0) > 0:
+            assert not _NEVER_WHOLE.search(node["Relation Name"]), node["Relation Name"]
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)
+
+
+async def test_a_gap_is_a_hole_in_the_curve(reader: Reader) -> None:
+    (panel,) = [p for p in Library().dashboard("plantlog-channel").panels() if p["title"] == "Curve"]
+    query = Library().dashboard("plantlog-channel").panel(panel["id"])[0]
+    sql, parameters = expand(query.sql, _VALUES, _OVER)
+    answer = await reader.ask(sql, parameters)
+    times, mean = answer.columns[0], answer.columns[answer.names.index("mean")]
+    minutes = {value: [m for t, m in zip(times, mean, strict=True) if _ago(t) == value] for value in (25, 18, 10)}
+    assert all(value is not None for value in minutes[25] + minutes[10])
+    assert minutes[18]
+    assert all(value is None for value in minutes[18])
+
+
+def _ago(ms: float) -> int:
+    return int((NOW.timestamp() - ms / 1000) // 60)
