@@ -731,7 +731,7 @@ $$;
 
 ------------------------------------------------------------------------------------------------------------ refreshing
 
--- Whole minutes that hold a time, or all between two.
+-- When the minute, hour or day (UTC) began that a time is in.
 CREATE FUNCTION plant.minute_of(at timestamptz) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN date_bin(INTERVAL '1 minute', at, TIMESTAMPTZ '2000-01-01 00:00:00+00');
