@@ -731,7 +731,7 @@ $$;
 
 ------------------------------------------------------------------------------------------------------------ refreshing
 
--- Whole minutes that hold a time, or all between two.
+-- When the minute, hour or day (UTC) began that a time is in.
 CREATE FUNCTION plant.minute_of(at timestamptz) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN date_bin(INTERVAL '1 minute', at, TIMESTAMPTZ '2000-01-01 00:00:00+00');
@@ -1052,7 +1052,7 @@ BEGIN
     IF NOT done THEN
         lateness := INTERVAL '1 second' * coalesce((SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'),
                                                    86400);
-        CALL plant.pack_rollups_before(clock_timestamp() - lateness);
+        CALL plant.pack_rollups_before(clock_timestamp() - lateness, 1);
     END IF;
 END
 $$;
@@ -1060,29 +1060,32 @@ COMMENT ON PROCEDURE plant.refresh_rollups IS 'Make the rollups of all closed mi
 
 --------------------------------------------------------------------------------------------------------- packing days
 
--- Chunks of rollup_1m that were seen empty, and when: they go when nobody can have an older view of them.
+-- Chunks of rollup_1m that are being packed: the last channel that was, and when the chunk was seen empty; it goes when
+-- nobody can have an older view of it.
 CREATE TABLE plant.rollup_chunk (
-    chunk   text PRIMARY KEY,
-    emptied xid8 NOT NULL
+    chunk     text PRIMARY KEY,
+    packed_to int  NOT NULL,
+    emptied   xid8
 );
 
--- The channels that have rows in rollup_1m on a day, by one index look-up each.
-CREATE FUNCTION plant.channels_in_minutes(day timestamptz) RETURNS int[]
+-- The next channels behind one that have rows in rollup_1m on a day, by one index look-up each.
+CREATE FUNCTION plant.channels_in_minutes(day timestamptz, after int, most int) RETURNS int[]
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
+SET plan_cache_mode = force_custom_plan
 AS $$
-WITH RECURSIVE found (channel_id) AS (
-    (SELECT r.channel_id FROM plant.rollup_1m AS r
-     WHERE r.bucket >= day AND r.bucket < day + INTERVAL '24 hours'
+WITH RECURSIVE found (channel_id, place) AS (
+    (SELECT r.channel_id, 1 FROM plant.rollup_1m AS r
+     WHERE r.bucket >= day AND r.bucket < day + INTERVAL '24 hours' AND r.channel_id > after
      ORDER BY r.channel_id LIMIT 1)
     UNION ALL
     SELECT (SELECT r.channel_id FROM plant.rollup_1m AS r
             WHERE r.bucket >= day AND r.bucket < day + INTERVAL '24 hours' AND r.channel_id > f.channel_id
-            ORDER BY r.channel_id LIMIT 1)
+            ORDER BY r.channel_id LIMIT 1), f.place + 1
     FROM found AS f
-    WHERE f.channel_id IS NOT NULL
+    WHERE f.channel_id IS NOT NULL AND f.place < most
 )
-SELECT coalesce(array_agg(f.channel_id), '{}') FROM found AS f WHERE f.channel_id IS NOT NULL
+SELECT coalesce(array_agg(f.channel_id ORDER BY f.place), '{}') FROM found AS f WHERE f.channel_id IS NOT NULL
 $$;
 
 -- Some channels' minutes of a day become packed ones; false: another session is at the rollups, nothing was done.
@@ -1122,7 +1125,8 @@ BEGIN
     IF marked IS NULL THEN
         EXECUTE format('SELECT EXISTS (SELECT FROM %s)', name) INTO rows;
         IF NOT rows THEN
-            INSERT INTO plant.rollup_chunk (chunk, emptied) VALUES (name, pg_current_xact_id());
+            INSERT INTO plant.rollup_chunk (chunk, packed_to, emptied) VALUES (name, 0, pg_current_xact_id())
+            ON CONFLICT (chunk) DO UPDATE SET packed_to = excluded.packed_to, emptied = excluded.emptied;
         END IF;
         RETURN;
     ELSIF NOT pg_try_advisory_xact_lock(7361023400154)
@@ -1144,19 +1148,18 @@ BEGIN
 END
 $$;
 
--- Pack the minutes of whole days (UTC) before t, oldest first, some channels a transaction; refresh_rollups does so with
--- days that are over for as long as data may be late.
-CREATE PROCEDURE plant.pack_rollups_before(t timestamptz)
+-- Pack the minutes of whole days (UTC) before t, oldest first, 50 channels a transaction, so many transactions (NULL: all).
+-- refresh_rollups does one at a time with days that are over for as long as data may be late: what is new goes before.
+CREATE PROCEDURE plant.pack_rollups_before(t timestamptz, portions int DEFAULT NULL)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    most CONSTANT int := 50; -- channels a transaction
-    chunk    record;
-    channels int[];
-    done     int;
-    packed   boolean;
+    most CONSTANT int := 50;
+    whole_day record;
+    channels  int[];
+    after     int;
 BEGIN
-    FOR chunk IN
+    FOR whole_day IN
         SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS name, k.range_start
         FROM timescaledb_information.chunks AS k
         WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m' AND k.range_end <= t
@@ -1164,19 +1167,22 @@ BEGIN
                           WHERE NOT d.hours AND d.from_time < k.range_end AND d.to_time > k.range_start)
         ORDER BY k.range_start
     LOOP
-        IF NOT EXISTS (SELECT FROM plant.rollup_chunk AS c WHERE c.chunk = chunk.name) THEN
-            channels := plant.channels_in_minutes(chunk.range_start);
-            done := 0;
-            WHILE done < cardinality(channels) LOOP
-                packed := plant.pack_rollup_channels(chunk.range_start, channels[done + 1 : done + most]);
-                COMMIT;
-                IF NOT packed THEN
-                    RETURN;
-                END IF;
-                done := done + most;
-            END LOOP;
-        END IF;
-        PERFORM plant.drop_rollup_chunk(chunk.name);
+        LOOP
+            after := coalesce((SELECT c.packed_to FROM plant.rollup_chunk AS c WHERE c.chunk = whole_day.name), 0);
+            channels := plant.channels_in_minutes(whole_day.range_start, after, most);
+            IF channels = '{}' AND after > 0 THEN -- of days that were packed before, what is late
+                channels := plant.channels_in_minutes(whole_day.range_start, 0, most);
+            END IF;
+            EXIT WHEN channels = '{}';
+            IF portions <= 0 OR NOT plant.pack_rollup_channels(whole_day.range_start, channels) THEN
+                RETURN;
+            END IF;
+            INSERT INTO plant.rollup_chunk AS c (chunk, packed_to) VALUES (whole_day.name, channels[cardinality(channels)])
+            ON CONFLICT (chunk) DO UPDATE SET packed_to = excluded.packed_to, emptied = NULL;
+            COMMIT;
+            portions := portions - 1;
+        END LOOP;
+        PERFORM plant.drop_rollup_chunk(whole_day.name);
         COMMIT;
     END LOOP;
     DELETE FROM plant.rollup_chunk AS c WHERE to_regclass(c.chunk) IS NULL;

@@ -1,0 +1,118 @@
+"""Refreshing: what stays dirty, two at once, many channels of packed days, what is left of packed days, who may."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.batch import now_us
+from ingest.writer.clock import timestamp
+from tests.database import Database
+from tests.integration.test_rollups import SECOND, Plant, assert_exact, owner, refresh
+from tests.packed import DAY, DAY_US, HOUR_US
+
+__all__ = ["owner"]  # a fixture
+_CHUNKS = "SELECT count(*) FROM public.show_chunks('plant.rollup_1m')"
+
+
+async def dirty(connection: asyncpg.Connection[Any]) -> int:
+    return int(await connection.fetchval("SELECT count(*) FROM plant.rollup_dirty"))
+
+
+async def test_the_open_minute_stays_dirty_and_is_in_the_chart(owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    now = now_us()
+    await plant.write(owner, [(1, now - 300 * SECOND, 1.0, 0), (1, now + 30 * SECOND, 2.0, 0)])
+    await refresh(owner)
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_1m") == 1
+    (left,) = await owner.fetch("SELECT from_time, channels FROM plant.rollup_dirty WHERE NOT hours")
+    assert left["from_time"] > datetime.now(UTC) - timedelta(minutes=1)
+    query = "SELECT max(max), sum(n) FROM plant.series(1, $1, $2, 10)"
+    row = await owner.fetchrow(query, timestamp(now - 600 * SECOND), timestamp(now + 600 * SECOND))
+    assert row is not None and tuple(row) == (2.0, 2)
+
+
+async def test_the_second_of_two_ends_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    await plant.write(owner, [(1, DAY_US, 1.0, 0)])
+    first = await asyncpg.connect(database.owner_dsn)
+    async with first.transaction(isolation="repeatable_read"):
+        assert await first.fetchval("SELECT plant.refresh_portion(now())") is True
+        await refresh(owner)
+        assert await dirty(owner) == 1
+    # Its snapshot is older than what the other did meanwhile: it ends too, and breaks nothing.
+    await plant.write(owner, [(1, DAY_US + SECOND, 2.0, 0)])
+    async with first.transaction(isolation="repeatable_read"):
+        await first.fetchval("SELECT 1 FROM plant.rollup_dirty LIMIT 1")
+        await refresh(owner)
+        assert await first.fetchval("SELECT plant.refresh_portion(now())") is None
+    await first.close()
+    await refresh(owner)
+    await assert_exact(owner, plant)
+
+
+async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> None:
+    """Late data of more channels than are named: a portion of them at a time becomes rows, and is packed again."""
+    await owner.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END"
+        " FROM generate_series(9, 240) AS i"
+    )
+    plant = Plant()
+    channels = range(9, 241)
+    await plant.write(owner, [(c, DAY_US + i * HOUR_US, float(i), 0) for c in channels for i in range(4)])
+    assert await owner.fetchval("SELECT bool_and(channels IS NULL) FROM plant.rollup_dirty")
+    packed = "SELECT count(*) FROM plant.rollup_1m_packed"
+    for late in (30 * SECOND, 61 * SECOND, 2 * HOUR_US + 5):
+        while await owner.fetchval(packed) < len(channels):
+            await refresh(owner)
+        await plant.write(owner, [(c, DAY_US + late, 7.5, 0) for c in channels])
+        await refresh(owner)
+        await assert_exact(owner, plant)
+
+
+async def test_chunks_of_packed_days_go(owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    await plant.write(owner, [(1, DAY_US + i * HOUR_US, 1.0, 0) for i in range(60)])
+    assert await owner.fetchval(_CHUNKS) == 0
+    await refresh(owner)
+    assert await owner.fetchval(_CHUNKS) > 0
+    while await owner.fetchval(_CHUNKS) > 0:
+        await refresh(owner)
+    await assert_exact(owner, plant)
+    assert await owner.fetchval("SELECT count(*) FROM plant.rollup_chunk") == 0
+    between = await owner.fetch("SELECT * FROM plant.minutes_between('{1}', $1, $2)", DAY, DAY + timedelta(hours=30))
+    assert len(between) == 30
+
+
+async def test_what_was_written_before_is_rolled_up(owner: asyncpg.Connection[Any]) -> None:
+    """A dirty row of days, as the migration makes it of chunks that are there."""
+    plant = Plant()
+    await plant.write(owner, [(c, DAY_US + i * 7 * HOUR_US, 1.0, 0) for c in (1, 2) for i in range(9)])
+    await owner.execute("DELETE FROM plant.rollup_dirty")
+    await owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", DAY, DAY + timedelta(days=3)
+    )
+    await refresh(owner)
+    await assert_exact(owner, plant)
+
+
+async def test_who_may(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    plant = Plant()
+    await plant.write(owner, [(2, DAY_US, 1.0, 0)])
+    await refresh(owner)
+    for dsn in (database.reader_dsn, database.ingest_dsn):
+        connection = await asyncpg.connect(dsn)
+        for relation in ("samples_1m", "samples_1h", "states_1m", "states_1h"):
+            assert await connection.fetchval(f"SELECT count(*) FROM plant.{relation}") == 1
+        assert len(await connection.fetch("SELECT * FROM plant.series(2, $1, $2)", DAY, DAY + timedelta(days=1))) == 1
+        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
+            await connection.execute("DELETE FROM plant.rollup_1h")
+        await connection.close()
+    writer = await asyncpg.connect(database.ingest_dsn)
+    await plant.write(writer, [(2, DAY_US + SECOND, 1.0, 0)])
+    await writer.close()
+    assert await dirty(owner) == 1
