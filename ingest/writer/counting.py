@@ -71,9 +71,10 @@ async def _carefully(connection: asyncpg.Connection[Any], counts: Counts) -> Ref
 
 async def _not_packed(connection: asyncpg.Connection[Any], samples: Counts) -> Counts:
     """Those that are new: a replay of a sample whose hour is packed is a row in samples_raw until it is merged."""
-    if not len(samples):
+    queries = load("write")
+    if not len(samples) or not await connection.fetchval(queries["any_packed"], int(samples.time.min())):
         return samples
-    packed = await connection.fetch(load("write")["packed"], samples.channel_id.tolist(), samples.time.tolist())
+    packed = await connection.fetch(queries["packed"], samples.channel_id.tolist(), samples.time.tolist())
     new = np.ones(len(samples), bool)
     new[[row["place"] for row in packed]] = False
     return part_of(samples, new)

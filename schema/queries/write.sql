@@ -40,6 +40,10 @@ SELECT (SELECT count(*) FROM inserted)::int AS new,
        coalesce(array_agg(b.status), '{}') AS status
 FROM not_good AS b;
 
+-- name: any_packed
+-- Whether samples from $1 int8 (µs) on can be packed: those that are live can't.
+SELECT TIMESTAMPTZ 'epoch' + $1::int8 * INTERVAL '1 microsecond' < u.until FROM plant.packed_until AS u;
+
 -- name: packed
 -- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are packed, by their places from 0: in samples_raw they
 -- are new, but only until the next packing merges them.

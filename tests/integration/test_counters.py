@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
 
 from ingest.batch import MOST_COUNTED, Batch, Event, EventBatch, Gap, GapBatch, now_us
 from ingest.config.model import WriterOptions
@@ -73,6 +74,10 @@ async def counted(owner: asyncpg.Connection[Any]) -> dict[Cell, int]:
     return {(microseconds(r["bucket"]) - T0, r["type"], r["channel_id"]): r["n"] for r in rows}
 
 
+def increased(of: str) -> float:
+    return REGISTRY.get_sample_value("plantlog_increments_total", {"of": of}) or 0
+
+
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
@@ -84,11 +89,9 @@ async def test_events_and_quality_count_once_however_often_they_come(
 ) -> None:
     samples = batch([(1, 0, 0.0, BAD), (1, 1, 0.0, UNCERTAIN), (1, 2, 1.5, 0), (2, 0, 0.0, BAD), (2, 1, 0.0, BAD)])
     events = EventBatch(1, T0, (Event("channel_state", T0, 1, text="bad"), Event("source_state", T0, text="degraded")))
-    for attempt in (
-        "first",
-        "again",
-        "and again",
-    ):  # each spool has sequences of its own: a source that sends all again
+    before = [increased(of) for of in ("events", "quality", "counts")]
+    # Each spool has sequences of its own: a source that sends all again.
+    for attempt in ("first", "again", "and again"):
         await spooled(tmp_path / attempt, samples, events, samples)
         await drained(tmp_path / attempt, database)
     # In the conflict lane only what is new: of these four a bad one that is there and one that is not.
@@ -102,6 +105,8 @@ async def test_events_and_quality_count_once_however_often_they_come(
         (MINUTE, "channel_state", 1): 1,
         (MINUTE, "source_state", 0): 1,
     }
+    after = [increased(of) for of in ("events", "quality", "counts")]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [2, 5, 0]
 
 
 async def test_a_conflict_is_an_event_and_not_a_second_bad_sample(

@@ -171,10 +171,11 @@ async def test_counts_wait_for_the_attempt_that_takes_all_of_the_body(database: 
     assert await rows(database, "SELECT sum(value) FROM plant.samples") == [(1.5,)]
 
 
-async def test_a_full_spool_is_503_and_the_retry_counts_once(database: Database, tmp_path: Path) -> None:
+async def test_a_full_spool_is_503_and_the_retry_counts_once(tmp_path: Path) -> None:
     here = site(tmp_path, f"{_COUNTS}\nmax_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
     bodies = [
-        b"\n".join(b"pulses a=1i %d" % (_TIME + (n * 10_000 + i) * 1000) for i in range(10_000)) for n in range(8)
+        b"\n".join(b"pulses a=%di %d" % (i * 999_983, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000))
+        for n in range(12)
     ]
     async with here.running():
         held = 0
@@ -189,4 +190,4 @@ async def test_a_full_spool_is_503_and_the_retry_counts_once(database: Database,
                 file.close()
                 status = (await here.push(body)).status
             assert status == 204
-        assert held + len(increments(here)) == 80_000
+        assert held + len(increments(here)) == 120_000
