@@ -86,8 +86,8 @@ async def seal_days(
                 day = row["day"]
                 if only not in (None, day):
                     continue
-                anything = await connection.fetchval(load("evidence")["has_anything"], begin(day), begin(day, 24))
-                if anything or row["follows"]:
+                span = (begin(day), begin(day, 24))
+                if row["follows"] or await connection.fetchval(load("evidence")["has_anything"], *span):
                     done.append(await sealing.first(day))
             return done
     finally:
@@ -96,13 +96,11 @@ async def seal_days(
 
 @asynccontextmanager
 async def locked(connection: asyncpg.Connection[Any]) -> AsyncIterator[bool]:
-    """Whether this session is the one that seals, inside the block."""
-    ours = await connection.fetchval(load("evidence")["lock"])
-    try:
-        yield ours
-    finally:
-        if ours and not connection.is_closed():
-            await connection.execute(load("evidence")["unlock"])
+    """Whether this session is the one that seals, inside the block. Where that fails the session's end unlocks."""
+    ours: bool = await connection.fetchval(load("evidence")["lock"])
+    yield ours
+    if ours:
+        await connection.execute(load("evidence")["unlock"])
 
 
 @dataclass(frozen=True, slots=True)
