@@ -33,9 +33,17 @@ _SEALS = "ops.evidence.seal"
 def jobs() -> tuple[Job, ...]:
     """All of them, in the order in which they are shown."""
     return (
-        Job("rollups", 10.0, 60.0, False, refresh_rollups, "make minutes and hours anew where data came or went"),
-        Job("compress", 600.0, 600.0, True, compress, "bring closed hours into their compressed form"),
-        Job("seal", 600.0, 1800.0, True, seal, "seal closed days"),
+        Job(
+            "rollups",
+            10.0,
+            60.0,
+            False,
+            refresh_rollups,
+            "make minutes and hours anew where data came or went",
+            owner=True,
+        ),
+        Job("compress", 600.0, 600.0, True, compress, "bring closed hours into their compressed form", owner=True),
+        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop what the rules say goes"),
         Job("analyze", 900.0, 300.0, True, analyze, "statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "chunks of tomorrow"),
@@ -77,7 +85,7 @@ async def seal(site: Site, connection: Connection) -> Done | Skip:
     if importlib.util.find_spec("ops.evidence") is None or importlib.util.find_spec(_SEALS) is None:
         return Skip(f"this build has no {_SEALS}")
     evidence: Any = importlib.import_module(_SEALS)
-    days = await evidence.seal_closed(site.dsn, site.state, said.late_until)
+    days = await evidence.seal_closed(site.owner_dsn, site.state, said.late_until)
     return Done(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 

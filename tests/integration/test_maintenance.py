@@ -47,6 +47,7 @@ def told(state: Path, database: Database, port: int) -> Path:
     """A state folder and a configuration for a maintenance process."""
     (state / "secrets").mkdir(parents=True, exist_ok=True)
     (state / "secrets" / "maintenance.dsn").write_text(database.maintenance_dsn)
+    (state / "secrets" / "owner.dsn").write_text(database.owner_dsn)
     (state / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
         'address = "tcp://127.0.0.1:502"\ntags = "tags.csv"\n'
