@@ -28,6 +28,7 @@ _GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
 _LOW_DAYS = 7.0
 _HELD = 1.1
 _SEALS = "ops.evidence.seal"
+_SLICE_USED = Done(detail="the time slice is used up; it goes on", more=True)
 
 
 def jobs() -> tuple[Job, ...]:
@@ -57,10 +58,13 @@ async def _missing(connection: Connection, procedure: str) -> bool:
 
 
 async def refresh_rollups(site: Site, connection: Connection) -> Done | Skip:
-    """``plant.refresh_rollups()``: bounded by itself."""
+    """``plant.refresh_rollups()``: commits as it goes, as :func:`compress` does."""
     if await _missing(connection, "plant.refresh_rollups()"):
         return Skip("this build has no plant.refresh_rollups()")
-    await connection.execute(load("maintenance")["refresh_rollups"])
+    try:
+        await connection.execute(load("maintenance")["refresh_rollups"])
+    except asyncpg.QueryCanceledError:
+        return _SLICE_USED
     return Done()
 
 
@@ -73,7 +77,7 @@ async def compress(site: Site, connection: Connection) -> Done | Skip:
     try:
         await connection.execute(queries["compress"], said.late_until)
     except asyncpg.QueryCanceledError:
-        return Done(detail="the time slice is used up; it goes on", more=True)
+        return _SLICE_USED
     return Done(detail=f"hours before {said.late_until:%Y-%m-%d %H:%M} UTC")
 
 
