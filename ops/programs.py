@@ -81,7 +81,7 @@ def maintenance(deployment: Deployment, plant: Plant, state: State) -> Program:
     """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
     said = json.dumps([plant.health.model_dump(), plant.model_dump(include={"storage", "sealing", "retention"})])
     environment = _environment(
-        _digest([said.encode(), state.dsn_file("maintenance").read_bytes()]),
+        _digest([said.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops/maintenance", "ops/evidence"),
     )
     command = _python("ops.maintenance", "--config", str(deployment.config), "--state", str(state.root))

@@ -82,7 +82,7 @@ async def stored(owner: asyncpg.Connection[Any]) -> dict[tuple[int, int], int]:
 
 def site_of(database: Database, state: Path) -> Site:
     """Where jobs of the tests work."""
-    return Site(database.maintenance_dsn, State(state))
+    return Site(database.maintenance_dsn, database.owner_dsn, State(state))
 
 
 async def ran(job: Job, site: Site) -> Ran:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ingest.errors import DatabaseError, OperationError
 from ops.maintenance.jobs import jobs
-from ops.maintenance.process import maintenance_dsn
+from ops.maintenance.process import site_in
 from ops.maintenance.retain import Plan, plan, table_rows
 from ops.maintenance.run import Job, Ran, Site, connect, run
 from ops.paths import State
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 def list_jobs(state: State, as_json: bool) -> None:
     """The jobs with their last runs."""
-    rows = [dict(row) for row in _answered(_runs(_site(state)))]
+    rows = [dict(row) for row in _answered(_runs(site_in(state)))]
     if as_json:
         typer.echo(json.dumps(rows, indent=2, default=str))
         return
@@ -54,7 +54,7 @@ def run_job(state: State, name: str) -> bool:
     chosen = {job.name: job for job in jobs()}
     if name not in chosen:
         raise OperationError(f"there is no job {name}: one of {', '.join(chosen)}")
-    ran = _answered(_until_done(chosen[name], _site(state)))
+    ran = _answered(_until_done(chosen[name], site_in(state)))
     said = f"{name}: {ran.outcome} in {ran.ended - ran.started:.1f} s"
     said += "" if ran.done.rows is None else f", {ran.done.rows:,} rows"
     typer.echo(said + (f": {ran.done.detail}" if ran.done.detail else ""))
@@ -63,7 +63,7 @@ def run_job(state: State, name: str) -> bool:
 
 def show_plan(state: State, as_json: bool) -> None:
     """What retention would drop now."""
-    now = _answered(_planned(_site(state)))
+    now = _answered(_planned(site_in(state)))
     if as_json:
         verdict = {"bytes": now.size, "disk_budget": now.budget, "lacking": now.lacking}
         typer.echo(json.dumps({**verdict, "slices": table_rows(now.slices)}, indent=2))
@@ -132,10 +132,6 @@ def _answered(work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run(work)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise DatabaseError(f"the database: {type(error).__name__}: {error}") from error
-
-
-def _site(state: State) -> Site:
-    return Site(maintenance_dsn(state), state)
 
 
 def _span(seconds: float) -> str:

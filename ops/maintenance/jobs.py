@@ -28,14 +28,23 @@ _GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
 _LOW_DAYS = 7.0
 _HELD = 1.1
 _SEALS = "ops.evidence.seal"
+_SLICE_USED = Done(detail="the time slice is used up; it goes on", more=True)
 
 
 def jobs() -> tuple[Job, ...]:
     """All of them, in the order in which they are shown."""
     return (
-        Job("rollups", 10.0, 60.0, False, refresh_rollups, "make minutes and hours anew where data came or went"),
-        Job("compress", 600.0, 600.0, True, compress, "bring closed hours into their compressed form"),
-        Job("seal", 600.0, 1800.0, True, seal, "seal closed days"),
+        Job(
+            "rollups",
+            10.0,
+            60.0,
+            False,
+            refresh_rollups,
+            "make minutes and hours anew where data came or went",
+            owner=True,
+        ),
+        Job("compress", 600.0, 600.0, True, compress, "bring closed hours into their compressed form", owner=True),
+        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop what the rules say goes"),
         Job("analyze", 900.0, 300.0, True, analyze, "statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "chunks of tomorrow"),
@@ -49,10 +58,13 @@ async def _missing(connection: Connection, procedure: str) -> bool:
 
 
 async def refresh_rollups(site: Site, connection: Connection) -> Done | Skip:
-    """``plant.refresh_rollups()``: bounded by itself."""
+    """``plant.refresh_rollups()``: commits as it goes, as :func:`compress` does."""
     if await _missing(connection, "plant.refresh_rollups()"):
         return Skip("this build has no plant.refresh_rollups()")
-    await connection.execute(load("maintenance")["refresh_rollups"])
+    try:
+        await connection.execute(load("maintenance")["refresh_rollups"])
+    except asyncpg.QueryCanceledError:
+        return _SLICE_USED
     return Done()
 
 
@@ -65,7 +77,7 @@ async def compress(site: Site, connection: Connection) -> Done | Skip:
     try:
         await connection.execute(queries["compress"], said.late_until)
     except asyncpg.QueryCanceledError:
-        return Done(detail="the time slice is used up; it goes on", more=True)
+        return _SLICE_USED
     return Done(detail=f"hours before {said.late_until:%Y-%m-%d %H:%M} UTC")
 
 
@@ -77,7 +89,7 @@ async def seal(site: Site, connection: Connection) -> Done | Skip:
     if importlib.util.find_spec("ops.evidence") is None or importlib.util.find_spec(_SEALS) is None:
         return Skip(f"this build has no {_SEALS}")
     evidence: Any = importlib.import_module(_SEALS)
-    days = await evidence.seal_closed(site.dsn, site.state, said.late_until)
+    days = await evidence.seal_closed(site.owner_dsn, site.state, said.late_until)
     return Done(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 

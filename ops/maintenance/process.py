@@ -123,8 +123,7 @@ class Maintenance:
 
 async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Keep the database in shape until ``stop``. Ready means that the database answers."""
-    site = Site(maintenance_dsn(State(state)), State(state))
-    maintenance = Maintenance(site)
+    maintenance = Maintenance(site_in(State(state)))
     since = now_us()
 
     async def report() -> health.HealthReport:
@@ -149,9 +148,13 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
         await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
 
 
-def maintenance_dsn(state: State) -> str:
-    """The DSN of the login for maintenance."""
-    path = state.dsn_file("maintenance")
+def site_in(state: State) -> Site:
+    """The database of a state folder. Raises OperationError where there is none."""
+    return Site(_dsn(state, "maintenance"), _dsn(state, "owner"), state)
+
+
+def _dsn(state: State, role: str) -> str:
+    path = state.dsn_file(role)
     try:
         return path.read_text().strip()
     except FileNotFoundError:

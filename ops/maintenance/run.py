@@ -43,6 +43,7 @@ class Site:
     """Where jobs work."""
 
     dsn: str  # of the login for maintenance
+    owner_dsn: str
     state: State
 
 
@@ -74,6 +75,7 @@ class Job:
     heavy: bool  # reads or writes much: one of these at a time
     work: Callable[[Site, Connection], Awaitable[Done | Skip]]
     about: str
+    owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,9 @@ async def run(job: Job, site: Site) -> Ran:
     """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too."""
     started = time.time()
     try:
-        connection = await connect(site.dsn, f"plantlog maintenance: {job.name}", job.slice)
+        connection = await connect(
+            site.owner_dsn if job.owner else site.dsn, f"plantlog maintenance: {job.name}", job.slice
+        )
     except _FAILURES as error:
         ran = Ran("failed", Done(detail=f"database: {_said(error)}"), started, time.time(), away=True)
     else:

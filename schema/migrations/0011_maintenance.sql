@@ -73,7 +73,9 @@ SELECT b.relation, a.attname
 FROM behind AS b
 JOIN pg_class AS c ON c.oid = b.relation AND c.relkind IN ('r', 'p')
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    AND a.attname = CASE WHEN what IN ('1m', '1h') THEN 'bucket' WHEN c.relname = 'samples_packed' THEN 'hour' ELSE 'time' END
+    AND a.attname = CASE WHEN c.relname = 'samples_packed' THEN 'hour'
+                         WHEN c.relname LIKE '%\_packed' THEN 'day' -- of minutes: a row a channel and day
+                         WHEN what IN ('1m', '1h') THEN 'bucket' ELSE 'time' END
 WHERE EXISTS (SELECT FROM pg_attribute AS i WHERE i.attrelid = c.oid AND i.attname = 'channel_id')
 $$;
 
@@ -252,9 +254,9 @@ DECLARE
     kept    bigint := 0;
 BEGIN
     IF NOT dry_run THEN
-        -- No hour is packed meanwhile: its rows would appear in the other form behind us. Nobody waits behind this lock.
+        -- Nothing is packed meanwhile: rows would appear in the other form behind us. Nobody waits behind this lock.
         PERFORM set_config('lock_timeout', '30s', true);
-        PERFORM pg_advisory_xact_lock(7361023400153);
+        PERFORM pg_advisory_xact_lock(CASE WHEN what IN ('1m', '1h') THEN 7361023400154 ELSE 7361023400153 END);
         PERFORM set_config('lock_timeout', '2s', true);
     END IF;
     SELECT t.column_name, k.chunk, k.from_time, k.to_time, plant.chunk_bytes(k.chunk) AS bytes INTO unit
@@ -281,7 +283,8 @@ BEGIN
 
     day := from_time;
     channels := cardinality(going);
-    counted := CASE WHEN relation = 'plant.samples_packed'::regclass THEN 'sum(r.n)' ELSE 'count(*)' END;
+    counted := CASE WHEN relation = 'plant.samples_packed'::regclass THEN 'sum(r.n)'
+                    WHEN unit.column_name = 'day' THEN 'sum(r.rows)' ELSE 'count(*)' END;
     others := CASE WHEN what = 'event' THEN records ELSE '' END;
     action := CASE WHEN unit.chunk IS NOT NULL AND cardinality(going) = cardinality(present)
                         AND from_time = unit.from_time AND to_time = unit.to_time THEN 'chunk' ELSE 'rows' END;
@@ -327,6 +330,7 @@ $$;
 -- Put on record what retention did or can't do.
 CREATE FUNCTION plant.record_retention(said text, detail jsonb) RETURNS void
 LANGUAGE sql
+SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 INSERT INTO plant.event (time, id, type, text, detail)
@@ -381,6 +385,7 @@ $$;
 -- same transaction: nobody sees it. (TimescaleDB's own function for it is not in the Apache-2 edition.)
 CREATE FUNCTION plant.make_chunk(relation regclass, t timestamptz) RETURNS int
 LANGUAGE plpgsql
+SECURITY DEFINER -- who makes chunks ahead need not be able to write or delete samples
 SET search_path = pg_catalog
 SET lock_timeout = '2s'
 AS $$
@@ -420,7 +425,8 @@ $$;
 
 ------------------------------------------------------------------------------------------------------ who may
 
--- The login of the maintenance process is no owner and no superuser: it changes rows, and drops by the rules above.
+-- The login for what retention, statistics and trimming take: it changes no sample, event, seal or setting by itself, and
+-- drops by the rules above. (Compression and seals take the owner.)
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'plant_maintenance') THEN
@@ -434,59 +440,22 @@ END
 $$;
 GRANT USAGE ON SCHEMA plant TO plant_maintenance;
 -- MAINTAIN is for ANALYZE. What a migration behind this one makes, has it from the default privileges.
-GRANT SELECT, INSERT, UPDATE, DELETE, MAINTAIN ON ALL TABLES IN SCHEMA plant TO plant_maintenance;
-REVOKE INSERT, UPDATE, DELETE ON plant.migration, plant.setting, plant.retention_class, plant.source FROM plant_maintenance;
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA plant TO plant_maintenance;
-ALTER DEFAULT PRIVILEGES IN SCHEMA plant GRANT SELECT, INSERT, UPDATE, DELETE, MAINTAIN ON TABLES TO plant_maintenance;
-ALTER DEFAULT PRIVILEGES IN SCHEMA plant GRANT USAGE ON SEQUENCES TO plant_maintenance;
+GRANT SELECT, MAINTAIN ON ALL TABLES IN SCHEMA plant TO plant_maintenance;
+ALTER DEFAULT PRIVILEGES IN SCHEMA plant GRANT SELECT, MAINTAIN ON TABLES TO plant_maintenance;
+GRANT INSERT, UPDATE, DELETE ON plant.job_run TO plant_maintenance;
+GRANT DELETE ON plant.ingest_batch, plant.quarantine TO plant_maintenance;
 GRANT SELECT ON plant.retention_class, plant.dropped, plant.job_run TO plant_reader, plant_ingest;
 GRANT ALL ON plant.retention_class, plant.dropped, plant.job_run TO plant_owner;
 
--- Dropping an emptied chunk takes its owner: as before, and only what is a chunk of samples_raw.
-CREATE OR REPLACE FUNCTION plant.drop_packed_chunk(name text, from_time timestamptz, to_time timestamptz) RETURNS boolean
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog
-SET lock_timeout = '20ms'
-AS $$
+DO $$
 DECLARE
-    marked xid8;
-    rows   boolean;
+    lent regprocedure;
 BEGIN
-    IF NOT EXISTS (SELECT FROM timescaledb_information.chunks AS k
-                   WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_raw'
-                     AND format('%I.%I', k.chunk_schema, k.chunk_name) = name AND k.range_start = drop_packed_chunk.from_time
-                     AND k.range_end = drop_packed_chunk.to_time)
-       OR NOT pg_try_advisory_xact_lock(7361023400153)
-       OR EXISTS (SELECT FROM plant.samples_raw AS r
-                  WHERE r.time >= drop_packed_chunk.from_time AND r.time < drop_packed_chunk.to_time) THEN
-        RETURN false;
-    END IF;
-    marked := (SELECT c.emptied FROM plant.packed_chunk AS c WHERE c.chunk = name);
-    IF marked IS NULL THEN
-        INSERT INTO plant.packed_chunk (chunk, from_time, to_time, emptied)
-        VALUES (name, from_time, to_time, pg_current_xact_id());
-        RETURN false;
-    ELSIF EXISTS (SELECT FROM pg_stat_activity AS a
-                  WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-                    AND (age(a.backend_xmin) > age(marked::xid) OR a.query = '<insufficient privilege>')) THEN
-        RETURN false;
-    END IF;
-    BEGIN
-        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', name);
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', name) INTO rows;
-        IF NOT rows THEN
-            EXECUTE format('DROP TABLE %s', name);
-        END IF;
-    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-        RETURN false; -- the next time
-    END;
-    DELETE FROM plant.packed_chunk AS c WHERE c.chunk = name;
-    RETURN NOT rows;
+    FOREACH lent IN ARRAY ARRAY[
+        'plant.drop_slice(text, regclass, timestamptz, timestamptz, text[], text, boolean)',
+        'plant.make_chunk(regclass, timestamptz)', 'plant.record_retention(text, jsonb)']::regprocedure[] LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', lent);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO plant_maintenance, plant_owner', lent);
+    END LOOP;
 END
 $$;
-REVOKE EXECUTE ON FUNCTION plant.drop_packed_chunk(text, timestamptz, timestamptz) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION plant.drop_packed_chunk(text, timestamptz, timestamptz) TO plant_maintenance, plant_owner;
-REVOKE EXECUTE ON FUNCTION plant.drop_slice(text, regclass, timestamptz, timestamptz, text[], text, boolean) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION plant.drop_slice(text, regclass, timestamptz, timestamptz, text[], text, boolean)
-    TO plant_maintenance, plant_owner;

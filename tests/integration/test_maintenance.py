@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import sys
@@ -47,6 +48,7 @@ def told(state: Path, database: Database, port: int) -> Path:
     """A state folder and a configuration for a maintenance process."""
     (state / "secrets").mkdir(parents=True, exist_ok=True)
     (state / "secrets" / "maintenance.dsn").write_text(database.maintenance_dsn)
+    (state / "secrets" / "owner.dsn").write_text(database.owner_dsn)
     (state / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
         'address = "tcp://127.0.0.1:502"\ntags = "tags.csv"\n'
@@ -190,6 +192,20 @@ async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: D
         "failed",
         "QueryCanceledError: canceling statement due to statement timeout",
     )
+
+
+async def test_packing_that_takes_longer_than_its_slice_goes_on_where_it_was(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner, *range(2, 6))
+    whole, site = await stored(owner), site_of(database, tmp_path)
+    short = dataclasses.replace(JOBS["compress"], slice=0.3)
+    first = await ran(short, site)
+    assert (first.done.more, first.done.detail) == (True, "the time slice is used up; it goes on")
+    assert await stored(owner) == whole
+    assert not (await ran(JOBS["compress"], site)).done.more
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 4 * 4 * 24
+    assert await stored(owner) == whole
 
 
 async def test_killed_in_the_middle_it_goes_on(owner: Connection, database: Database, tmp_path: Path) -> None:

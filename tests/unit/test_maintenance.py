@@ -119,7 +119,8 @@ async def test_a_database_that_is_away_is_waited_for_and_stops_no_job(tmp_path: 
     async def work(site: Site, connection: Connection) -> Done:
         raise AssertionError("there is no database")
 
-    site = Site(f"postgresql://u:p@127.0.0.1:{free_port()}/d", State(tmp_path))
+    nobody = f"postgresql://u:p@127.0.0.1:{free_port()}/d"
+    site = Site(nobody, nobody, State(tmp_path))
     todo = [Job(name, 0.01, 1.0, heavy, work, "") for name, heavy in (("a", True), ("b", True), ("c", False))]
     maintenance = Maintenance(site, todo)
     working = asyncio.create_task(maintenance.run())
