@@ -195,7 +195,7 @@ class WriterOptions(_Frozen):
 
 
 class HealthOptions(_Frozen):
-    """Where ``/health`` and ``/metrics`` are answered: opcua on port, modbus on + 1, writer on + 2, push on + 3, notifier on + 6."""
+    """Where ``/health`` and ``/metrics`` are: opcua on port, modbus on + 1, writer + 2, push + 3, notifier + 6."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
