@@ -145,6 +145,10 @@ class Columns:
             places.update(np.flatnonzero(now - self._seen > self._stale).tolist())
         return [change for place in sorted(places) for change in self._with(place, lambda channel: channel.look(now))]
 
+    def clock_moved(self, by: int) -> None:
+        """So many µs of our clock are no silence: it was set, or we did not run."""
+        self._seen += by
+
     def act(self, channel_id: int, what: Callable[[Channel], list[Change]]) -> list[Change]:
         """Do something to a channel. Raises OperationError where it has no limits, or ``what`` does."""
         if channel_id not in self._limits:

@@ -202,6 +202,20 @@ async def test_operators() -> None:
     assert (shelved.detail["why"], shelved.detail["shelved_until"] - shelved.time) == ("work", 60 * SECOND)
 
 
+async def test_a_clock_that_is_set_and_a_process_that_was_suspended_are_no_silence() -> None:
+    appender = Kept()
+    stage = Stage(source(tag("a/level", alarm_stale=60.0)), IDS, 1, appender)
+    now = now_us()
+    for step in (1, 1, 3600, 1, 1, -86_400, 1, 300, 1):  # s, about as many of which samples could have come: 9
+        now += step * SECOND
+        stage.look(now)
+        assert stage.summary()["medium"] == 0
+    for _ in range(60):
+        now += SECOND
+        stage.look(now)
+    assert stage.summary()["medium"] == 1
+
+
 async def test_shelving_ends_by_itself_also_where_it_ended_while_nothing_ran() -> None:
     appender = Kept()
     stage = Stage(SOURCE, IDS, 1, appender)
