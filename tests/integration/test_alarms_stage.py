@@ -254,6 +254,7 @@ async def test_the_command_line_reaches_the_collector_that_has_the_channel(spool
             ("hi", "unacknowledged_active"),
             ("hihi", "acknowledged_active"),
         ]
+    assert not control.socket_path(tmp_path, "modbus").exists()
     acknowledged = json.loads(spool.notes[kept.note_of(IDS["a/level"])])["watches"]["hihi"]["alarm"]
     assert acknowledged["acknowledged_by"].startswith("Ann (")
 
