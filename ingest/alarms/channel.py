@@ -8,8 +8,8 @@ at the clock in between; both give the same change at the same time.
   not change; without a sample before (after a start, a Bad one) there is no rate.
 - Silence is counted by our clock, everything else by the samples' own times.
 - A sample that is not newer than the last one is not judged: what is backfilled or comes late raises no alarm. Unless
-  the last one's time was ahead of our clock, or nothing newer came for :data:`SET_BACK_US`: then the source's clock was
-  set back.
+  the last one's time was far ahead of our clock and this one's is not, or nothing newer came for :data:`SET_BACK_US`:
+  then the source's clock was set back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ingest.alarms.state import Alarm, acknowledged, inhibited, raised, released
 
 QUIET_US = 10_000_000
 SET_BACK_US = 300_000_000
-AHEAD_US = 1_000_000  # that a source's clock may be ahead of ours before its times count as wrong
+AHEAD_US = 60_000_000  # that a source's clock may be ahead of ours before its times count as wrong
 GRACE_US = 2_000_000  # a sample may be under way for so long before a look at the clock decides without it
 
 Action: TypeAlias = Literal[
@@ -115,7 +115,8 @@ class Channel:
     def _is_live(self, time: int, received_at: int) -> bool:
         if time > self.time:
             return True
-        return self.time > received_at + AHEAD_US or (time < self.time and received_at - self.seen > SET_BACK_US)
+        set_right = time <= received_at + AHEAD_US < self.time
+        return set_right or (time < self.time and received_at - self.seen > SET_BACK_US)
 
     def look(self, now: int) -> list[Change]:
         """Our clock says ``now`` (µs) and no sample came: delays that are over, silence, shelving that ends."""

@@ -111,7 +111,8 @@ class Columns:
         """Step through the channels of which a sample is not quiet."""
         # What comes late is not judged and need not be looked at one by one, unless others of its channel came with it.
         last = self._time[place]
-        late = (time <= last) & (last <= received_at + AHEAD_US) & (received_at - self._seen[place] <= SET_BACK_US)
+        ahead = received_at + AHEAD_US
+        late = (time <= last) & ((last <= ahead) | (time > ahead)) & (received_at - self._seen[place] <= SET_BACK_US)
         has_late, has_live, marked = (np.zeros(self._above + 1, bool) for _ in range(3))
         has_late[place[late]] = True
         has_live[place[~late]] = True
@@ -144,6 +145,10 @@ class Columns:
         if self._has_stale:
             places.update(np.flatnonzero(now - self._seen > self._stale).tolist())
         return [change for place in sorted(places) for change in self._with(place, lambda channel: channel.look(now))]
+
+    def clock_moved(self, by: int) -> None:
+        """So many µs of our clock are no silence: it was set, or we did not run."""
+        self._seen += by
 
     def act(self, channel_id: int, what: Callable[[Channel], list[Change]]) -> list[Change]:
         """Do something to a channel. Raises OperationError where it has no limits, or ``what`` does."""

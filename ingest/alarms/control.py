@@ -63,7 +63,8 @@ async def serve(path: Path, desk: Desk) -> AsyncIterator[None]:
             log.error("alarms can't be acknowledged: %s: %s", path, error)
         yield
     finally:
-        await runner.cleanup()  # which removes the socket
+        await runner.cleanup()
+        _make_room(path)
 
 
 def _make_room(path: Path) -> None:

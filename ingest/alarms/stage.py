@@ -28,6 +28,7 @@ from ingest.errors import SpoolError
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
+_STEP_US = 5_000_000  # between two looks at most, on a machine that is busy
 _TIDY_LOOKS = 60
 
 
@@ -43,6 +44,7 @@ class Stage:
         self._unkept: set[Channel] = set()  # channels whose note is not that on disk
         limits = {channel_ids[tag.name]: limits_of(tag) for tag in source.tags}
         now = now_us()
+        self._looked = now
         self.columns = Columns(limits, now) if any(limits.values()) else None
         for note, text in spool.notes.items():
             channel_id = kept.channel_of(note)
@@ -82,17 +84,29 @@ class Stage:
 
     async def run(self) -> None:
         """Look at the clock until cancelled: delays that are over, silence, shelving that ends."""
-        for look in count():
-            if self.columns is not None:
-                self._changed(self.columns.look(now_us()))
-                if look % _TIDY_LOOKS == 0:
-                    self._tidy(self.columns)
+        for number in count():
+            self.look(now_us())
+            if number % _TIDY_LOOKS == 0 and self.columns is not None:
+                self._tidy(self.columns)
             if self._unsaid or self._unkept:
                 try:
                     await self._say()
                 except SpoolError as error:
                     log.error("source %s: alarms are not on disk yet: %s", self.source, error)
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def look(self, now: int) -> None:
+        """Our clock says ``now`` (µs), about a second after the last look: :meth:`run` makes durable what that changes.
+
+        Where it is another length of time the clock was set, or this process did not run: that is no silence.
+        """
+        if self.columns is None:
+            return
+        step, self._looked = now - self._looked, now
+        if not 0 <= step <= _STEP_US:
+            log.info("source %s: the clock moved by %.1f s", self.source, step / 1e6)
+            self.columns.clock_moved(step - round(_LOOK_SECONDS * 1e6))
+        self._changed(self.columns.look(now))
 
     def _tidy(self, columns: Columns) -> None:
         """Notes that say no more than that all is normal can go."""

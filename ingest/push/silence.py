@@ -59,9 +59,10 @@ class Silence:
                 await asyncio.sleep(wait)
                 continue
             reason = f"nothing was pushed for {self._stale_after:g} s"
-            await self._gaps.open(self._newest or self._since, "stale", reason)
-            await self.say("disconnected", reason)
             self._heard.clear()
+            await self._gaps.open(self._newest or self._since, "stale", reason)
+            if not self._heard.is_set():  # while the disk was waited for
+                await self.say("disconnected", reason)
             await self._heard.wait()
 
     async def say(self, state: SourceState, reason: str = "") -> None:

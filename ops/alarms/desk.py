@@ -29,7 +29,7 @@ def alarms(state: State, every: bool) -> list[dict[str, Any]]:
 
     Raises OperationError where no collector answers.
     """
-    found = [alarm for path in _answering(state) for alarm in _ask(path, "GET")]
+    found = [alarm for connection in _collectors(state) for alarm in _ask(connection, "GET")]
     if every:
         return sorted(found, key=lambda alarm: alarm["channel"])
     shown = [alarm for alarm in found if alarm["state"] in _LOOKED_AT]
@@ -42,9 +42,9 @@ def do(state: State, asked: Mapping[str, Any]) -> list[str]:
     """Have it done by the collector that has the channel. Raises OperationError where none has, or it can't be done."""
     done: list[str] = []
     refused: list[str] = []
-    for path in _answering(state):
+    for connection in _collectors(state):
         try:
-            done += _ask(path, "POST", asked)["done"]
+            done += _ask(connection, "POST", asked)["done"]
         except OperationError as error:
             refused.append(str(error))
     if not done:
@@ -53,23 +53,32 @@ def do(state: State, asked: Mapping[str, Any]) -> list[str]:
     return done
 
 
-def _answering(state: State) -> list[Path]:
-    paths = [path for name in _COLLECTORS if (path := socket_path(state.root, name)).exists()]
-    if not paths:
+def _collectors(state: State) -> list[_UnixConnection]:
+    """A connection to each collector that listens."""
+    found = []
+    for name in _COLLECTORS:
+        connection = _UnixConnection(socket_path(state.root, name))
+        try:
+            connection.connect()
+        except (FileNotFoundError, ConnectionRefusedError):  # it does not run; the second: it was killed
+            continue
+        except OSError as error:
+            raise OperationError(f"the collector {name} does not answer: {error}") from error
+        found.append(connection)
+    if not found:
         raise OperationError(
             f"no collector runs in {state.root}: run `plantlog up`; what the database has of alarms is in plant.alarm"
         )
-    return paths
+    return found
 
 
-def _ask(path: Path, method: str, content: Mapping[str, Any] | None = None) -> Any:
-    connection = _UnixConnection(path)
+def _ask(connection: _UnixConnection, method: str, content: Mapping[str, Any] | None = None) -> Any:
     try:
         connection.request(method, "/alarms", None if content is None else json.dumps(content).encode())
         answer = connection.getresponse()
         said = json.loads(answer.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise OperationError(f"the collector at {path} does not answer: {error}") from error
+        raise OperationError(f"a collector does not answer: {error}") from error
     finally:
         connection.close()
     if answer.status != 200:

@@ -71,6 +71,7 @@ async def test_alarms_of_a_collector(tmp_path: Path) -> None:
             assert (said["alarms"]["high"], said["alarms"]["unacknowledged"]) == (1, 0)
             shown = await asyncio.to_thread(_metrics, port + 1)
             assert 'plantlog_alarms_active{priority="high",source="plc"} 1.0' in shown
+        assert _states(state) == {}, "nobody listens on the socket that the killed one left"
         async with collector(tmp_path, signal.SIGTERM):
             await until(state, {"hi": "acknowledged_active", "hihi": "normal"})
             level.value = 50

@@ -202,6 +202,20 @@ async def test_operators() -> None:
     assert (shelved.detail["why"], shelved.detail["shelved_until"] - shelved.time) == ("work", 60 * SECOND)
 
 
+async def test_a_clock_that_is_set_and_a_process_that_was_suspended_are_no_silence() -> None:
+    appender = Kept()
+    stage = Stage(source(tag("a/level", alarm_stale=60.0)), IDS, 1, appender)
+    now = now_us()
+    for step in (1, 1, 3600, 1, 1, -86_400, 1, 300, 1):  # s, about as many of which samples could have come: 9
+        now += step * SECOND
+        stage.look(now)
+        assert stage.summary()["medium"] == 0
+    for _ in range(60):
+        now += SECOND
+        stage.look(now)
+    assert stage.summary()["medium"] == 1
+
+
 async def test_shelving_ends_by_itself_also_where_it_ended_while_nothing_ran() -> None:
     appender = Kept()
     stage = Stage(SOURCE, IDS, 1, appender)
@@ -240,6 +254,7 @@ async def test_the_command_line_reaches_the_collector_that_has_the_channel(spool
             ("hi", "unacknowledged_active"),
             ("hihi", "acknowledged_active"),
         ]
+    assert not control.socket_path(tmp_path, "modbus").exists()
     acknowledged = json.loads(spool.notes[kept.note_of(IDS["a/level"])])["watches"]["hihi"]["alarm"]
     assert acknowledged["acknowledged_by"].startswith("Ann (")
 

@@ -222,6 +222,15 @@ def test_a_clock_that_was_ahead_and_is_set_right_does_not_blind_us(ahead: int) -
     assert columns.evaluate(batch_of([Sample(5, T0, 1.0, False, T0 + 2 * SECOND)])) == [], "late again"
 
 
+@pytest.mark.parametrize("ahead", [3, 3600])
+def test_what_is_sent_again_by_a_source_whose_clock_is_ahead_is_not_judged_again(ahead: int) -> None:
+    columns = Columns({5: limits_of(tag(alarm_hi=10.0))}, T0)
+    rows = [Sample(5, T0 + (ahead + i) * SECOND, 11.0 if i == 1 else 1.0, False, T0 + i * SECOND) for i in range(3)]
+    assert [c.action for c in columns.evaluate(batch_of(rows))] == ["raised", "returned"]
+    assert columns.evaluate(batch_of(rows)) == []
+    assert [c for row in rows for c in columns.evaluate(batch_of([row]))] == []
+
+
 def test_a_clock_that_is_set_back_blinds_us_for_minutes_only() -> None:
     columns = Columns({5: limits_of(tag(alarm_hi=10.0))}, T0)
     columns.evaluate(batch_of([Sample(5, T0, 1.0, False, T0)]))

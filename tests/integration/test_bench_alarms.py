@@ -1,0 +1,21 @@
+"""The benchmark of alarms: all is ingested, and as many alarms change as the series makes change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ops.bench.alarm_share import measure
+from ops.bench.copy_speed import Bench, prepare
+from tests.database import Database
+
+
+async def test_every_way_of_coming(database: Database, tmp_path: Path) -> None:
+    bench = Bench(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
+    load = await prepare(bench, 500, 20)
+    said: list[str] = []
+    shares = await measure(bench, load, [100, 500], 1, said.append)
+    assert [share.batch for share in shares] == [100, 500]
+    for share in shares:
+        assert share.changes["quiet"] == 0
+        assert share.changes["1 in 1,000"] > 2
+    assert len(said) == 2
