@@ -155,6 +155,28 @@ def check(
 
 
 @app.command()
+def init(
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where .env and secrets/ are made; default: the checkout.")
+    ] = CHECKOUT,
+) -> None:
+    """Make passwords, tokens and .env for docker-compose.yml; what is there stays as it is."""
+    from ops.init import init as run
+
+    run(folder.absolute(), Console())
+
+
+@app.command()
+def prepare(
+    config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="The plant.")] = EXAMPLE,
+) -> None:
+    """Bring the schema to this version and register the plant: what containers wait for, before they start."""
+    from ops.prepare import prepare as run
+
+    run(config.absolute(), Console())
+
+
+@app.command()
 def targets() -> None:
     """Print what Prometheus has to scrape, as a file for its file_sd: ops/prometheus/targets/native.json."""
     from ops.prometheus.targets import targets as found

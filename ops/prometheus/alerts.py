@@ -190,6 +190,46 @@ ALERTS = (
         "Make room: old logs, old exports; then drop the oldest days.",
     ),
     Alert(
+        "PlantlogStorageDaysLeft",
+        # NaN, not known, is not less; before the first measurement both are 0.
+        'plantlog_storage_days_left{process="maintenance"} < 7 and on (plant)'
+        ' plantlog_storage_bytes{process="maintenance"} > 0',
+        "1h",
+        "warning",
+        "The database of {{ $labels.plant }} fills its disk in {{ $value | humanize }} days",
+        "At the growth of the last days, as maintenance measures it.",
+        "`./plantlog status` shows the storage; shorten [retention], set [storage] disk_budget, or give it a larger disk.",
+    ),
+    Alert(
+        "PlantlogStorageOverBudget",
+        'plantlog_storage_lacking_bytes{process="maintenance"} > 0',
+        "1h",
+        "warning",
+        "The database of {{ $labels.plant }} is {{ $value | humanize1024 }}B over its budget",
+        "Nothing more can be dropped: what is left is open, not sealed, or no raw data.",
+        "Raise [storage] disk_budget, or lower what is written: deadbands, intervals.",
+    ),
+    Alert(
+        "PlantlogJobFailing",
+        "plantlog_job_failing > 2",
+        "5m",
+        "warning",
+        "Maintenance of {{ $labels.plant }}: {{ $labels.task }} has failed {{ $value }} times in a row",
+        "It is tried again with growing waits. Samples are written all the same; rollups, compression, seals or "
+        "retention fall behind.",
+        "`./plantlog logs maintenance`; every run is in plant.job_run.",
+    ),
+    Alert(
+        "PlantlogJobNotRun",
+        "time() - plantlog_job_last_success_timestamp_seconds > 4 * 3600"
+        ' or time() - plantlog_job_last_success_timestamp_seconds{task="rollups"} > 900',
+        "5m",
+        "warning",
+        "Maintenance of {{ $labels.plant }}: {{ $labels.task }} has not succeeded for {{ $value | humanizeDuration }}",
+        "Every job is due at least each hour, the rollups each ten seconds.",
+        "`./plantlog status` shows the jobs; `./plantlog logs maintenance`.",
+    ),
+    Alert(
         "PlantlogQuarantineGrows",
         _grown("plantlog_quarantined_total"),
         "0s",

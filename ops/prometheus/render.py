@@ -27,18 +27,22 @@ def files() -> dict[Path, str]:
 def _prometheus() -> Mapping[str, Node]:
     """https://prometheus.io/docs/prometheus/latest/configuration/recording_rules/"""
     records: list[Node] = [{"record": one.record, "expr": one.expr} for one in RECORDS]
-    alerts: list[Node] = [
-        {
-            "alert": alert.name,
-            "expr": alert.expr,
-            "for": alert.hold,
-            "labels": {"severity": alert.severity},
-            "annotations": _annotations(alert),
-        }
-        for alert in ALERTS
-    ]
-    groups: list[Node] = [{"name": "plantlog-records", "rules": records}, {"name": "plantlog-alerts", "rules": alerts}]
-    return {"groups": groups}
+    alerts: list[Node] = [_prometheus_rule(alert) for alert in ALERTS]
+    return {"groups": [_group("plantlog-records", records), _group("plantlog-alerts", alerts)]}
+
+
+def _group(name: str, rules: list[Node]) -> Node:
+    return {"name": name, "rules": rules}
+
+
+def _prometheus_rule(alert: Alert) -> Mapping[str, Node]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": alert.hold,
+        "labels": {"severity": alert.severity},
+        "annotations": _annotations(alert),
+    }
 
 
 def _annotations(alert: Alert) -> Mapping[str, str]:
@@ -47,7 +51,7 @@ def _annotations(alert: Alert) -> Mapping[str, str]:
 
 def _grafana() -> Mapping[str, Node]:
     """https://grafana.com/docs/grafana/latest/alerting/set-up/provision-alerting-resources/file-provisioning/"""
-    group = {
+    group: Mapping[str, Node] = {
         "orgId": 1,
         "name": "plantlog",
         "folder": _FOLDER,

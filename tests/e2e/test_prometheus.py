@@ -87,7 +87,9 @@ def firing(server: str) -> set[tuple[str, str]]:
 
 
 def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance, prometheus: str) -> None:
-    expected = dict.fromkeys(("writer", "collector-opcua", "collector-modbus"), "up")
+    started = {one["labels"]["process"] for one in json.loads(appliance.plantlog("targets"))}
+    assert {"writer", "collector-opcua", "collector-modbus", "maintenance"} <= started
+    expected = dict.fromkeys(started, "up")
     until(lambda: health(prometheus) == expected)
     for record in RECORDS:
         until(lambda record=record: bool(series(prometheus, record.record)))  # type: ignore[misc]

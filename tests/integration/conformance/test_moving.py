@@ -37,9 +37,8 @@ def _run(server: Server, step: Step) -> dict[int, list[Sample]]:
         owner = await asyncpg.connect(server.owner_dsn)
         edition: Any = await owner.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
         try:
-            return await step(
-                Plant(Database(server.owner_dsn, server.owner_dsn, server.role("reader")), owner, edition)
-            )
+            roles = (server.role(role) for role in ("reader", "maintenance"))
+            return await step(Plant(Database(server.owner_dsn, server.owner_dsn, *roles), owner, edition))
         finally:
             await owner.close()
 

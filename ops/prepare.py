@@ -1,0 +1,37 @@
+"""``plantlog prepare``: what ``up`` does before it starts processes, for a deployment whose processes others start.
+
+The DSNs of all roles are in the state folder's ``secrets`` already, and the database is somebody else's to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rich.console import Console
+
+from ingest.config.load import load
+from ops.database import Database
+from ops.paths import State
+from ops.postgres.bootstrap import until_it_answers
+from ops.register import register
+from ops.steps import Steps
+
+_ANSWER_SECONDS = 60.0
+
+
+def prepare(config: Path, console: Console) -> None:
+    """Schema, logins, registration of the plant. Safe to run again; ends with an error where the database is away."""
+    state = State.current()
+    state.claim()
+    steps = Steps(console)
+    with steps.step("check the configuration") as step:
+        plant = load(config)
+        step.result = f"{config}: plant {plant.name}, {len(plant.sources)} sources"
+    used = Database(state, None)
+    with steps.step("bring the schema to this version") as step:
+        asyncio.run(until_it_answers(used.dsn("owner"), _ANSWER_SECONDS))
+        step.result = f"{used.where}, {asyncio.run(used.prepare())}"
+    with steps.step("register sources and channels") as step:
+        registry = asyncio.run(register(plant, used.dsn("owner"), state))
+        step.result = f"{len(registry.channels):,} channels"

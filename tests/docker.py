@@ -1,0 +1,102 @@
+"""A Docker engine for tests: the machine's own where one answers, else one that is started for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ops.paths import CHECKOUT
+
+_START_SECONDS = 60.0
+_LONGEST = 1500  # s: base image, three builds
+FILES = ("-f", "docker-compose.yml", "-f", "compose.debian.yml")
+
+
+def cache() -> Path:
+    """Images and build caches of an engine of our own are kept there from run to run."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plantlog"
+
+
+def tool(name: str, package: str) -> str:
+    """A program of the system's; one that is missing fails the test that needs it."""
+    program = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    assert program is not None, f"{name} is missing: apt-get install {package}"
+    return program
+
+
+class Docker:
+    """``docker`` and ``docker compose`` against one engine."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = {**os.environ, **environment, "PLANTLOG_BUILD_NETWORK": "host"}
+
+    def run(self, *command: str | Path, text: str | None = None) -> str:
+        """A command in the checkout; its output. Fails the test with what it said."""
+        run = subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST,
+        )
+        assert run.returncode == 0, f"{' '.join(map(str, command))}\n{run.stdout}{run.stderr}"
+        return run.stdout
+
+    def compose(self, *arguments: str, files: tuple[str, ...] = FILES) -> str:
+        """``docker compose``, by default with Debian's packages for images."""
+        return self.run("docker", "compose", *files, *arguments)
+
+    def described(self, *arguments: str, files: tuple[str, ...] = FILES) -> dict[str, Any]:
+        """``docker compose config``: the files as Compose understands them."""
+        said: dict[str, Any] = json.loads(self.compose(*arguments, "config", "--format", "json", files=files))
+        return said
+
+
+def client() -> Docker:
+    """Compose without an engine: enough for ``config``."""
+    tool("docker", "docker.io")
+    run = subprocess.run([CHECKOUT / "ops/image/compose.sh"], capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    folder = run.stdout.strip()
+    return Docker({"DOCKER_CONFIG": folder} if folder else {})
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[Docker]:
+    """An engine that answers inside the block."""
+    docker = client()
+    if subprocess.run(["docker", "info"], env=docker.environment, capture_output=True, check=False).returncode == 0:
+        yield docker
+        return
+    docker.environment["DOCKER_HOST"] = f"unix://{folder / 'docker.sock'}"
+    log = folder / "dockerd.log"
+    with log.open("w") as said:
+        daemon = subprocess.Popen(
+            [
+                *(tool("dockerd", "docker.io"), "--host", docker.environment["DOCKER_HOST"]),
+                *("--data-root", cache() / "docker", "--exec-root", folder / "exec", "--pidfile", folder / "pid"),
+            ],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while subprocess.run(["docker", "info"], env=docker.environment, capture_output=True, check=False).returncode:
+            words = "\n".join(log.read_text().splitlines()[-5:])
+            assert daemon.poll() is None, f"no Docker engine can run on this machine:\n{words}"
+            assert time.monotonic() < deadline, f"the Docker engine does not answer:\n{words}"
+            time.sleep(0.2)
+        yield docker
+    finally:
+        daemon.terminate()
+        daemon.wait(60)

@@ -1,0 +1,173 @@
+"""The whole appliance in containers of Debian's packages, from nothing: up, rows, kills, the same rows, down."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from rich.console import Console
+
+from ingest.batch import now_us
+from ops.init import init
+from ops.paths import CHECKOUT
+from ops.ports import free_ports
+from simulator.compare import Comparison, compare
+from tests.docker import Docker, engine
+
+SECOND = 1_000_000  # µs
+PORTS = ("PLANTLOG_DATABASE_PORT", "PLANTLOG_PUSH_PORT", "PLANTLOG_VIEWER_PORT", "PLANTLOG_PROMETHEUS_PORT")
+ENDED = {"migrate", "trust"}
+
+pytestmark = pytest.mark.timeout(1800)  # images are built from nothing
+
+
+class Stack:
+    """The project's containers."""
+
+    def __init__(self, docker: Docker, folder: Path, first_port: int) -> None:
+        init(folder, Console(quiet=True))
+        self.docker = docker
+        self.ports = {name: first_port + number for number, name in enumerate(PORTS)}
+        environment = folder / ".env"
+        kept = [line for line in environment.read_text().splitlines() if line.partition("=")[0] not in self.ports]
+        changed = [f"{name}={port}" for name, port in self.ports.items()]
+        environment.write_text("\n".join([*kept, *changed, "PLANTLOG_PROJECT=plantlog-test", ""]))
+        self._options = ("--env-file", str(environment))
+        self.secrets = folder / "secrets"
+        dsn = (self.secrets / "reader_dsn").read_text()
+        self.dsn = dsn.replace("@database:5432", f"@127.0.0.1:{self.ports['PLANTLOG_DATABASE_PORT']}")
+
+    def compose(self, *arguments: str) -> str:
+        return self.docker.compose(*self._options, *arguments)
+
+    def states(self) -> dict[str, str]:
+        """Service → healthy, starting, …; of one that ended its exit code."""
+        said = [json.loads(line) for line in self.compose("ps", "--all", "--format", "json").splitlines()]
+        return {
+            one["Service"]: str(one["ExitCode"]) if one["State"] == "exited" else one["Health"] or one["State"]
+            for one in said
+        }
+
+    def well(self) -> bool:
+        """Whether everything that was to end has, and everything else is healthy."""
+        return all(state == ("0" if name in ENDED else "healthy") for name, state in self.states().items())
+
+    async def fetch(self, query: str) -> list[Any]:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return list(await connection.fetch(query))
+        finally:
+            await connection.close()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with engine(tmp_path_factory.mktemp("engine")) as docker:
+        docker.run(CHECKOUT / "ops" / "image" / "base.sh")
+        up = Stack(docker, tmp_path_factory.mktemp("made"), free_ports(len(PORTS)))
+        try:
+            up.compose("up", "--build", "--detach")  # the README's line
+            yield up
+        finally:
+            up.compose("down", "--volumes", "--timeout", "30")
+            assert up.states() == {}
+            assert up.docker.run("docker", "volume", "ls", "--quiet", "--filter", "name=plantlog-test") == ""
+
+
+def until(condition: Callable[[], bool], stack: Stack, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, stack.states()
+        time.sleep(0.5)
+
+
+async def connected(stack: Stack) -> None:
+    """Wait until every source that is read is connected."""
+    deadline = time.monotonic() + 240
+    while True:
+        found = await stack.fetch("SELECT name, state, reason FROM plant.source WHERE kind <> 'push'")
+        if len(found) == 4 and all(row["state"] == "connected" for row in found):
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)  # noqa: ASYNC251
+
+
+async def settled(stack: Stack, folder: Path, from_us: int, to_us: int) -> dict[str, Comparison]:
+    """Ground truth and table, once the table has what was published up to ``to_us``."""
+    deadline = time.monotonic() + 120
+    while True:
+        stack.compose("cp", "simulator:/var/lib/simulator/truth/.", str(folder))
+        result = await compare(folder, stack.dsn, from_us, to_us)
+        if result["all"].missing == 0 and now_us() > to_us + SECOND:
+            return result
+        assert time.monotonic() < deadline, result
+        time.sleep(1)  # noqa: ASYNC251
+
+
+async def test_from_up_to_rows_over_kills(stack: Stack, tmp_path: Path) -> None:
+    until(stack.well, stack)
+    await connected(stack)
+    begun = now_us() + SECOND
+    # The writer is killed: the spools, in a volume, keep what comes. The database is: the writer waits for it.
+    stack.compose("kill", "--signal", "KILL", "writer")
+    stack.compose("up", "--detach", "--no-build", "writer")
+    until(stack.well, stack)
+    stack.compose("restart", "database")
+    until(stack.well, stack)
+    ended = now_us()
+    truth = tmp_path / "truth"
+    truth.mkdir()
+    result = (await settled(stack, truth, begun, ended))["all"]
+    assert (result.duplicated, result.invented, result.altered, result.missing) == (0, 0, 0, 0), result
+    assert min(result.published, result.stored) > 1000
+    ((rows, distinct),) = await stack.fetch(
+        "SELECT count(*), count(DISTINCT (channel_id, time)) FROM plant.samples WHERE time < now() - interval '10 s'"
+    )
+    assert rows == distinct > result.published
+    assert (await stack.fetch("SELECT value FROM plant.setting WHERE key = 'edition'"))[0]["value"] == "apache"
+
+
+def test_processes_are_nobody_and_can_change_nothing(stack: Stack) -> None:
+    for service in ("writer", "collector-opcua", "viewer", "simulator"):
+        said = stack.compose(
+            *("exec", "--no-TTY", service, "sh", "-c"),
+            "id -u; grep -h -e CapEff -e NoNewPrivs /proc/self/status; touch /opt/plantlog/x 2>&1 || true",
+        )
+        user, capabilities, privileges, touched = said.splitlines()
+        assert user == "10001"
+        assert int(capabilities.split()[1], 16) == 0
+        assert privileges.split()[1] == "1"
+        assert "Read-only file system" in touched
+
+
+def test_prometheus_scrapes_every_process(stack: Stack) -> None:
+    def up() -> dict[str, str]:
+        address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PROMETHEUS_PORT']}/api/v1/query?query=up"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            found = json.loads(answer.read())["data"]["result"]
+        return {one["metric"]["process"]: one["value"][1] for one in found}
+
+    wanted = {"writer", "collector-opcua", "collector-modbus", "collector-push", "maintenance", "viewer"}
+    until(lambda: up() == dict.fromkeys(wanted, "1"), stack)
+
+
+async def test_a_gateway_pushes_with_the_token_that_init_made(stack: Stack) -> None:
+    token = (stack.secrets / "telegraf_token").read_text()
+    lines = "".join(f"mem,host=h,member=all used={n} {(now_us() + n) * 1000}\n" for n in range(100)).encode()
+    address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
+    for _ in range(2):  # as a gateway does that did not hear the first answer
+        request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: ASYNC210
+            assert answer.status == 204
+    query = "SELECT value FROM plant.samples_named WHERE name = 'telegraf/h/mem/all/used' ORDER BY time"
+    deadline = time.monotonic() + 60
+    while len(found := [row["value"] for row in await stack.fetch(query)]) < 100:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)  # noqa: ASYNC251
+    assert found == list(range(100))

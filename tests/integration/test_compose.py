@@ -1,0 +1,189 @@
+"""The compose files, as Compose itself understands them: no engine is needed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ingest.config.load import load
+from ingest.config.model import Plant
+from ops import health
+from ops.init import init
+from ops.paths import CHECKOUT, EXAMPLE
+from tests.docker import Docker, client
+
+OFFICIAL = ("-f", "docker-compose.yml")
+ONE_SHOT = {"migrate", "trust"}
+OF_A_REGISTRY = {"grafana", "telegraf"}
+
+
+@pytest.fixture(scope="module")
+def docker() -> Docker:
+    return client()
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    init(folder, Console(quiet=True))
+    return folder / ".env"
+
+
+@pytest.fixture(scope="module")
+def official(docker: Docker, environment: Path) -> dict[str, Any]:
+    """docker-compose.yml with all its profiles."""
+    return docker.described("--env-file", str(environment), "--profile", "*", files=OFFICIAL)
+
+
+@pytest.fixture(scope="module")
+def debian(docker: Docker, environment: Path) -> dict[str, Any]:
+    return docker.described("--env-file", str(environment), "--profile", "*")
+
+
+@pytest.fixture(scope="module")
+def plant(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Plant:
+    """The plant of containers.toml, with its secrets where `init` made them."""
+    folder = tmp_path_factory.mktemp("plant")
+    shutil.copytree(EXAMPLE.parent, folder, dirs_exist_ok=True)
+    config = folder / "containers.toml"
+    config.write_text(config.read_text().replace("/run/secrets", str(environment.parent / "secrets")))
+    return load(config)
+
+
+def test_every_part_is_a_service(official: dict[str, Any], plant: Plant) -> None:
+    wanted = {"database", *health.processes(plant), "simulator", "prometheus", *OF_A_REGISTRY, *ONE_SHOT}
+    assert set(official["services"]) == wanted
+
+
+def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
+    for name, service in official["services"].items():
+        _, _, tag = service["image"].partition(":")
+        assert re.match(r"v?\d+\.\d+\.\d+", tag) or service["image"] == "plantlog:local", name
+
+
+def test_no_container_has_more_than_it_needs(official: dict[str, Any]) -> None:
+    for name, service in official["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert ("cap_add" in service) == (name == "database"), name
+        assert "privileged" not in service, name
+        limits = service["deploy"]["resources"]["limits"]
+        assert {"cpus", "memory", "pids"} <= limits.keys(), name
+        assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped"), name
+        assert ("healthcheck" in service) == (name not in ONE_SHOT), name
+
+
+def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
+    published = {
+        name: [(port["host_ip"], port["published"]) for port in service["ports"]]
+        for name, service in official["services"].items()
+        if "ports" in service
+    }
+    assert published == {
+        "collector-push": [("127.0.0.1", "8186")],
+        "database": [("127.0.0.1", "5432")],
+        "grafana": [("127.0.0.1", "3000")],
+        "prometheus": [("127.0.0.1", "9090")],
+        "viewer": [("127.0.0.1", "9110")],
+    }
+
+
+def test_no_secret_stands_in_a_file_or_an_environment(official: dict[str, Any], environment: Path) -> None:
+    secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
+    assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
+    said = str(official) + environment.read_text()
+    for name, secret in secrets.items():
+        assert secret not in said, name
+        assert (environment.parent / "secrets" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_both_files_agree_but_for_what_the_images_are(official: dict[str, Any], debian: dict[str, Any]) -> None:
+    assert set(debian["services"]) == set(official["services"])
+    for name, service in official["services"].items():
+        other = debian["services"][name]
+        if name in OF_A_REGISTRY:
+            assert other.pop("profiles") == ["registry"]
+            assert other == service
+            continue
+        differs = {key for key in service.keys() | other.keys() if service.get(key) != other.get(key)}
+        assert differs <= {"image", "build", "pull_policy"}, name
+    for part in ("volumes", "secrets", "networks", "name"):
+        assert debian[part] == official[part], part
+
+
+def test_debians_file_takes_nothing_from_a_registry(docker: Docker, environment: Path) -> None:
+    described = docker.described("--env-file", str(environment))
+    for name, service in described["services"].items():
+        assert service["pull_policy"] == ("build" if "build" in service else "never"), name
+    built = {service["image"] for service in described["services"].values() if "build" in service}
+    assert {service["image"] for service in described["services"].values()} == built
+    assert not OF_A_REGISTRY & set(described["services"])
+    for name, service in described["services"].items():
+        if "build" in service:
+            arguments = service["build"].get("args", {})
+            assert arguments.get("BASE", "plantlog-debian:13") == "plantlog-debian:13", name
+
+
+def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:
+    given = ["--config", "/etc/plantlog/containers.toml", "--state", "/var/lib/plantlog"]
+    for name in health.processes(plant):
+        service = official["services"][name]
+        assert service["command"] == given, name
+        assert service["hostname"] == name
+        assert service["entrypoint"][:3] == ["python", "-P", "-m"]
+        # Its health page is asked where the configuration puts it, and scraped there.
+        port = health.port(name, plant.health)
+        assert f"http://127.0.0.1:{port}/" in service["healthcheck"]["test"][-1], name
+        scraped = (CHECKOUT / "ops" / "prometheus" / "targets" / "containers.yml").read_text()
+        assert f'- targets: ["{name}:{port}"]\n  labels: {{process: {name},' in scraped
+
+
+def test_the_plant_in_containers_is_the_example(official: dict[str, Any]) -> None:
+    """Only addresses differ, and Telegraf pushes."""
+    with EXAMPLE.open("rb") as file:
+        native = tomllib.load(file)
+    with EXAMPLE.with_name("containers.toml").open("rb") as file:
+        contained = tomllib.load(file)
+    (telegraf,) = [source for source in contained["source"] if source["name"] == "telegraf"]
+    contained["source"].remove(telegraf)
+    for source in native["source"]:
+        source["address"] = source["address"].replace("127.0.0.1", "simulator")
+    assert contained["source"] == native["source"]
+    with (CHECKOUT / "ops" / "telegraf" / "source.toml").open("rb") as file:
+        documented = tomllib.load(file)["source"][0]
+    assert {**telegraf, "token_file": ""} == {**documented, "token_file": ""}
+
+
+def test_grafana_and_telegraf_are_told_what_their_files_ask_for(official: dict[str, Any]) -> None:
+    grafana, telegraf = official["services"]["grafana"], official["services"]["telegraf"]
+    asked: set[str] = set()
+    for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
+        settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
+        if path.parent.name != "alerting":  # where $labels and $values are Grafana's own
+            asked |= set(re.findall(r"\$([A-Z][A-Z_]+)", settings))
+            for secret in re.findall(r"/run/secrets/(\w+)", settings):
+                assert secret in {one["source"] for one in grafana["secrets"]}, path
+    assert asked <= grafana["environment"].keys()
+    config = (CHECKOUT / "ops" / "telegraf" / "telegraf.conf").read_text()
+    mounted = {one.get("target", one["source"]).rpartition("/")[2] for one in telegraf["secrets"]}
+    assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) == mounted
+    variables = {name for name in re.findall(r"\$\{(\w+):-", config) if name != "PLANTLOG_SECRETS"}
+    assert variables == {name for name in telegraf["environment"] if name.startswith("PLANTLOG_")}
+
+
+def test_the_alerts_ask_a_data_source_that_grafana_has() -> None:
+    provisioning = CHECKOUT / "dashboards" / "provisioning"
+    asked = set(re.findall(r"datasourceUid: (\S+)", (provisioning / "alerting" / "plantlog.yaml").read_text()))
+    there = {
+        uid
+        for path in (provisioning / "datasources").glob("*.yaml")
+        for uid in re.findall(r"uid: (\S+)", path.read_text())
+    }
+    assert asked - {"__expr__"} == {"plantlog-prometheus"} <= there

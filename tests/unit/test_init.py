@@ -1,0 +1,87 @@
+"""``plantlog init``: everything is made once, and kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops.init import init
+from ops.paths import CHECKOUT
+
+
+def made(folder: Path) -> tuple[dict[str, str], str]:
+    said = io.StringIO()
+    init(folder, Console(file=said, width=200))
+    files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return files, said.getvalue()
+
+
+def test_again_it_changes_nothing_and_adds_what_is_missing(tmp_path: Path) -> None:
+    first, said = made(tmp_path)
+    assert "made secrets/viewer_token" in said
+    assert "made .env: PLANTLOG_BIND" in said
+    second, said = made(tmp_path)
+    assert second == first
+    assert "everything is there already" in said
+    (tmp_path / "secrets" / "viewer_token").unlink()
+    lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
+    (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
+    third, said = made(tmp_path)
+    assert [line for line in said.splitlines() if line.startswith("made")] == [
+        "made secrets/viewer_token",
+        "made .env: PLANTLOG_BIND",
+    ]
+    assert "PLANTLOG_PUSH_PORT=18186\n" in third[".env"]
+    assert third[".env"].endswith("PLANTLOG_BIND=127.0.0.1\n")
+    assert {name: text for name, text in third.items() if name not in (".env", "secrets/viewer_token")} == {
+        name: text for name, text in first.items() if name not in (".env", "secrets/viewer_token")
+    }
+
+
+def test_secrets_are_readable_by_their_owner_alone_and_fit_each_other(tmp_path: Path) -> None:
+    files, _ = made(tmp_path)
+    other, _ = made(tmp_path / "other")
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+    for name, text in files.items():
+        if name.startswith("secrets/"):
+            path = tmp_path / name
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert path.stat().st_uid == (10001 if os.geteuid() == 0 else os.getuid())
+            assert other[name] != text  # nothing is a default
+            assert text == text.strip()  # not everybody takes a line end off
+    owner = urlsplit(files["secrets/owner_dsn"].strip())
+    assert (owner.username, owner.hostname, owner.port, owner.path) == ("plantlog_owner", "database", 5432, "/plantlog")
+    assert files["secrets/database_password"].strip() == owner.password
+    assert files["secrets/plantlog_reader"].strip() == urlsplit(files["secrets/reader_dsn"].strip()).password
+    passwords = [urlsplit(text.strip()).password for name, text in files.items() if name.endswith("_dsn")]
+    assert len(set(passwords)) == len(passwords) == 4
+    assert all(password and len(password) >= 32 for password in passwords)
+
+
+def test_every_variable_of_the_compose_file_has_the_same_default_and_a_comment(tmp_path: Path) -> None:
+    files, _ = made(tmp_path)
+    variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
+    assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
+    asked: dict[str, set[str]] = {}
+    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", (CHECKOUT / "docker-compose.yml").read_text()):
+        asked.setdefault(name, set()).add(default)
+    assert all(len(defaults) == 1 for defaults in asked.values())
+    own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
+    for name, value in variables.items():
+        if name not in own | {"COMPOSE_PROFILES"}:
+            assert asked[name] == {value}, name
+
+
+def test_a_file_without_a_line_end_is_not_added_to(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
+    with pytest.raises(OperationError, match="does not end with a line end"):
+        made(tmp_path)
+    assert (tmp_path / ".env").read_text() == "PLANTLOG_BIND=0.0.0.0"
