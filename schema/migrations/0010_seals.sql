@@ -50,7 +50,8 @@ CREATE TABLE plant.seal_digest (
     channel_id int   NOT NULL,
     n          int[] NOT NULL CHECK (cardinality(n) = 24),
     digests    bytea NOT NULL,
-    PRIMARY KEY (day, channel_id, revision)
+    PRIMARY KEY (day, channel_id, revision),
+    FOREIGN KEY (day, revision) REFERENCES plant.day_seal (day, revision)
 );
 COMMENT ON TABLE plant.seal_digest IS 'By channel, what a seal was made from; the newest row up to a revision holds.';
 
