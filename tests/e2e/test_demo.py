@@ -13,7 +13,7 @@ from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running, until
 
 SECOND = 1_000_000  # µs
-PORT = free_ports(10)
+PORT = free_ports(13)
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +107,10 @@ def test_up_again_is_harmless(appliance: Appliance) -> None:
     before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
     appliance.plantlog("up")
     assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
+
+
+def test_its_dashboards_are_served(appliance: Appliance) -> None:
+    said = appliance.plantlog("up")
+    (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
+    with urllib.request.urlopen(f"{address}api/dashboards", timeout=10) as answer:
+        assert len(json.loads(answer.read())) == 6

@@ -20,7 +20,7 @@ RATE = 5_000  # samples/s: 5,000 channels by OPC UA, 500 by Modbus, at 1 Hz, les
 
 @pytest.fixture(scope="module")
 def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
-    with running(tmp_path_factory.mktemp("e2e") / "state", "--channels", "5500", "--port", str(free_ports(10))) as up:
+    with running(tmp_path_factory.mktemp("e2e") / "state", "--channels", "5500", "--port", str(free_ports(13))) as up:
         yield up
 
 

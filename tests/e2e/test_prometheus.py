@@ -18,7 +18,7 @@ from ops.ports import free_ports
 from ops.prometheus.alerts import ALERTS, RECORDS
 from tests.e2e.appliance import Appliance, running, until
 
-PORT = free_ports(8)
+PORT = free_ports(13)
 
 
 @pytest.fixture(scope="module")

@@ -159,3 +159,31 @@ def test_the_plant_in_containers_is_the_example(official: dict[str, Any]) -> Non
     with (CHECKOUT / "ops" / "telegraf" / "source.toml").open("rb") as file:
         documented = tomllib.load(file)["source"][0]
     assert {**telegraf, "token_file": ""} == {**documented, "token_file": ""}
+
+
+def test_grafana_and_telegraf_are_told_what_their_files_ask_for(official: dict[str, Any]) -> None:
+    grafana, telegraf = official["services"]["grafana"], official["services"]["telegraf"]
+    asked: set[str] = set()
+    for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
+        settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
+        if path.parent.name != "alerting":  # where $labels and $values are Grafana's own
+            asked |= set(re.findall(r"\$([A-Z][A-Z_]+)", settings))
+            for secret in re.findall(r"/run/secrets/(\w+)", settings):
+                assert secret in {one["source"] for one in grafana["secrets"]}, path
+    assert asked <= grafana["environment"].keys()
+    config = (CHECKOUT / "ops" / "telegraf" / "telegraf.conf").read_text()
+    mounted = {one.get("target", one["source"]).rpartition("/")[2] for one in telegraf["secrets"]}
+    assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) == mounted
+    variables = {name for name in re.findall(r"\$\{(\w+):-", config) if name != "PLANTLOG_SECRETS"}
+    assert variables == {name for name in telegraf["environment"] if name.startswith("PLANTLOG_")}
+
+
+def test_the_alerts_ask_a_data_source_that_grafana_has() -> None:
+    provisioning = CHECKOUT / "dashboards" / "provisioning"
+    asked = set(re.findall(r"datasourceUid: (\S+)", (provisioning / "alerting" / "plantlog.yaml").read_text()))
+    there = {
+        uid
+        for path in (provisioning / "datasources").glob("*.yaml")
+        for uid in re.findall(r"uid: (\S+)", path.read_text())
+    }
+    assert asked - {"__expr__"} == {"plantlog-prometheus"} <= there
