@@ -143,6 +143,8 @@ class Supervisor:
             self._call("getPID")
         except OperationError:
             return False
+        except xmlrpc.client.Fault:  # SHUTDOWN_STATE: it is on its way out, and not gone yet
+            return True
         return True
 
     def start(self, programs: Sequence[Program]) -> None:
