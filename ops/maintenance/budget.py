@@ -20,7 +20,7 @@ class Unit:
     from_time: datetime
     to_time: datetime
     bytes: int
-    sealed: bool = True  # or needs no seal
+    free: bool = True  # it has its seal, and its rollups are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Choice:
 def choose(size: int, budget: int | None, closed: Sequence[Unit]) -> Choice:
     """The oldest closed days that bring ``size`` (bytes) within ``budget``, and not one more.
 
-    Days without a seal stay. Where all that may go would not be enough, nothing goes: the loss would be for nothing.
+    Days that are not free stay. Where all that may go would not be enough, nothing goes: the loss would be for nothing.
     """
     over = 0 if budget is None else size - budget
     if over <= 0:
         return Choice()
-    may_go = sorted((u for u in closed if u.sealed), key=lambda u: (u.to_time, u.from_time, u.relation))
+    may_go = sorted((u for u in closed if u.free), key=lambda u: (u.to_time, u.from_time, u.relation))
     chosen: list[Unit] = []
     freed = 0
     for _, together in groupby(may_go, key=lambda u: u.to_time):

@@ -78,6 +78,7 @@ def _tabled(now: Plan) -> Table:
     for column in ("from (UTC)", "to", "kind", "table", "classes", ">channels", ">rows", ">MiB", "why", "what is done"):
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
     done = {"chunk": "whole chunk goes", "rows": "rows go", "unsealed": "stays: no seal yet", "open": "stays: open"}
+    done["dirty"] = "stays: rollups to be made"
     for one in now.slices:
         table.add_row(
             f"{one.from_time:%Y-%m-%d}",

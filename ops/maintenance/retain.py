@@ -36,7 +36,7 @@ class Slice:
     channels: int
     rows: int
     bytes: int
-    action: str  # chunk, rows; open, unsealed: it stays
+    action: str  # chunk, rows; open, unsealed, dirty: it stays
 
     @property
     def goes(self) -> bool:

@@ -223,11 +223,29 @@ BEGIN
 END
 $$;
 
+-- Whether minutes, or hours, between two times are yet to be made: from raw data that would be gone, or from minutes.
+CREATE FUNCTION plant.awaits_rollups(what text, from_time timestamptz, to_time timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    dirty boolean := false;
+BEGIN
+    IF what IN ('raw', '1m') AND to_regclass('plant.rollup_dirty') IS NOT NULL THEN
+        EXECUTE 'SELECT EXISTS (SELECT FROM plant.rollup_dirty AS d
+                                WHERE d.from_time < $2 AND d.to_time > $1 AND (NOT d.hours OR $3))'
+        INTO dirty USING from_time, to_time, what = '1m';
+    END IF;
+    RETURN dirty;
+END
+$$;
+
 ------------------------------------------------------------------------------------------------------ what goes
 
 -- Drop the rows of some classes (NULL: of all) in one table between two times, or say what would go. One row, or none
 -- where there is nothing of those classes. action: chunk (all of it goes, and its room is free at once), rows (the
--- chunk keeps other classes' or other days'), unsealed, open (kept, and why). Rows of packed hours are samples.
+-- chunk keeps other classes' or other days'), unsealed, open, dirty (kept, and why: dirty ones have
+-- rollups to be made). Rows of packed hours are samples.
 --
 -- rows and bytes: what the chunk is known to have, by the share that goes; rows are counted where that is quick, else
 -- the planner's estimate. Locks are waited for shortly: long readers make it fail, and it is tried again.
@@ -308,6 +326,8 @@ BEGIN
         action := 'open';
     ELSIF plant.lacks_seal(from_time, to_time) THEN
         action := 'unsealed';
+    ELSIF plant.awaits_rollups(what, from_time, to_time) THEN
+        action := 'dirty';
     ELSIF NOT dry_run THEN
         IF action = 'chunk' THEN
             PERFORM public.drop_chunks(relation, older_than => unit.to_time, newer_than => unit.from_time);

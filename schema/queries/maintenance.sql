@@ -76,7 +76,7 @@ CROSS JOIN LATERAL plant.drop_slice(d.what, d.relation, d.from_time, d.to_time, 
 -- name: closed_units
 -- Units of raw data that are closed, oldest first, and whether they may go.
 SELECT u.relation::text AS relation, u.from_time, u.to_time, u.bytes,
-       NOT plant.lacks_seal(u.from_time, u.to_time) AS sealed
+       NOT plant.lacks_seal(u.from_time, u.to_time) AND NOT plant.awaits_rollups('raw', u.from_time, u.to_time) AS free
 FROM plant.retention_units('raw') AS u
 WHERE u.to_time <= plant.closed_until();
 

@@ -176,6 +176,26 @@ async def test_what_waits_for_its_seal_is_looked_at_again(
     assert (await job.work(site, maintenance)).detail == ""
 
 
+async def test_raw_data_wait_for_the_rollups_that_are_made_from_them(
+    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner, 9, 8)
+    await owner.execute(
+        "CREATE TABLE IF NOT EXISTS plant.rollup_dirty (from_time timestamptz, to_time timestamptz, hours boolean)"
+    )
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, hours) VALUES ($1, $2, $3)"
+    await owner.execute(dirty, day(9), day(9) + DAY / 24, False)
+    await owner.execute(dirty, day(8), day(8) + DAY / 24, True)
+    await keep(owner, "default", raw=5)
+    await keep(owner, "fast", raw=5)
+    planned = await retain(maintenance, database, tmp_path)
+    assert [(one.from_time, one.action) for one in planned] == [(day(9), "dirty"), (day(8), "chunk")]
+    assert {ago for ago, _ in await stored(owner)} == {9}
+    await owner.execute("DELETE FROM plant.rollup_dirty")
+    await retain(maintenance, database, tmp_path)
+    assert await stored(owner) == {}
+
+
 async def test_a_budget_takes_the_oldest_days_that_may_go(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ MIB = 1024**2
 _SECONDS = st.floats(0, 1e9)
 _UNITS = st.lists(
     st.builds(
-        lambda day, relation, size, sealed: Unit(relation, START + day * DAY, START + (day + 1) * DAY, size, sealed),
+        lambda day, relation, size, free: Unit(relation, START + day * DAY, START + (day + 1) * DAY, size, free),
         st.integers(0, 20),
         st.sampled_from(["samples_raw", "samples_packed"]),
         st.integers(0, 1000),
@@ -56,12 +56,12 @@ def test_back_off_doubles_up_to_five_minutes() -> None:
 
 
 @given(_UNITS, st.integers(0, 20_000), st.none() | st.integers(0, 20_000))
-def test_the_budget_takes_the_oldest_sealed_days_and_no_more_than_it_needs(
+def test_the_budget_takes_the_oldest_free_days_and_no_more_than_it_needs(
     units: list[Unit], size: int, budget: int | None
 ) -> None:
     choice = choose(size, budget, units)
     over = 0 if budget is None else size - budget
-    may_go = [unit for unit in units if unit.sealed]
+    may_go = [unit for unit in units if unit.free]
     freed = sum(unit.bytes for unit in choice.units)
     assert set(choice.units) <= set(may_go)
     if over <= 0:
