@@ -150,5 +150,5 @@ def _seed(folder: Path) -> bytes:
     lists = sorted(folder.rglob("*.csv"))[:_LISTS]
     for number, file in enumerate(lists, 1):
         toml = toml.replace(str(file.relative_to(folder)).encode(), f"{number}.csv".encode())
-    short = [b"\n".join(file.read_bytes().split(b"\n")[:12]) for file in lists]
+    short = [b"\n".join(file.read_bytes().split(b"\n")[:10]) for file in lists]
     return _SEPARATOR.join([toml.replace(b"edge.token", b"token"), *short])

@@ -174,6 +174,29 @@ def test_columns_equal_the_model_however_batches_are_split(random: Random) -> No
             assert found[channel, limit.name] == expected, (channel, limit)
 
 
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=True))
+def test_columns_equal_channels_stepped_one_by_one_whatever_clocks_do(random: Random) -> None:
+    limits = {channel: limits_of(any_tag(random)) or limits_of(tag(alarm_lo=3.0)) for channel in CHANNELS}
+    columns = Columns(limits, T0)
+    channels = {number: Channel(number, of, T0) for number, of in limits.items()}
+    now, offset = T0, 0
+    for _ in range(random.choice([3, 30])):
+        now += random.choice([SECOND, SECOND, 20 * SECOND, 400 * SECOND])
+        rows = []
+        for _ in range(random.choice([1, 3, 40])):
+            if random.random() < 0.05:  # the source's clock is set
+                offset = random.choice([0, 0, 5, 59, 61, 3600, -3600]) * SECOND
+            time = now + offset + random.choice([0, 1, 2, 3, -1, -SECOND, SECOND])
+            rows.append(Sample(random.choice(CHANNELS), time, random.choice(VALUES), random.random() < 0.05, now))
+        found = condition_changes(columns.evaluate(batch_of(rows)))
+        stepped = [c for row in rows for c in channels[row.channel].sample(row.time, row.value, row.bad, now)]
+        assert found == condition_changes(stepped)
+        if random.random() < 0.3:
+            later = [change for channel in channels.values() for change in channel.look(now + SECOND)]
+            assert condition_changes(columns.look(now + SECOND)) == condition_changes(later)
+
+
 def restarted(columns: Columns, limits: dict[int, tuple[Limit, ...]], now: int) -> Columns:
     """As another process goes on: from the notes, and here from the last samples too."""
     after = Columns(limits, now)
