@@ -776,7 +776,7 @@ AS $$
 DECLARE
     others   CONSTANT int[] := ARRAY(SELECT e.id FROM unnest(everyone) AS e (id) EXCEPT SELECT i.id FROM unnest(ids) AS i (id));
     whole    CONSTANT boolean := everyone IS NOT NULL AND others = '{}';
-    discrete CONSTANT int[] := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' AND c.id = ANY (ids));
+    discrete int[] := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' AND c.id = ANY (ids));
     of_day   CONSTANT timestamptz := plant.day_of("from");
     forced   int[];
 BEGIN
@@ -813,6 +813,16 @@ BEGIN
         SELECT o.hour, o.hour + INTERVAL '1 hour', array_agg(DISTINCT o.id), true FROM onward AS o GROUP BY o.hour
     )
     SELECT array_agg(DISTINCT o.id) INTO forced FROM onward AS o;
+    -- Where retention took raw data, minutes can't be made anew: they stay as they are.
+    ids := ARRAY(SELECT i.id
+                 FROM unnest(ids) AS i (id)
+                 LEFT JOIN plant.channel AS c ON c.id = i.id
+                 LEFT JOIN plant.dropped AS d ON d.what = 'raw' AND d.retention = coalesce(c.retention, 'default')
+                 WHERE d.until IS NULL OR d.until <= "from");
+    discrete := ARRAY(SELECT i.id FROM unnest(ids) AS i (id) INTERSECT SELECT c.id FROM unnest(discrete) AS c (id));
+    IF ids = '{}' THEN
+        RETURN;
+    END IF;
     -- Packed days become rows again.
     WITH unpacked AS (
         DELETE FROM plant.rollup_1m_packed AS p
