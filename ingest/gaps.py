@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from ingest import metrics
-from ingest.appender import Appender
+from ingest.appender import Appender, Notes
 from ingest.batch import Gap, GapBatch, now_us
 from ingest.errors import SpoolError
 from ingest.status import SourceStatus
@@ -24,6 +24,7 @@ class _Open:
     from_time: int  # µs
     reason: str
     detail: str
+    certain_to: int | None = None  # µs: it goes on from one that ended then, up to which something is missing for sure
 
 
 class Gaps:
@@ -34,10 +35,13 @@ class Gaps:
         self._spool = spool
         self._note = f"gaps:{status.source_id}"
         self._open: dict[int | None, _Open] = {
-            channel: _Open(from_time, reason, detail)
-            for channel, from_time, reason, detail in json.loads(spool.notes.get(self._note, "[]"))
+            channel: _Open(*gap) for channel, *gap in json.loads(spool.notes.get(self._note, "[]"))
         }
         self._closed: dict[int | None, tuple[_Open, int]] = {}  # the last one of each channel, and its end
+        self._note_closed = f"closed-gap:{status.source_id}"  # that of the source as a whole
+        if self._note_closed in spool.notes:
+            end, *gap = json.loads(spool.notes[self._note_closed])
+            self._closed[None] = (_Open(*gap), end)
         self._unsaid: list[Gap] = []
         self._show()
 
@@ -56,15 +60,20 @@ class Gaps:
         return "" if gap is None else gap.reason
 
     async def open(self, from_time: int, reason: str, detail: str = "", channels: Iterable[int] | None = None) -> None:
-        """Samples are missing from ``from_time`` on. What is open already stays as it is."""
+        """Samples are missing from ``from_time`` on. What is open already stays as it is.
+
+        What reaches back into a gap that was closed goes on from there: no gap takes the place of another.
+        """
         fresh: dict[_Open, list[int | None]] = {}
         for channel in _each(channels):
             if channel in self._open:
                 continue
             gap = _Open(from_time, reason, detail)
             before = self._closed.get(channel)
-            if before is not None and before[0].reason == reason and before[1] >= from_time:
-                gap = replace(gap, from_time=before[0].from_time)  # adjacent: the same gap goes on
+            if before is not None and before[1] >= from_time:
+                last, end = before
+                same = last.reason == reason
+                gap = replace(gap, from_time=last.from_time, certain_to=end) if same else replace(gap, from_time=end)
             self._open[channel] = gap
             fresh.setdefault(gap, []).append(channel)
         if fresh:
@@ -79,7 +88,8 @@ class Gaps:
             gap = self._open.pop(channel, None)
             if gap is None:
                 continue
-            end = max(to_time, gap.from_time)
+            end = max(to_time, gap.certain_to or gap.from_time)
+            gap = replace(gap, certain_to=None)
             self._closed[channel] = (gap, end)
             ended.setdefault((gap, end), []).append(channel)
         if ended:
@@ -107,12 +117,13 @@ class Gaps:
         await self.say()
 
     async def forget(self, channels: Iterable[int] | None = None) -> None:
-        """It turned out that nothing is missing: the gap ends where it began."""
+        """It turned out that nothing is missing: the gap ends where it began, or where the one before it had ended."""
         for channel in _each(channels):
             gap = self._open.pop(channel, None)
-            if gap is not None:
-                said = _ids([channel])
-                self._unsaid.append(Gap(gap.from_time, gap.from_time, gap.reason, said, "nothing was missing"))
+            if gap is None:
+                continue
+            end, detail = gap.certain_to or gap.from_time, gap.detail if gap.certain_to else "nothing was missing"
+            self._unsaid.append(Gap(gap.from_time, end, gap.reason, _ids([channel]), detail))
         await self.say()
 
     async def backfilled(self, gap: Gap) -> None:
@@ -132,10 +143,13 @@ class Gaps:
         if not self._unsaid:
             return
         said, self._unsaid = self._unsaid, []
-        still = [(channel, g.from_time, g.reason, g.detail) for channel, g in self._open.items()]
+        still = [(channel, *astuple(gap)) for channel, gap in self._open.items()]
+        notes: Notes = {self._note: json.dumps(still) if still else None}
+        if None in self._closed:
+            gap, end = self._closed[None]
+            notes = {**notes, self._note_closed: json.dumps((end, *astuple(gap)))}
         try:
-            batch = GapBatch(self._status.source_id, now_us(), tuple(said))
-            await self._spool.append(batch, {self._note: json.dumps(still) if still else None})
+            await self._spool.append(GapBatch(self._status.source_id, now_us(), tuple(said)), notes)
         except SpoolError:
             self._unsaid = said + self._unsaid
 

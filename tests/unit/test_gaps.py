@@ -147,7 +147,7 @@ async def test_what_is_open_is_open_after_a_restart() -> None:
         (None, 10): Gap(10, 60, "disconnected", None, "gone"),
         (2, 11): Gap(11, 70, "refused", (2,), "illegal"),
     }
-    assert after.notes == {}, "nothing is open, and nothing is kept"
+    assert set(after.notes) == {"closed-gap:1"}, "nothing is open; what ended last is known"
 
 
 async def test_what_the_disk_refuses_is_said_with_the_next_word() -> None:
@@ -238,3 +238,26 @@ async def test_what_is_on_record_is_what_was_told(story: list[tuple[tuple[str, i
         for start, end in disk.intervals(channel):
             recorded.update(range(start, now if end is None else end))
         assert recorded == told[channel], channel
+
+
+async def test_a_gap_that_goes_on_for_nothing_does_not_take_back_the_one_before() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected", "cut")
+    await gaps.close(60)
+    await gaps.open(55, "disconnected", "cut again")  # the subscription made at 60 had not published yet
+    assert disk.intervals(None) == [(10, None)]
+    gaps = Gaps(status(), disk)  # after a kill
+    await gaps.forget()  # and it still had all
+    assert disk.intervals(None) == [(10, 60)]
+
+
+async def test_a_gap_of_another_reason_does_not_take_the_place_of_the_one_before() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 60, "not_available", "notification 7")
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "killed")  # nothing was published behind notification 7
+    assert disk.intervals(None) == [(10, 60), (60, None)]
+    await gaps.forget()
+    assert disk.intervals(None) == [(10, 60), (60, 60)]
