@@ -9,7 +9,7 @@ from typing import Any
 from ingest.config.model import HealthOptions, Plant
 
 _SECONDS = 3.0
-_PORTS = {
+PORTS = {
     "collector-opcua": 0,
     "collector-modbus": 1,
     "writer": 2,
@@ -22,7 +22,7 @@ _PORTS = {
 
 def port(process: str, options: HealthOptions) -> int:
     """Where a process answers."""
-    return options.port + _PORTS[process]
+    return options.port + PORTS[process]
 
 
 def processes(plant: Plant) -> list[str]:

@@ -42,7 +42,8 @@ class Ports:
     modbus_wire: int
     modbus: int
     control: int
-    health: int
+    viewer: int
+    health: int  # and as many behind it as processes have
 
 
 class PlantProcess(ABC):
@@ -102,7 +103,9 @@ class Simulated(PlantProcess):
         """As the simulator exports it, at the wires' ports."""
         plant = LoadPlant(self._channels, self._hz)
         ports = (self._ports.opcua_wire, self._ports.modbus_wire)
-        export(plant, config, _HOST, *ports, secure=False, health_port=self._ports.health)
+        export(
+            plant, config, _HOST, *ports, secure=False, health_port=self._ports.health, viewer_port=self._ports.viewer
+        )
         path = config / "plant.toml"
         text = path.read_text().replace('kind = "opcua"', f'kind = "opcua"\n{_OPCUA}')
         path.write_text(text.replace('kind = "modbus"', f'kind = "modbus"\n{_MODBUS}'))
@@ -159,7 +162,7 @@ class NodeOpcua(PlantProcess):
         (config / "tags" / "opcua.csv").write_text("\n".join(("name,address,kind", *lines)) + "\n")
         address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
         source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{_OPCUA}'
-        head = f'[plant]\nname = "node"\n\n[health]\nport = {self._ports.health}\n'
+        head = f'[plant]\nname = "node"\n[health]\nport = {self._ports.health}\n[viewer]\nport = {self._ports.viewer}\n'
         # Sampled faster than it publishes, or values are replaced before they are seen.
         often = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'
         (config / "plant.toml").write_text(f'{head}\n{source}\n{often}\ntags = "tags/opcua.csv"\n')

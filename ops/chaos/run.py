@@ -15,7 +15,7 @@ import asyncpg
 
 from ingest.batch import now_us
 from ingest.errors import OperationError
-from ops import ports
+from ops import health, ports
 from ops.chaos import disk
 from ops.chaos.act import Scene, act
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
@@ -30,7 +30,7 @@ from schema.queries import load
 from simulator.compare import compare
 
 _HOST = "127.0.0.1"
-_PORTS = 13
+_PORTS = 9 + len(health.PORTS)
 _DISK_MEGABYTES = 96
 _WARM_UP_US = 3_000_000  # every channel has had its first sample
 _BEHIND = ("writer", "collector-push")  # what speaks to the database
@@ -116,8 +116,9 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
 
 def _numbers() -> _Numbers:
     first = ports.free_ports(_PORTS)
-    plant = Ports(first, first + 1, first + 2, first + 3, control=first + 4, health=first + 5)  # and four behind it
-    return _Numbers(plant, push_wire=first + 10, push=first + 11, database_wire=first + 12)
+    plant = Ports(first, first + 1, first + 2, first + 3, control=first + 4, viewer=first + 5, health=first + 6)
+    behind = first + 6 + len(health.PORTS)
+    return _Numbers(plant, push_wire=behind, push=behind + 1, database_wire=behind + 2)
 
 
 def _plant(asked: Asked, folder: Path, numbers: Ports) -> PlantProcess:
