@@ -98,13 +98,14 @@ $$;
 -- The chunks of a table.
 CREATE FUNCTION plant.chunks_of(relation regclass) RETURNS TABLE (chunk regclass, from_time timestamptz, to_time timestamptz)
 LANGUAGE sql STABLE
-BEGIN ATOMIC
-    SELECT format('%I.%I', k.chunk_schema, k.chunk_name)::regclass, k.range_start, k.range_end
-    FROM pg_class AS c
-    JOIN timescaledb_information.chunks AS k
-        ON k.hypertable_name = c.relname AND k.hypertable_schema = c.relnamespace::regnamespace::name
-    WHERE c.oid = relation;
-END;
+SET search_path = pg_catalog
+AS $$ -- a text: nothing of ours may depend on a view of TimescaleDB's, which its updates make anew
+SELECT format('%I.%I', k.chunk_schema, k.chunk_name)::regclass, k.range_start, k.range_end
+FROM pg_class AS c
+JOIN timescaledb_information.chunks AS k
+    ON k.hypertable_name = c.relname AND k.hypertable_schema = c.relnamespace::regnamespace::name
+WHERE c.oid = relation
+$$;
 
 -- Bytes of a chunk with indexes and TOAST, and with its columnstore where it has one.
 CREATE FUNCTION plant.chunk_bytes(chunk regclass) RETURNS bigint

@@ -64,7 +64,10 @@ async def test_settings(plant: Plant) -> None:
 
 
 async def test_nothing_stands_in_the_way_of_an_update_of_timescaledb(plant: Plant) -> None:
-    """Which makes its views and functions anew: no view or function of ours may depend on one of them."""
+    """Which makes its views and functions anew: no view or function of ours may depend on one of them.
+
+    But for time_bucket, which is in everybody's views, so that updates leave it in place.
+    """
     rows = await plant.owner.fetch(
         """
         SELECT pg_describe_object(d.classid, d.objid, d.objsubid) AS ours,
@@ -76,6 +79,7 @@ async def test_nothing_stands_in_the_way_of_an_update_of_timescaledb(plant: Plan
         LEFT JOIN pg_class AS c ON c.oid = r.ev_class
         LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
         WHERE 'plant'::regnamespace IN (c.relnamespace, p.pronamespace)
+          AND pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid) NOT LIKE 'function %time_bucket(%'
         """
     )
     assert [tuple(row) for row in rows] == []
