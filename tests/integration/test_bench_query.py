@@ -12,7 +12,7 @@ from tests.database import Database
 async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> None:
     said: list[str] = []
     where = Bench(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
-    cells, rate = await measure(where, channels=2, days=1, queries=3, say=said.append)
+    cells, rate = await measure(where, channels=2, days=2, queries=3, say=said.append)
     assert {(c.form, c.kind, c.length) for c in cells} == {
         (form, kind, length) for form in ("rows", "packed") for kind in KINDS for length in ("1 hour", "1 day")
     }

@@ -208,7 +208,7 @@ def _same_rows(what: str, turn: int, number: int, own: random.Random) -> Batch:
     if what == "gaps":
         gaps = [Gap(T0 + c, T0 + c + turn, "stale", (c, c + 1)) for c in range(1, 60)]
         return GapBatch(1, T0 + 1000 * turn + number, own.sample(gaps, len(gaps)))
-    events = [Event("alarm", T0 + turn, c, text=str(c)) for c in range(600)]
+    events = [Event("trip", T0 + turn, c, text=str(c)) for c in range(600)]
     return EventBatch(1, T0, own.sample(events, len(events)))
 
 
@@ -247,7 +247,7 @@ async def test_connections_that_write_the_same_rows_do_not_deadlock(
     if what == "counts":
         assert (found, of_each) == ({"type": 1200}, {connections * turns})
     elif what == "events":
-        assert (found, of_each) == ({"alarm": 600}, {turns})
+        assert (found, of_each) == ({"trip": 600}, {turns})
     elif what == "states":
         assert (found, of_each) == ({"source_state": 1}, {49 * connections * turns})
     else:
@@ -335,8 +335,8 @@ class Stream:
         for channel, _, _, status in samples:
             if status:
                 self.expected[minute, "bad_quality", channel] += 1
-        event = Event("alarm", T0 + at, rolled.randrange(1, 5), text=str(self.sent))
-        self.expected[minute, "alarm", event.channel_id or 0] += 1
+        event = Event("trip", T0 + at, rolled.randrange(1, 5), text=str(self.sent))
+        self.expected[minute, "trip", event.channel_id or 0] += 1
         counts = count_batch(increments, digest=digest)
         once: list[Batch] = [counts, batch(samples), EventBatch(1, T0, (event,))]
         twice = [b for b in once if (b is not counts or digest is not None) and rolled.random() < 0.4]
