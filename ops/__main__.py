@@ -193,9 +193,10 @@ def simulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_ON)
 def test(context: typer.Context) -> None:
-    """Run the tests; arguments go to pytest. Default: unit, integration and end-to-end."""
+    """Run the tests; arguments go to pytest. Default: unit, integration and end-to-end, a file each to two workers."""
     os.chdir(CHECKOUT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *context.args])
+    arguments = context.args or ["-n", "2", "--dist", "loadfile"]
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
 
 
 def _mount() -> None:

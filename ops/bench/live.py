@@ -1,7 +1,7 @@
 """Live data beside a benchmark, as a process of its own: a batch of all channels a second through spool and writer.
 
-``python -m ops.bench.live DSN FOLDER SOURCE FIRST-CHANNEL CHANNELS FIRST-SECOND`` says ``writing``, runs until SIGTERM, then
-drains, and prints how many samples it had committed.
+``python -m ops.bench.live DSN FOLDER SOURCE FIRST-CHANNEL CHANNELS FIRST-SECOND`` says ``writing``, runs until
+SIGTERM, then drains, and prints how many samples it had committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ops.bench.rows import Load
 
 
 async def live(dsn: str, folder: Path, load: Load, first: int) -> int:
-    """Write second after second of ``load`` from the second ``first`` on, each when it is due; returns the samples that the database has."""
+    """Write ``load`` from its second ``first`` on, each when it is due; returns the samples that the database has."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
