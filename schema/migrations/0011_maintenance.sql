@@ -96,28 +96,17 @@ END
 $$;
 
 -- The chunks of a table.
-CREATE FUNCTION plant.chunks_of(relation regclass) RETURNS TABLE (chunk regclass, from_time timestamptz, to_time timestamptz)
+CREATE FUNCTION plant.chunks_of(relation regclass)
+RETURNS TABLE (chunk regclass, from_time timestamptz, to_time timestamptz, bytes bigint)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
 AS $$ -- a text: nothing of ours may depend on a view of TimescaleDB's, which its updates make anew
-SELECT format('%I.%I', k.chunk_schema, k.chunk_name)::regclass, k.range_start, k.range_end
+SELECT format('%I.%I', k.chunk_schema, k.chunk_name)::regclass, k.range_start, k.range_end, d.total_bytes
 FROM pg_class AS c
 JOIN timescaledb_information.chunks AS k
     ON k.hypertable_name = c.relname AND k.hypertable_schema = c.relnamespace::regnamespace::name
+JOIN public.chunks_detailed_size(relation) AS d ON d.chunk_schema = k.chunk_schema AND d.chunk_name = k.chunk_name
 WHERE c.oid = relation
-$$;
-
--- Bytes of a chunk with indexes and TOAST, and with its columnstore where it has one.
-CREATE FUNCTION plant.chunk_bytes(chunk regclass) RETURNS bigint
-LANGUAGE sql STABLE
-SET search_path = pg_catalog
-AS $$
-SELECT pg_total_relation_size(chunk) + coalesce((
-    SELECT pg_total_relation_size(format('%I.%I', s.schema_name, s.table_name)::regclass)
-    FROM pg_class AS c
-    JOIN _timescaledb_catalog.chunk AS k ON k.table_name = c.relname AND k.schema_name = c.relnamespace::regnamespace::name
-    JOIN _timescaledb_catalog.chunk AS s ON s.id = k.compressed_chunk_id
-    WHERE c.oid = chunk), 0)
 $$;
 
 -- What of a kind there is, in units that can go: chunks, or the days of a table that has none, oldest first. bytes are
@@ -136,7 +125,7 @@ tables AS MATERIALIZED (
         ON h.hypertable_schema = c.relnamespace::regnamespace::name AND h.hypertable_name = c.relname
 ),
 chunks AS (
-    SELECT t.relation, t.column_name, k.chunk, k.from_time, k.to_time, plant.chunk_bytes(k.chunk) AS bytes
+    SELECT t.relation, t.column_name, k.chunk, k.from_time, k.to_time, k.bytes
     FROM tables AS t
     CROSS JOIN LATERAL plant.chunks_of(t.relation) AS k
     WHERE t.chunked
@@ -278,7 +267,7 @@ BEGIN
         PERFORM pg_advisory_xact_lock(CASE WHEN what IN ('1m', '1h') THEN 7361023400154 ELSE 7361023400153 END);
         PERFORM set_config('lock_timeout', '2s', true);
     END IF;
-    SELECT t.column_name, k.chunk, k.from_time, k.to_time, plant.chunk_bytes(k.chunk) AS bytes INTO unit
+    SELECT t.column_name, k.chunk, k.from_time, k.to_time, k.bytes INTO unit
     FROM plant.retained(what) AS t
     CROSS JOIN LATERAL plant.chunks_of(t.relation) AS k
     WHERE t.relation = drop_slice.relation AND k.from_time <= drop_slice.from_time AND k.to_time >= drop_slice.to_time;
