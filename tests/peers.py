@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from ops.alone import alone
+
 _FOLDER = Path(__file__).parent / "peers"
 _START_SECONDS = 60
 
@@ -23,10 +25,11 @@ def free_port() -> int:
 
 def install() -> None:
     """The packages in package-lock.json, exactly."""
-    if not (_FOLDER / "node_modules" / ".package-lock.json").exists():
-        command = ["npm", "ci", "--ignore-scripts", "--no-fund", "--no-audit"]
-        run = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
+    with alone(_FOLDER):
+        if not (_FOLDER / "node_modules" / ".package-lock.json").exists():
+            command = ["npm", "ci", "--ignore-scripts", "--no-fund", "--no-audit"]
+            run = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stderr
 
 
 class Peer:

@@ -7,17 +7,16 @@ machine's apt uses.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
+from ops.alone import alone
 
 RELEASE = "trixie"  # Debian 13
 PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
@@ -86,7 +85,7 @@ def provide(state: Path, say: Callable[[str], None]) -> Binaries:
             f"`apt-get install {' '.join(PACKAGES)}` (Debian 13 or newer) or `./plantlog up` once; or set PLANTLOG_DSN "
             "to a server that you have"
         )
-    with _alone(root_file_system(state).parent):
+    with alone(root_file_system(state).parent):
         # Whoever was before us may have done it.
         return find(state) or _install(state, say)
 
@@ -102,18 +101,6 @@ def _install(state: Path, say: Callable[[str], None]) -> Binaries:
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES])
         return Binaries(Path("/"))
     return _make_root_file_system(root_file_system(state), say)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One at a time installs into a folder; the others wait."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _make_root_file_system(root: Path, say: Callable[[str], None]) -> Binaries:
