@@ -22,46 +22,6 @@
 -- anew from the same snapshot (REPEATABLE READ): what is committed later has a dirty row of its own. Packing and retention
 -- are no change. Where the last sample of a bucket becomes another, the next bucket that has samples becomes dirty too.
 
--- As in 0005, but for round(): without it a bound that lies on a sample could miss that sample, or take it twice, where the
--- step is not a whole number of seconds (333333 µs / 1e6 * 1e6 is no whole number).
-CREATE OR REPLACE FUNCTION plant.unpack(p plant.samples_packed, "from" timestamptz, "to" timestamptz)
-RETURNS TABLE ("time" timestamptz, value float8, status int)
-LANGUAGE sql STABLE PARALLEL SAFE ROWS 3600
-BEGIN ATOMIC
-    SELECT CASE WHEN (p).t0 IS NULL THEN u.line
-                ELSE u.line + INTERVAL '1 microsecond' * ((p).unit * (
-                    u.t0::int + coalesce(256 * u.t1::int, 0) + coalesce(65536 * u.t2::int, 0)
-                    + coalesce(16777216 * u.t3::int::float8, 0))) END,
-           coalesce(u.float8s, u.float4s,
-                    CASE WHEN (p).single THEN (((p).base + coalesce(u.v0::int, 0) + coalesce(256 * u.v1::int, 0))
-                                               / (p).divisor)::float4::float8
-                         WHEN (p).v1 IS NULL THEN ((p).base + coalesce(u.v0::int, 0)) / (p).divisor
-                         ELSE ((p).base + u.v0::int + 256 * u.v1::int + coalesce(65536 * u.v2::int, 0)
-                               + coalesce(16777216 * u.v3::int::float8, 0)) / (p).divisor END),
-           coalesce(u.statuses, (p).status)
-    FROM (
-        -- The first and the last sample, counted from 1. reach: how far t takes a time from its line, in units.
-        SELECT greatest(1, 1 + ceil((round(date_part('epoch', "from" - (p).start) * 1e6) - r.reach * (p).unit) / (p).step))::int
-                   AS i,
-               least((p).n, ceil((round(date_part('epoch', "to" - (p).start) * 1e6) + r.reach * (p).unit) / (p).step))::int AS j
-        FROM (SELECT CASE WHEN (p).t0 IS NULL THEN 0 WHEN (p).t1 IS NULL THEN 128 WHEN (p).t2 IS NULL THEN 32896
-                          ELSE 2155905152 END::float8 AS reach) AS r
-        OFFSET 0
-    ) AS w
-    CROSS JOIN LATERAL (
-        -- All go in step, one sample at a time; one that is NULL gives NULLs.
-        SELECT generate_series((p).start + INTERVAL '1 microsecond' * ((p).step * (w.i - 1)),
-                               (p).start + INTERVAL '1 microsecond' * ((p).step * (w.j - 1)),
-                               INTERVAL '1 microsecond' * (p).step) AS line,
-               unnest((p).t0[w.i:w.j]) AS t0, unnest((p).t1[w.i:w.j]) AS t1,
-               unnest((p).t2[w.i:w.j]) AS t2, unnest((p).t3[w.i:w.j]) AS t3,
-               unnest((p).v0[w.i:w.j]) AS v0, unnest((p).v1[w.i:w.j]) AS v1,
-               unnest((p).v2[w.i:w.j]) AS v2, unnest((p).v3[w.i:w.j]) AS v3,
-               unnest((p).float4s[w.i:w.j]) AS float4s, unnest((p).float8s[w.i:w.j]) AS float8s,
-               unnest((p).statuses[w.i:w.j]) AS statuses
-    ) AS u;
-END;
-
 CREATE TABLE plant.rollup_dirty (
     id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     from_time timestamptz NOT NULL,
