@@ -773,12 +773,8 @@ BEGIN
         SELECT o.hour, o.hour + INTERVAL '1 hour', array_agg(DISTINCT o.id), true FROM onward AS o GROUP BY o.hour
     )
     SELECT array_agg(DISTINCT o.id) INTO forced FROM onward AS o;
-    -- Where retention took raw data, minutes can't be made anew: they stay as they are.
-    ids := ARRAY(SELECT i.id
-                 FROM unnest(ids) AS i (id)
-                 LEFT JOIN plant.channel AS c ON c.id = i.id
-                 LEFT JOIN plant.dropped AS d ON d.what = 'raw' AND d.retention = coalesce(c.retention, 'default')
-                 WHERE d.until IS NULL OR d.until <= "from");
+    -- Where retention took raw data, minutes can't be made anew: they stay as they are. So do hours without their minutes.
+    ids := plant.not_dropped(ids, 'raw', "from");
     discrete := ARRAY(SELECT i.id FROM unnest(ids) AS i (id) INTERSECT SELECT c.id FROM unnest(discrete) AS c (id));
     IF ids = '{}' THEN
         RETURN;
@@ -893,6 +889,7 @@ BEGIN
     IF whole THEN
         ids := plant.rollup_channels(ids);
     END IF;
+    ids := plant.not_dropped(ids, '1m', hour);
     WITH fresh AS MATERIALIZED (
         SELECT m AS line, m.channel_id FROM plant.hours_of(ids, hour) AS m
     ),

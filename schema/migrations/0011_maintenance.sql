@@ -26,6 +26,18 @@ CREATE TABLE plant.dropped (
 );
 COMMENT ON TABLE plant.dropped IS 'Of the class, data of the kind (raw, 1m, 1h, event) before until may have been dropped by rule.';
 
+-- Those of the channels whose data of a kind (raw, 1m, 1h) at a time no rule has dropped.
+CREATE FUNCTION plant.not_dropped(channels int[], what text, at timestamptz) RETURNS int[]
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $$
+SELECT coalesce(array_agg(i.id), '{}')
+FROM unnest(channels) AS i (id)
+LEFT JOIN plant.channel AS c ON c.id = i.id
+LEFT JOIN plant.dropped AS d ON d.what = not_dropped.what AND d.retention = coalesce(c.retention, 'default')
+WHERE d.until IS NULL OR d.until <= at
+$$;
+
 CREATE TABLE plant.job_run (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job        text        NOT NULL,

@@ -301,6 +301,35 @@ async def test_who_makes_rollups_anew_sees_until_where_raw_data_are_gone(
     assert [tuple(row) for row in rows] == [("raw", "fast", day(7))]
 
 
+async def test_late_data_of_dropped_days_leave_their_rollups_as_they_are(
+    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
+) -> None:
+    await plant_in(owner, 9, 8, 2)
+    await owner.execute("INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", day(9), day(0))
+    await owner.execute("CALL plant.refresh_rollups()")
+    rollups = "SELECT (SELECT sum(m.n) FROM plant.samples_1m AS m), (SELECT sum(h.n) FROM plant.samples_1h AS h)"
+    before = await owner.fetchrow(rollups)
+    assert before is not None and tuple(before) == (3 * 4 * SAMPLES, 3 * 4 * SAMPLES)
+    await keep(owner, "fast", raw=5)
+    await retain(maintenance, database, tmp_path)
+    late = "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 5, 2, 0), ($1, 5, 1, 0)"
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, '{1, 2}')"
+    at = day(9) + 0.25 * DAY
+    await owner.execute(late, at + 0.1 * DAY / 1440)
+    await owner.execute(dirty, at, at + DAY / 1440)
+    await owner.execute("CALL plant.refresh_rollups()")
+    after = await owner.fetchrow(rollups)
+    assert after is not None and tuple(after) == (before[0] + 1, before[1] + 1), "of channel 1, which has its raw data"
+    # Hours outlive their minutes as minutes outlive samples.
+    await keep(owner, "fast", minute=6)
+    await retain(maintenance, database, tmp_path)
+    hours = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels, hours) VALUES ($1, $2, '{2}', true)"
+    await owner.execute(hours, at, at + DAY / 24)
+    await owner.execute("CALL plant.refresh_rollups()")
+    rest = await owner.fetchrow(rollups)
+    assert rest is not None and rest[0] < after[0] and rest[1] == after[1]
+
+
 async def test_the_login_may_do_its_work_and_nothing_else(
     owner: Connection, maintenance: Connection, database: Database
 ) -> None:
