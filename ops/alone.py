@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Nobody else is in such a block of the same folder, which is made where it is missing; who comes waits."""
+def alone(folder: Path, must_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Nobody else is in such a block of the same folder, which is made where it is missing; who comes waits.
+
+    ``must_wait`` is called before waiting.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            must_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

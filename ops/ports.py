@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from ingest.errors import OperationError
+from ops.alone import alone
 
 _LOWEST = 10_000
 _EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
@@ -76,7 +75,7 @@ def reserve(kept: Path, port: int | None = None) -> int:
     It stays reserved while ``kept`` names it, whether or not somebody listens: a server that is stopped finds its port
     again, and two that start at once have two. ``port``: this one, which is known to be ours.
     """
-    with _one_at_a_time():
+    with alone(_shared()):
         chosen = free_ports(1) if port is None else port
         (_shared() / str(chosen)).write_text(str(kept))
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -99,16 +98,6 @@ def _shared() -> Path:
     if folder.stat().st_uid != os.geteuid():
         raise OperationError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
     return folder
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    descriptor = os.open(_shared(), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def holder(port: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from ingest.config.load import load
 from ingest.config.model import OpcuaSource, Plant
 from ingest.errors import OperationError
 from ops import database, health, ports, programs, strays
+from ops.alone import alone
 from ops.database import Database
 from ops.deployment import Deployment, Running
 from ops.paths import CHECKOUT, EXAMPLE, State
@@ -86,16 +86,9 @@ def up(asked: Asked, console: Console) -> None:
 @contextmanager
 def exclusive(state: State, console: Console) -> Iterator[None]:
     """One ``up`` or ``down`` at a time for a state folder."""
-    descriptor = os.open(state.root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print("another plantlog command works on this state folder: waiting for it", highlight=False)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    said = "another plantlog command works on this state folder: waiting for it"
+    with alone(state.root, lambda: console.print(said, highlight=False)):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def choose(state: State, asked: Asked) -> Deployment:
