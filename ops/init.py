@@ -72,8 +72,10 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
         "database_password": lambda: password_of("owner"),
         "plantlog_reader": lambda: password_of("reader"),
         "grafana_admin_password": _random,
+        "smtp_password": str,  # empty: the mail server's, to be written into it
         "telegraf_token": _random,
         "viewer_token": _random,
+        "webhook_secret": _random,
     }
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import asyncpg
 
 from ingest import metrics
 from ingest.errors import DatabaseError
+from ops.evidence.seal import seal_closed
 from ops.maintenance.budget import Unit, days_left, growth
 from ops.maintenance.retain import Retention
 from ops.maintenance.run import Connection, Done, Job, Site, Skip
@@ -27,7 +25,6 @@ _ANALYSED = 20  # chunks a run
 _GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
 _LOW_DAYS = 7.0
 _HELD = 1.1
-_SEALS = "ops.evidence.seal"
 _SLICE_USED = Done(detail="the time slice is used up; it goes on", more=True)
 
 
@@ -53,14 +50,8 @@ def jobs() -> tuple[Job, ...]:
     )
 
 
-async def _missing(connection: Connection, procedure: str) -> bool:
-    return not await connection.fetchval(load("maintenance")["exists"], procedure)
-
-
-async def refresh_rollups(site: Site, connection: Connection) -> Done | Skip:
+async def refresh_rollups(site: Site, connection: Connection) -> Done:
     """``plant.refresh_rollups()``: commits as it goes, as :func:`compress` does."""
-    if await _missing(connection, "plant.refresh_rollups()"):
-        return Skip("this build has no plant.refresh_rollups()")
     try:
         await connection.execute(load("maintenance")["refresh_rollups"])
     except asyncpg.QueryCanceledError:
@@ -68,11 +59,9 @@ async def refresh_rollups(site: Site, connection: Connection) -> Done | Skip:
     return Done()
 
 
-async def compress(site: Site, connection: Connection) -> Done | Skip:
+async def compress(site: Site, connection: Connection) -> Done:
     """``plant.compress_before``: commits as it goes, so that the end of the time slice costs nothing that was done."""
     queries = load("maintenance")
-    if await _missing(connection, "plant.compress_before(timestamptz)"):
-        return Skip("this build has no plant.compress_before(timestamptz)")
     said = await settings(connection)
     try:
         await connection.execute(queries["compress"], said.late_until)
@@ -86,10 +75,7 @@ async def seal(site: Site, connection: Connection) -> Done | Skip:
     said = await settings(connection)
     if not said.sealing:
         return Skip("[sealing] enabled = false")
-    if importlib.util.find_spec("ops.evidence") is None or importlib.util.find_spec(_SEALS) is None:
-        return Skip(f"this build has no {_SEALS}")
-    evidence: Any = importlib.import_module(_SEALS)
-    days = await evidence.seal_closed(site.owner_dsn, site.state, said.late_until)
+    days = await seal_closed(site.owner_dsn, site.state, said.late_until)
     return Done(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 

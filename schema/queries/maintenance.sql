@@ -47,10 +47,6 @@ LEFT JOIN LATERAL (
 ) AS r ON true
 ORDER BY j.place;
 
--- name: exists
--- Whether this build of the schema has the procedure $1.
-SELECT to_regprocedure($1) IS NOT NULL;
-
 -- name: settings
 -- Times are before now; sealing, disk_budget as configured.
 SELECT now() - INTERVAL '1 second' * coalesce(

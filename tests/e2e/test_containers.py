@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from ingest.batch import now_us
 from ops.init import init
+from ops.maintenance.jobs import jobs
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from simulator.compare import Comparison, compare
@@ -23,6 +25,7 @@ from tests.docker import Docker, engine
 SECOND = 1_000_000  # µs
 PORTS = ("PLANTLOG_DATABASE_PORT", "PLANTLOG_PUSH_PORT", "PLANTLOG_VIEWER_PORT", "PLANTLOG_PROMETHEUS_PORT")
 ENDED = {"migrate", "trust"}
+PLANTLOG = ("python", "-P", "-m", "ops")
 
 pytestmark = pytest.mark.timeout(1800)  # images are built from nothing
 
@@ -157,18 +160,39 @@ def test_prometheus_scrapes_every_process(stack: Stack) -> None:
             found = json.loads(answer.read())["data"]["result"]
         return {one["metric"]["process"]: one["value"][1] for one in found}
 
-    wanted = {"writer", "collector-opcua", "collector-modbus", "collector-push", "maintenance", "viewer"}
+    wanted = {"writer", "collector-opcua", "collector-modbus", "collector-push", "maintenance", "viewer", "notifier"}
     until(lambda: up() == dict.fromkeys(wanted, "1"), stack)
 
 
-async def test_a_gateway_pushes_with_the_token_that_init_made(stack: Stack) -> None:
+async def test_every_job_of_maintenance_runs_and_none_fails(stack: Stack) -> None:
+    """Those that take the owner's rights and the sealing key among them: a day that is closed is sealed."""
+    two_days_ago = now_us() - 2 * 86_400 * SECOND
+    push(stack, "".join(f"old,host=h used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
+    query = "SELECT count(*) FROM plant.samples_named WHERE name = 'telegraf/h/old/used'"
+    while (await stack.fetch(query))[0]["count"] < 10:
+        time.sleep(0.2)  # noqa: ASYNC251
+    for job in (*jobs(), *jobs()):  # what follows from another one, too
+        stack.compose("exec", "--no-TTY", "maintenance", *PLANTLOG, "maintenance", "run", job.name)
+    found = await stack.fetch("SELECT job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL")
+    assert [tuple(row) for row in found if row["outcome"] == "failed"] == []
+    assert {row["job"] for row in found if row["outcome"] == "ok"} == {job.name for job in jobs()}
+    day = datetime.fromtimestamp(two_days_ago / SECOND, UTC).date()
+    assert f"{day} " in stack.compose("exec", "--no-TTY", "viewer", *PLANTLOG, "verify", str(day))
+
+
+def push(stack: Stack, lines: bytes) -> None:
+    """As a gateway does, with the token that init made."""
     token = (stack.secrets / "telegraf_token").read_text()
-    lines = "".join(f"mem,host=h,member=all used={n} {(now_us() + n) * 1000}\n" for n in range(100)).encode()
     address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
+    request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 204
+
+
+async def test_a_gateway_pushes_with_the_token_that_init_made(stack: Stack) -> None:
+    lines = "".join(f"mem,host=h,member=all used={n} {(now_us() + n) * 1000}\n" for n in range(100)).encode()
     for _ in range(2):  # as a gateway does that did not hear the first answer
-        request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: ASYNC210
-            assert answer.status == 204
+        push(stack, lines)
     query = "SELECT value FROM plant.samples_named WHERE name = 'telegraf/h/mem/all/used' ORDER BY time"
     deadline = time.monotonic() + 60
     while len(found := [row["value"] for row in await stack.fetch(query)]) < 100:

@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from aiohttp import web
+from aiohttp import ClientError, ClientSession, web
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 from cryptography import x509
@@ -236,17 +236,8 @@ async def test_what_is_shelved_meanwhile_is_not_sent_and_returns_are_where_they_
 async def test_a_process_that_is_killed_between_sending_and_noting_it_sends_it_again(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook, tmp_path: Path
 ) -> None:
-    port = free_ports(8)
-    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
-    (tmp_path / "plant.toml").write_text(
-        f'[plant]\nname = "demo"\n[health]\nport = {port}\n'
-        f'[notify]\nwebhook = "http://127.0.0.1:{hook.port}/alarms"\nflood = 100\n'
-        '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "tags.csv"\n'
-    )
-    (tmp_path / "secrets").mkdir()
-    (tmp_path / "secrets" / "ingest.dsn").write_text(database.ingest_dsn)
-    arguments = ("--config", str(tmp_path / "plant.toml"), "--state", str(tmp_path))
-    command = (sys.executable, "-m", "ingest", "notifier", *arguments)
+    notify = f'[notify]\nwebhook = "http://127.0.0.1:{hook.port}/alarms"\nflood = 100\n'
+    command = configured(tmp_path, notify, free_ports(8), database.ingest_dsn)
     await happen(ingest, *(alarm(channel) for channel in range(20)))
     for asked in (3, 9):
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
@@ -259,6 +250,39 @@ async def test_a_process_that_is_killed_between_sending_and_noting_it_sends_it_a
     assert await process.wait() == 0
     assert len(hook.ids()) == 20, "each was sent, and none is another one when it comes again"
     assert {m["alarm"]["channel"] for m in hook.got} == {f"area/unit{c % 5}/c{c}" for c in range(20)}
+
+
+def configured(folder: Path, notify: str, port: int, dsn: str) -> tuple[str, ...]:
+    """The command of a notifier."""
+    (folder / "tags.csv").write_text("name,address\na,holding:0\n")
+    (folder / "plant.toml").write_text(
+        f'[plant]\nname = "demo"\n[health]\nport = {port}\n{notify}'
+        '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "tags.csv"\n'
+    )
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "ingest.dsn").write_text(dsn)
+    arguments = ("--config", str(folder / "plant.toml"), "--state", str(folder))
+    return (sys.executable, "-m", "ingest", "notifier", *arguments)
+
+
+async def test_with_nobody_to_tell_it_says_so_and_waits(database: Database, tmp_path: Path) -> None:
+    """A container that ended would be started for ever."""
+    port = free_ports(8)
+    command = configured(tmp_path, "", port, database.ingest_dsn)
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+
+    async def healthy() -> bool:
+        try:
+            async with ClientSession() as http, http.get(f"http://127.0.0.1:{port + 6}/health") as answer:
+                said = await answer.json()
+        except ClientError:
+            return False
+        return answer.status == 200 and said["note"] == "no [notify]"
+
+    await until(healthy)
+    assert process.returncode is None
+    process.terminate()
+    assert await process.wait() == 0
 
 
 class Mailbox:

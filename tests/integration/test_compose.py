@@ -48,11 +48,14 @@ def debian(docker: Docker, environment: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plant(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Plant:
-    """The plant of containers.toml, with its secrets where `init` made them."""
+    """The plant of containers.toml with its example of [notify], and its secrets where `init` made them."""
     folder = tmp_path_factory.mktemp("plant")
     shutil.copytree(EXAMPLE.parent, folder, dirs_exist_ok=True)
     config = folder / "containers.toml"
-    config.write_text(config.read_text().replace("/run/secrets", str(environment.parent / "secrets")))
+    before, header, after = config.read_text().partition("# [notify]\n")
+    example, blank, rest = after.partition("\n\n")
+    text = before + header[2:] + re.sub(r"(?m)^# ", "", example) + blank + rest
+    config.write_text(text.replace("/run/secrets", str(environment.parent / "secrets")))
     return load(config)
 
 
@@ -99,8 +102,9 @@ def test_no_secret_stands_in_a_file_or_an_environment(official: dict[str, Any], 
     secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
     assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
     said = str(official) + environment.read_text()
+    assert [name for name, secret in secrets.items() if not secret] == ["smtp_password"]
     for name, secret in secrets.items():
-        assert secret not in said, name
+        assert not secret or secret not in said, name
         assert (environment.parent / "secrets" / name).stat().st_mode & 0o777 == 0o600
 
 

@@ -20,7 +20,7 @@ from ingest.alarms.notifier.messages import Message, Notice, decide
 from ingest.alarms.notifier.receivers import Letter, Receiver, receivers
 from ingest.batch import now_us
 from ingest.config.model import NotifyOptions, Plant
-from ingest.errors import DeliveryError, OperationError
+from ingest.errors import DeliveryError
 from ingest.writer.connection import connect
 from schema.queries import load
 
@@ -129,6 +129,13 @@ def _next(wait: float | None) -> str:
     return "given up" if wait is None else f"tried again in {wait:.1f} s"
 
 
+def _always(said: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def report() -> dict[str, Any]:
+        return said
+
+    return report
+
+
 def _notice(row: asyncpg.Record) -> Notice:
     return Notice(
         row["event_time"],
@@ -152,11 +159,19 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
 
 
 async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
-    """Tell people until ``stop``. Raises OperationError without ``[notify]``, or where a secret can't be read."""
-    if plant.notify is None:
-        raise OperationError("nobody is to be told: the configuration has no [notify]")
-    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify))
+    """Tell people until ``stop``. Raises OperationError where a secret can't be read.
+
+    Without ``[notify]`` it only says so: `up` does not start it then, but a container that ended would be started again
+    and again.
+    """
     since = now_us()
+    if plant.notify is None:
+        log.warning("nobody is told of alarms: the configuration has no [notify]")
+        idle = {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
+        async with health.serve(plant.health.host, port, _always(idle)):
+            await stop.wait()
+        return
+    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify))
 
     async def report() -> dict[str, Any]:
         return {

@@ -7,10 +7,7 @@ BEGIN ATOMIC
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
-    WHERE p.channel_id = ANY (channels) AND p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to"
-      -- Only hours of irregular times that are cut by a bound are looked at sample by sample.
-      AND (p.t0 IS NULL OR p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour')
-           OR u.time >= "from" AND u.time < "to");
+    WHERE p.channel_id = ANY (channels) AND p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
 END;
 
 CREATE OR REPLACE FUNCTION plant._packed_between("from" timestamptz, "to" timestamptz)
@@ -20,7 +17,5 @@ BEGIN ATOMIC
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
-    WHERE p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to"
-      AND (p.t0 IS NULL OR p.hour >= "from" AND p.hour <= (SELECT "to" - INTERVAL '1 hour')
-           OR u.time >= "from" AND u.time < "to");
+    WHERE p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
 END;
