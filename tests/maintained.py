@@ -63,6 +63,17 @@ async def setting(owner: asyncpg.Connection[Any], key: str, value: str) -> None:
     await owner.execute(query, key, value)
 
 
+async def pack_days(owner: asyncpg.Connection[Any]) -> None:
+    """Closed days are packed on both editions."""
+    await setting(owner, "compression", "packed")
+
+
+async def closed_relation(owner: asyncpg.Connection[Any]) -> str:
+    """Where closed days are: packed, or columnstored where they came."""
+    packed = await owner.fetchval("SELECT plant.compression()") == "packed"
+    return "plant.samples_packed" if packed else "plant.samples_raw"
+
+
 async def seals(owner: asyncpg.Connection[Any], *ago: int) -> None:
     """Sealing is on, and these days have a seal: as retention looks at them, by their day."""
     await owner.execute(_SEALS)

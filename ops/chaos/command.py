@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ingest.errors import PlantlogError
 
@@ -46,28 +47,28 @@ def chaos(
     asked = Asked(seed, seconds, server, channels, hz, folder)
     wrong: list[str] = []
     try:
-        report = asyncio.run(_until_told(run(asked, lambda line: console.print(line, highlight=False))))
+        report = asyncio.run(_until_told(run(asked, lambda line: console.print(line, highlight=False, markup=False))))
     except* PlantlogError as errors:
         wrong += [str(error) for error in errors.exceptions]
     except* asyncio.CancelledError:
         wrong.append("it was told to end")
     if wrong:
         for line in wrong:
-            console.print(f"chaos could not go on: {line}", highlight=False, soft_wrap=True)
-        console.print(f"what is left is in {folder}", highlight=False)
+            console.print(f"chaos could not go on: {line}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"what is left is in {folder}", highlight=False, markup=False)
         raise typer.Exit(2)
     for table in report.tables():
         console.print(table)
     for line in (*report.left_out, *report.compared["all"].examples):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if as_json:
         typer.echo(json.dumps(report.json(), indent=2))
     if keep or report.failures:
-        console.print(f"state, logs and ground truth are kept in {folder}", highlight=False)
+        console.print(f"state, logs and ground truth are kept in {folder}", highlight=False, markup=False)
     else:
         shutil.rmtree(folder)
     for failure in report.failures:
-        console.print(f"[red]✗[/] {failure}", highlight=False)
+        console.print(f"[red]✗[/] {escape(failure)}", highlight=False)
     if report.failures:
         raise typer.Exit(1)
     console.print("[green]✓[/] no sample was duplicated, invented or altered; none is missing without a gap")

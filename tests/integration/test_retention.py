@@ -14,7 +14,20 @@ from ops.maintenance.jobs import jobs
 from ops.maintenance.retain import Retention, Slice, plan
 from ops.maintenance.run import Connection
 from tests.database import Database
-from tests.maintained import DAY, SAMPLES, day, keep, plant_in, ran, seals, setting, site_of, stored
+from tests.maintained import (
+    DAY,
+    SAMPLES,
+    closed_relation,
+    day,
+    keep,
+    pack_days,
+    plant_in,
+    ran,
+    seals,
+    setting,
+    site_of,
+    stored,
+)
 
 RETAIN = next(job for job in jobs() if job.name == "retain")
 AHEAD = next(job for job in jobs() if job.name == "ahead")
@@ -54,9 +67,13 @@ def of_event(said: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(said[key] for key in ("relation", "from", "classes", "channels", "rows", "bytes", "action"))
 
 
-async def test_a_class_goes_from_rows_and_from_packed_hours_the_others_stay(
-    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "as the edition has it"])
+async def test_a_class_goes_from_rows_and_from_closed_days_the_others_stay(
+    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path, packed: bool
 ) -> None:
+    if packed:
+        await pack_days(owner)
+    closed = await closed_relation(owner)
     await plant_in(owner, 9, 8, 7, 3, 2)
     await owner.execute("CALL plant.compress_before($1)", day(7))
     await keep(owner, "fast", raw=5)
@@ -66,8 +83,8 @@ async def test_a_class_goes_from_rows_and_from_packed_hours_the_others_stay(
     assert await stored(owner) == kept
     said = await recorded(owner)
     assert [(one["relation"], one["action"]) for one in said] == [
-        ("plant.samples_packed", "rows"),
-        ("plant.samples_packed", "rows"),
+        (closed, "rows"),
+        (closed, "rows"),
         ("plant.samples_raw", "rows"),
     ]
     for one in said:
@@ -79,6 +96,7 @@ async def test_a_class_goes_from_rows_and_from_packed_hours_the_others_stay(
 async def test_chunks_go_whole_where_all_classes_do(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:
+    closed = await closed_relation(owner)
     await plant_in(owner, 9, 8, 2)
     await plant_in(owner, 6, channels=(2, 4))
     await owner.execute("CALL plant.compress_before($1)", day(8))
@@ -88,7 +106,7 @@ async def test_chunks_go_whole_where_all_classes_do(
     assert await stored(owner) == {(2, channel): SAMPLES for channel in (1, 2, 3, 4)}
     said = await recorded(owner)
     assert [(one["relation"], one["action"], one["classes"]) for one in said] == [
-        ("plant.samples_packed", "chunk", ["default", "fast"]),
+        (closed, "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["fast"]),
     ]

@@ -66,7 +66,7 @@ async def test_a_sample_that_was_tampered_with(plant: Plant, statement: str, sai
 
 async def test_one_bit_of_a_packed_hour(plant: Plant) -> None:
     await plant.seal()
-    await plant.pack()
+    await plant.owner.execute("CALL plant.pack_before($1)", BEFORE)
     await plant.owner.execute(
         "UPDATE plant.samples_packed SET base = base + 1 WHERE channel_id = $1 AND hour = $2",
         plant.ids["unit/flow"],

@@ -6,16 +6,16 @@ Screenshots go to the folder that PLANTLOG_SCREENSHOTS names, else to the test's
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser
 
 from dashboards.viewer.library import Library
 from tests.integration.viewer.filled import CHANNEL, UNIT
+from tests.integration.viewer.look import look_at
+from tests.integration.viewer.look import opened as chromium
 
 _SHOWN = {
     "plantlog-health": {},
@@ -25,15 +25,6 @@ _SHOWN = {
     "plantlog-forensics": {"channels": f"{UNIT}/*"},
     "plantlog-storage": {},
 }
-_SETTLED = """
-[...document.querySelectorAll('.panel')].every((panel) => panel.dataset.state !== 'waiting')
-&& !document.querySelector('.panel.asking')
-"""
-_STATES = """
-Object.fromEntries(
-  [...document.querySelectorAll('.panel')].map((panel) => [panel.querySelector('h2').textContent, panel.dataset.state]),
-)
-"""
 # Of each canvas: how many of its pixels are not those of its most frequent colour.
 _PAINTED = """
 [...document.querySelectorAll('canvas')].map((canvas) => {
@@ -48,77 +39,15 @@ _PAINTED = """
 """
 
 
-def _chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "these tests need Chromium: apt-get install chromium"
-    return found
-
-
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        # Whoever runs tests as root in a container has no name spaces for Chromium's own sandbox.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = await playwright.chromium.launch(executable_path=_chromium(), args=arguments)
+    async with chromium() as opened:
         yield opened
-        await opened.close()
-
-
-class Look:
-    """A page, and what went wrong in it."""
-
-    def __init__(self, page: Page, where: str) -> None:
-        self.page = page
-        self.where = where
-        self.wrong: list[str] = []
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.wrong.append(message.text)
-
-    async def open(self, uid: str, since: str = "now-45m", **variables: str) -> None:
-        """Open a dashboard and wait until all its panels have been answered."""
-        given = "".join(f"&var-{name}={value}" for name, value in variables.items())
-        await self.page.goto(f"{self.where}/d/{uid}?from={since}&to=now&refresh=off{given}")
-        await self.opened(uid)
-
-    async def opened(self, uid: str) -> None:
-        """Wait until that dashboard is shown whole: panels are asked as they come into sight."""
-        await self.page.locator(f"html[data-opened={uid}]").wait_for(state="attached")
-        height = await self.page.evaluate("document.documentElement.scrollHeight")
-        width = self.page.viewport_size["width"] if self.page.viewport_size else 1400
-        await self.page.set_viewport_size({"width": width, "height": min(height + 100, 8000)})
-        await self.settled()
-
-    async def settled(self) -> None:
-        """Wait until nothing is asked any more."""
-        while not await self.page.evaluate(_SETTLED):
-            await self.page.wait_for_timeout(50)
-
-    async def states(self) -> dict[str, str]:
-        """Title → shown, empty or failed."""
-        found: dict[str, str] = await self.page.evaluate(_STATES)
-        return found
-
-    async def shoot(self, name: str, folder: Path) -> None:
-        """Keep a screenshot."""
-        kept = Path(os.environ.get("PLANTLOG_SCREENSHOTS") or folder)
-        await self.page.screenshot(path=kept / f"{name}.png", full_page=True)
-
-
-async def _look(browser: Browser, where: str, width: int = 1400, scheme: str = "light") -> Look:
-    page = await browser.new_page(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
-    )
-    page.set_default_timeout(60_000)
-    return Look(page, where)
 
 
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
 async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str, tmp_path: Path) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open(uid, **_SHOWN[uid])
     await look.shoot(uid, tmp_path)
     assert set((await look.states()).values()) == {"shown"}, await look.states()
@@ -130,7 +59,7 @@ async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str,
 async def test_it_fits_a_phone_and_the_dark(
     browser: Browser, page: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
-    look = await _look(browser, page, width, scheme)
+    look = await look_at(browser, page, width, scheme)
     for uid in ("plantlog-plant", "plantlog-channel"):
         await look.open(uid, **_SHOWN[uid])
         await look.shoot(f"{uid}-{scheme}-{width}", tmp_path)
@@ -141,7 +70,7 @@ async def test_it_fits_a_phone_and_the_dark(
 
 
 async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open("plantlog-plant")
     await look.page.get_by_role("link", name=UNIT, exact=True).click()
     await look.opened("plantlog-unit")
@@ -158,7 +87,7 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
 
 
 async def test_dragging_zooms(browser: Browser, page: str) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     box = await look.page.locator("[data-panel] .u-over").first.bounding_box()
     assert box is not None
@@ -177,7 +106,7 @@ async def test_dragging_zooms(browser: Browser, page: str) -> None:
 
 
 async def test_another_channel_is_asked_for(browser: Browser, page: str) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     before = await look.page.locator(".stat .value").first.inner_text()
     await look.page.get_by_role("button", name="pressure").click()
@@ -193,7 +122,7 @@ async def test_another_channel_is_asked_for(browser: Browser, page: str) -> None
 
 
 async def test_a_relative_time_is_chosen(browser: Browser, page: str) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open("plantlog-health")
     await look.page.locator("#range").click()
     await look.page.get_by_text("Last 6 hours").click()
@@ -204,7 +133,7 @@ async def test_a_relative_time_is_chosen(browser: Browser, page: str) -> None:
 
 
 async def test_a_gap_says_why(browser: Browser, page: str) -> None:
-    look = await _look(browser, page)
+    look = await look_at(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     over = look.page.locator("[data-panel] .u-over").first
     box = await over.bounding_box()

@@ -334,8 +334,12 @@ BEGIN
         IF action = 'chunk' THEN
             PERFORM public.drop_chunks(relation, older_than => unit.to_time, newer_than => unit.from_time);
         ELSE
-            EXECUTE format('DELETE FROM %1$s AS r WHERE r.%2$I >= $1 AND r.%2$I < $2 AND coalesce(r.channel_id, 0) = ANY ($3) %3$s',
-                           relation, unit.column_name, others) USING from_time, to_time, going;
+            -- Only events may have no channel. The bare column lets a columnstore drop its batches as they are: with
+            -- coalesce all channels of the day became rows again.
+            EXECUTE format('DELETE FROM %1$s AS r WHERE r.%2$I >= $1 AND r.%2$I < $2 AND %4$s = ANY ($3) %3$s',
+                           relation, unit.column_name, others,
+                           CASE what WHEN 'event' THEN 'coalesce(r.channel_id, 0)' ELSE 'r.channel_id' END)
+                USING from_time, to_time, going;
         END IF;
         INSERT INTO plant.dropped AS d (what, retention, until)
         SELECT drop_slice.what, c.name, to_time FROM unnest(drop_slice.retention) AS c (name)
