@@ -167,8 +167,8 @@ def test_prometheus_scrapes_every_process(stack: Stack) -> None:
 async def test_every_job_of_maintenance_runs_and_none_fails(stack: Stack) -> None:
     """Those that take the owner's rights and the sealing key among them: a day that is closed is sealed."""
     two_days_ago = now_us() - 2 * 86_400 * SECOND
-    push(stack, "".join(f"old,host=h used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
-    query = "SELECT count(*) FROM plant.samples_named WHERE name = 'telegraf/h/old/used'"
+    push(stack, "".join(f"old,host=h,member=all used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
+    query = "SELECT count(*) FROM plant.samples_named WHERE name = 'telegraf/h/old/all/used'"
     while (await stack.fetch(query))[0]["count"] < 10:
         time.sleep(0.2)  # noqa: ASYNC251
     for job in (*jobs(), *jobs()):  # what follows from another one, too
