@@ -92,7 +92,8 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
                 page.set_default_timeout(120_000)
                 query = f"from=now-{MINUTES}m&to=now&refresh=off{_SHOWN.get(dashboard.uid, '')}"
                 await page.goto(f"http://127.0.0.1:{port}/d/{dashboard.uid}?{query}")
-                await page.wait_for_function(_DRAWN, polling=20)
+                while not await page.evaluate(_DRAWN):
+                    await page.wait_for_timeout(10)
                 drawn.append(await page.evaluate("performance.now()"))
                 paint.append(await page.evaluate(_PAINT))
                 await context.close()

@@ -28,6 +28,7 @@ app = typer.Typer(help="Measure what this machine can do, beside a reference in 
 
 _console = Console(stderr=True)
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+_Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the figures here (.svg, .png or .pdf).")]
 _File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where --json writes; default: standard output.")]
 
 
@@ -74,6 +75,7 @@ def ingest(
 def storage(
     channels: Annotated[int, typer.Option(min=1, help="Channels, each with a day at 1 Hz, of each series.")] = 30,
     queries: Annotated[int, typer.Option(min=1, help="Queries of an hour, and at most as many of a day.")] = 100,
+    plot: _Plot = None,
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
@@ -83,6 +85,10 @@ def storage(
 
     with _private() as where:
         cells = asyncio.run(measure(where.owner_dsn, channels, queries, _say))
+    if plot is not None:
+        from ops.bench.plot import plot_storage
+
+        plot_storage(cells, plot)
     _tell({"storage": [asdict(cell) for cell in cells]}, [tables.storage(cells)], as_json, file)
 
 
@@ -91,7 +97,7 @@ def query(
     channels: Annotated[int, typer.Option(min=1, help="Channels of the history, each at 1 Hz.")] = 10,
     days: Annotated[int, typer.Option(min=1, help="Length of the history.")] = 40,
     queries: Annotated[int, typer.Option(min=1, help="Queries of each cell.")] = 100,
-    plot: Annotated[Path | None, typer.Option(help="Draw the figures here (.svg, .png or .pdf).")] = None,
+    plot: _Plot = None,
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
@@ -102,9 +108,9 @@ def query(
     with _private() as where:
         cells, rate = asyncio.run(measure(where, channels, days, queries, _say))
     if plot is not None:
-        from ops.bench.plot import plot as draw
+        from ops.bench.plot import plot_queries
 
-        draw(cells, plot)
+        plot_queries(cells, plot)
     figures = {"written_per_second": rate, "query": [asdict(cell) for cell in cells]}
     _tell(figures, [tables.query(cells, rate)], as_json, file)
 

@@ -1,4 +1,4 @@
-"""The query benchmark as a picture."""
+"""The benchmarks of storage and of queries as pictures: SVG, PNG or PDF."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ops.bench.query import KINDS, LENGTHS, Asked
+from ops.bench.storage import SERIES, Stored
 
 _TITLES = {"raw": "every sample", "minute": "averages by the minute", "chart": "a chart of 1,000 points"}
 _COLOURS = {"rows": "#b45309", "packed": "#1d4ed8", "columnstore": "#047857"}
 
 
-def plot(cells: Sequence[Asked], path: Path) -> None:
-    """One panel a kind of question: interval against milliseconds, p50 as a line, up to p95 shaded. SVG, PNG or PDF."""
+def plot_queries(cells: Sequence[Asked], path: Path) -> None:
+    """One panel a kind of question: interval against milliseconds, p50 as a line, up to p95 shaded."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     panels = figure.subplots(1, len(KINDS), sharey=True)
     for axes, kind in zip(panels, KINDS, strict=True):
@@ -31,4 +32,32 @@ def plot(cells: Sequence[Asked], path: Path) -> None:
     panels[0].set_ylabel("ms (p50, shaded to p95)")
     panels[0].legend(frameon=False)
     figure.suptitle("One channel at 1 Hz, while 20,000 samples/s come in")
+    figure.savefig(path)
+
+
+def plot_storage(cells: Sequence[Stored], path: Path) -> None:
+    """Bytes a sample and the time of a day by the minute: a group of bars a series, a bar a form."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    size, day = figure.subplots(1, 2)
+    forms = list(dict.fromkeys(cell.form for cell in cells))
+    width = 0.8 / len(forms)
+    for number, form in enumerate(forms):
+        shown = {cell.series: cell for cell in cells if cell.form == form}
+        at = [place + (number - (len(forms) - 1) / 2) * width for place in range(len(SERIES))]
+        bars = size.bar(at, [shown[s].bytes_per_sample for s in SERIES], width, label=form, color=_COLOURS[form])
+        size.bar_label(bars, fmt="%.2f", fontsize=8)
+        p50 = [shown[s].day_p50 for s in SERIES]
+        day.bar(
+            at,
+            p50,
+            width,
+            color=_COLOURS[form],
+            yerr=[[0.0] * len(p50), [shown[s].day_p95 - shown[s].day_p50 for s in SERIES]],
+        )
+    for axes, title in ((size, "bytes a sample, indexes and all"), (day, "ms, a day by the minute (p50, up to p95)")):
+        axes.set_xticks(range(len(SERIES)), SERIES)
+        axes.set_title(title, fontsize=11)
+        axes.grid(visible=True, axis="y", alpha=0.3)
+    size.set_yscale("log")
+    figure.legend(*size.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=len(forms))
     figure.savefig(path)

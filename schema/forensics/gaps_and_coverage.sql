@@ -53,7 +53,7 @@ readings AS (
            lag(s.time, 1, since) OVER (PARTITION BY w.channel_id ORDER BY s.time) AS previous,
            lead(s.time) OVER (PARTITION BY w.channel_id ORDER BY s.time) IS NULL AS is_last
     FROM wanted AS w
-    JOIN plant.samples AS s ON s.channel_id = w.channel_id AND s.time >= since AND s.time < until
+    CROSS JOIN LATERAL plant.samples_between(ARRAY[w.channel_id], since, until) AS s
 ),
 counts AS (
     SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE plant.quality(r.status) <> 'bad') AS good

@@ -48,8 +48,8 @@ readings AS (
     SELECT w.channel_id, s.time, s.value, s.status,
            lag(s.value) OVER per_channel AS old_value, lag(s.status) OVER per_channel AS old_status
     FROM wanted AS w
-    JOIN plant.samples AS s ON s.channel_id = w.channel_id AND s.time >= since - lookback AND s.time < until
-    WINDOW per_channel AS (PARTITION BY s.channel_id ORDER BY s.time)
+    CROSS JOIN LATERAL plant.samples_between(ARRAY[w.channel_id], since - lookback, until) AS s
+    WINDOW per_channel AS (PARTITION BY w.channel_id ORDER BY s.time)
 ),
 qualities AS (
     SELECT r.channel_id, r.time, 'quality' AS what,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ops.bench.copy_speed import Bench
+from ops.bench.plot import plot_queries
 from ops.bench.query import KINDS, measure
 from tests.database import Database
 
@@ -26,3 +27,6 @@ async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> N
         assert 100 < rows[form, "chart", "1 day"] <= 1001
     assert rate > 0
     assert all(0 < cell.p50 <= cell.p95 for cell in cells)
+    plot_queries(cells, tmp_path / "query.svg")
+    drawn = (tmp_path / "query.svg").read_text()
+    assert all(f"<!-- {text} -->" in drawn for text in ("rows", closed, "1 day"))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import asyncpg
 
+from ops.bench.plot import plot_storage
 from ops.bench.storage import SERIES, forms, measure
 from tests.database import Database
 
 _MOST = {"noisy": 8.6, "transmitter": 1.8, "jittered": 3.0, "slow": 0.2}  # bytes a sample
 
 
-async def test_every_form_of_every_series(database: Database) -> None:
+async def test_every_form_of_every_series(database: Database, tmp_path: Path) -> None:
     said: list[str] = []
     cells = await measure(database.owner_dsn, 4, 2, said.append)
     connection = await asyncpg.connect(database.owner_dsn)
@@ -25,3 +28,6 @@ async def test_every_form_of_every_series(database: Database) -> None:
     assert {series: b for series, b in packed.items() if b > _MOST[series] + 0.25} == {}
     assert all(cell.bytes_per_sample > 60 for cell in cells if cell.form == "rows")
     assert all(cell.bytes_per_sample < 12 for cell in cells if cell.form == "columnstore")
+    plot_storage(cells, tmp_path / "storage.svg")
+    drawn = (tmp_path / "storage.svg").read_text()
+    assert all(f"<!-- {text} -->" in drawn for text in (*SERIES, *expected))

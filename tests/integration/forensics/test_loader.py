@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -43,6 +44,9 @@ async def test_every_header_says_what_its_function_takes(database: Database) -> 
     await connection.close()
 
 
+_PACKED = "SELECT k.chunk_name FROM timescaledb_information.chunks AS k WHERE k.hypertable_name = 'samples_packed'"
+
+
 @pytest.mark.parametrize("name", sorted(questions()))
 async def test_its_example_runs_and_is_planned_with_its_interval(database: Database, name: str) -> None:
     """Inlined: else the planner would know neither the interval, and look into every chunk, nor how many rows come."""
@@ -53,14 +57,23 @@ async def test_its_example_runs_and_is_planned_with_its_interval(database: Datab
         for days in (-10, 0, 10):
             await recorded.samples("unit/level", [86400 * days], [1.0])
     connection = await asyncpg.connect(database.reader_dsn)
+    assert len(await _chunks(connection, example)) == 1
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute("CALL plant.pack_before('2030-01-01')")
+    await owner.close()
+    packed = {row[0] for row in await connection.fetch(_PACKED)}
+    assert len(packed) == 3
+    assert len(packed & await _chunks(connection, example)) == 1
+    await connection.close()
+
+
+async def _chunks(connection: asyncpg.Connection[Any], example: str) -> set[str]:
+    """Those that the plan reads."""
     await connection.fetch(example)
     plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {example}"))
-    assert "Function Scan on" not in re.sub(
-        r"Function Scan on (generate_series|unnest|regexp|_packed_days)\w*", "", plan
-    ), plan
-    chunks = set(re.findall(r" on (_hyper_\d+_\d+_chunk)", plan))
-    assert len(chunks) == 1, plan
-    await connection.close()
+    others = re.sub(r"Function Scan on (generate_series|unnest|regexp|_packed_days)\w*", "", plan)
+    assert "Function Scan on" not in others, plan
+    return set(re.findall(r" on (_hyper_\d+_\d+_chunk)", plan))
 
 
 async def test_a_changed_file_is_run_again_and_a_file_that_is_gone_leaves_nothing(
