@@ -27,6 +27,7 @@ from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
+from schema.queries import load
 from tests.database import PASSWORDS, Database, logins_of
 from tests.integration.viewer.filled import CHANNEL, UNIT, fill
 from tests.integration.viewer.look import opened
@@ -44,7 +45,6 @@ SELECT format('area%s/unit%s/tag%s', n % 10, n % 200, n), (SELECT min(s.id) FROM
 FROM generate_series(1, $1::int) AS n
 RETURNING id
 """
-_DIRTY = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3::int[])"
 _PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _DRAWN = """
 document.querySelector('.panel') && [...document.querySelectorAll('.panel')].every((panel) => {
@@ -69,7 +69,7 @@ async def _fill(database: Database) -> None:
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", columns=COLUMNS, source=cast(Any, stream), format="binary"
         )
-    await connection.execute(_DIRTY, end - timedelta(minutes=MINUTES), end, ids.tolist())
+    await connection.execute(load("bench")["dirty"], end - timedelta(minutes=MINUTES), end, ids.tolist())
     await connection.execute("CALL plant.refresh_rollups()")
     await connection.execute("ANALYZE")
     await connection.close()

@@ -167,9 +167,7 @@ async def test_every_job_of_maintenance_runs_and_none_fails(stack: Stack) -> Non
     """Those that take the owner's rights and the sealing key among them: a day that is closed is sealed."""
     two_days_ago = now_us() - 2 * 86_400 * SECOND
     push(stack, "".join(f"old,host=h,member=all used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
-    query = "SELECT count(*) FROM plant.samples_named WHERE name = 'telegraf/h/old/all/used'"
-    while (await stack.fetch(query))[0]["count"] < 10:
-        time.sleep(0.2)  # noqa: ASYNC251
+    await stored(stack, "telegraf/h/old/all/used", 10)
     for job in (*jobs(), *jobs()):  # what follows from another one, too
         stack.compose(*PLANTLOG, "maintenance", "run", job.name)
     found = await stack.fetch("SELECT job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL")
@@ -188,13 +186,19 @@ def push(stack: Stack, lines: bytes) -> None:
         assert answer.status == 204
 
 
+async def stored(stack: Stack, channel: str, n: int) -> list[float]:
+    """The channel's values by time, once there are ``n`` of them."""
+    query = f"SELECT value FROM plant.samples_named WHERE name = '{channel}' ORDER BY time"
+    deadline = time.monotonic() + 60
+    while len(found := [row["value"] for row in await stack.fetch(query)]) < n:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)  # noqa: ASYNC251
+    return found
+
+
 async def test_a_gateway_pushes_with_the_token_that_init_made(stack: Stack) -> None:
     lines = "".join(f"mem,host=h,member=all used={n} {(now_us() + n) * 1000}\n" for n in range(100)).encode()
     for _ in range(2):  # as a gateway does that did not hear the first answer
         push(stack, lines)
-    query = "SELECT value FROM plant.samples_named WHERE name = 'telegraf/h/mem/all/used' ORDER BY time"
-    deadline = time.monotonic() + 60
-    while len(found := [row["value"] for row in await stack.fetch(query)]) < 100:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)  # noqa: ASYNC251
+    found = await stored(stack, "telegraf/h/mem/all/used", 100)
     assert found == list(range(100))

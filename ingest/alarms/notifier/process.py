@@ -129,13 +129,6 @@ def _next(wait: float | None) -> str:
     return "given up" if wait is None else f"tried again in {wait:.1f} s"
 
 
-def _always(said: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
-    async def report() -> dict[str, Any]:
-        return said
-
-    return report
-
-
 def _notice(row: asyncpg.Record) -> Notice:
     return Notice(
         row["event_time"],
@@ -167,8 +160,11 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
     since = now_us()
     if plant.notify is None:
         log.warning("nobody is told of alarms: the configuration has no [notify]")
-        idle = {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
-        async with health.serve(plant.health.host, port, _always(idle)):
+
+        async def idle() -> dict[str, Any]:
+            return {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
+
+        async with health.serve(plant.health.host, port, idle):
             await stop.wait()
         return
     notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify))
