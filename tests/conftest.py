@@ -1,5 +1,13 @@
-"""Fixtures for all tests."""
+"""Fixtures for all tests, and what a run says of itself before it ends."""
 
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.database import database, empty_database, server
@@ -9,3 +17,62 @@ __all__ = ["database", "empty_database", "server"]
 # What a loaded machine takes for an example says nothing of the code.
 settings.register_profile("plantlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("plantlog")
+
+_HANGS = 420.0  # s; more than the time-out in pyproject.toml
+
+
+class Watchdog:
+    """Ends a worker that hangs: it prints where each thread is, and the run names the test and ends.
+
+    pytest-timeout raises an exception, once: the event loop may drop it, and what a test closes may hang as well.
+    """
+
+    def __init__(self) -> None:
+        self._stderr = os.dup(sys.stderr.fileno())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        faulthandler.dump_traceback_later(_HANGS, file=self._stderr, exit=True)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:  # pytest itself calls it off where a test failed
+        faulthandler.dump_traceback_later(_HANGS, file=self._stderr, exit=True)
+
+    def pytest_runtest_logfinish(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+class Said:
+    """Says at once what failed, and where a run was when it is ended: a run that hangs has to say where."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+        self._running: dict[str, None] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running[nodeid] = None
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.pop(nodeid, None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when not in ("setup", "call", "teardown"):  # its worker ended
+            self._running.pop(report.nodeid, None)
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.write_sep("_", f"{report.nodeid}, {report.when}")
+            self._terminal.write_line(report.longreprtext)
+
+    def ended(self, *_: object) -> None:
+        """SIGTERM: the failures are summed up, as at the end of a whole run."""
+        pytest.exit(f"ended while these ran: {', '.join(self._running) or 'none'}", 143)
+
+
+@pytest.hookimpl(trylast=True)  # the terminal is there then
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Watchdog(), "watchdog")
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        said = Said(terminal)
+        config.pluginmanager.register(said, "said")
+        signal.signal(signal.SIGTERM, said.ended)

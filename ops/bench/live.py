@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ from ingest.writer.writer import Writer
 from ops.bench.rows import Load
 
 
-async def live(dsn: str, folder: Path, load: Load, first: int) -> int:
-    """Write ``load`` from its second ``first`` on, each when it is due; returns the samples that the database has."""
+async def live(dsn: str, folder: Path, load: Load, first: int, pace: float = 1.0) -> int:
+    """Write ``load`` from its second ``first`` on, one each ``pace`` s; returns the samples that the database has."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -35,11 +36,11 @@ async def live(dsn: str, folder: Path, load: Load, first: int) -> int:
         if os.getppid() != parent:
             sys.exit("the benchmark was killed: nobody reads what is written here")
         await spool.append(load.batch(first + second))
-        try:
-            await asyncio.wait_for(stop.wait(), max(0.0, began + second + 1 - loop.time()))
-        except TimeoutError:
-            continue
-        break
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(began + (second + 1) * pace):
+                await stop.wait()
+        if stop.is_set():  # also where the load is never in time
+            break
     await spool.close()
     writer.drain()
     await running

@@ -39,6 +39,7 @@ LENGTHS = {
 KINDS = ("raw", "minute", "chart")  # every sample; averages by the minute from samples; 1,000 points by series()
 _DAY_SECONDS = 86_400
 _SECOND_US = 1_000_000
+_END_SECONDS = 120.0  # for what live data's spool still holds
 LIVE_CHANNELS = 20_000  # a sample a second each
 Say = Callable[[str], None]
 
@@ -114,15 +115,17 @@ def live(dsn: str, folder: Path, source: int, first_channel: int, first_second: 
     arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS), str(first_second)]
     written: list[float] = []
     process = subprocess.Popen([sys.executable, "-m", "ops.bench.live", *arguments], stdout=subprocess.PIPE, text=True)
-    if process.stdout is None or process.stdout.readline() != "writing\n":
-        raise OperationError(f"live data did not begin: it ended with {process.wait()}")
-    began = time.monotonic()
     try:
+        if process.stdout is None or process.stdout.readline() != "writing\n":
+            raise OperationError(f"live data did not begin: it ended with {process.wait(_END_SECONDS)}")
+        began = time.monotonic()
         yield written
-    finally:
         seconds = time.monotonic() - began
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate()
+        out, _ = process.communicate(timeout=_END_SECONDS)
+    finally:
+        process.kill()  # nothing where it has ended
+        process.wait()
     if process.returncode:
         raise OperationError(f"live data ended with {process.returncode}: {out}")
     written.append(int(out) / seconds)

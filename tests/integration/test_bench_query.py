@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
+import numpy as np
+
 from ops.bench.copy_speed import Bench
+from ops.bench.live import live
 from ops.bench.plot import plot_queries
 from ops.bench.query import KINDS, measure
+from ops.bench.rows import Load
 from tests.database import Database
 
 
@@ -30,3 +37,13 @@ async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> N
     plot_queries(cells, tmp_path / "query.svg")
     drawn = (tmp_path / "query.svg").read_text()
     assert all(f"<!-- {text} -->" in drawn for text in ("rows", closed, "1 day"))
+
+
+async def test_live_data_that_are_never_in_time_end_with_the_signal(database: Database, tmp_path: Path) -> None:
+    load = Load(1, np.arange(1, 3, dtype=np.int32), 86_400)
+    async with asyncio.timeout(60):
+        running = asyncio.create_task(live(database.ingest_dsn, tmp_path, load, 0, pace=0.0))
+        while not (tmp_path / "live.sqlite").exists():
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running > 0

@@ -55,7 +55,12 @@ async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[None]:
         yield
     finally:
         process.send_signal(end)
-        code = await process.wait()
+        try:
+            async with asyncio.timeout(60):
+                code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
     assert code == (0 if end == signal.SIGTERM else -signal.SIGKILL)
 
 
