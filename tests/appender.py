@@ -10,6 +10,7 @@ import numpy as np
 from ingest.appender import Notes
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolFull
+from tests.patience import PATIENCE
 
 
 class Kept:
@@ -57,7 +58,7 @@ class Kept:
         said = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
         return list({(gap.channel_ids, gap.from_time): gap for gap in said}.values())
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Wait until ``condition`` holds; looked at after each append."""
         async with asyncio.timeout(seconds):
             while not condition():

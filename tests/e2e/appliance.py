@@ -19,6 +19,7 @@ import asyncpg
 from ops.paths import CHECKOUT, State
 from ops.supervisor import Supervisor
 from simulator.compare import Comparison, compare
+from tests.patience import PATIENCE
 
 _LOOK_SECONDS = 0.2
 
@@ -99,7 +100,7 @@ class Appliance:
         return await compare(self.root / "simulator" / "truth", dsn, from_us, to_us)
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Wait for something in another process."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -26,6 +26,7 @@ from ops.paths import State
 from ops.register import register
 from tests.alarms import SOURCE, batches
 from tests.database import Database
+from tests.patience import PATIENCE
 from tests.samples import T0
 
 MIB = 1024**2
@@ -58,7 +59,7 @@ async def written(folder: Path, database: Database, parts: Sequence[Sequence[Eve
     await spool.close()
     writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
     writer.drain()
-    await asyncio.wait_for(writer.run(), 60)
+    await asyncio.wait_for(writer.run(), PATIENCE)
     assert writer.quarantined == 0
 
 

@@ -34,6 +34,7 @@ from ingest.batch import Event
 from ingest.config.model import NotifyOptions
 from ops.ports import free_ports
 from tests.database import Database
+from tests.patience import PATIENCE
 from tests.samples import T0
 
 SECRET = "a secret of the webhook"
@@ -141,7 +142,7 @@ async def notifying(database: Database, options: NotifyOptions) -> AsyncIterator
 
 
 async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         while True:
             found = condition()
             if await found if isinstance(found, Awaitable) else found:

@@ -18,6 +18,7 @@ from ops.ports import free_ports
 from tests.alarms import spooled_events
 from tests.integration.test_modbus_restart import collector
 from tests.modbus_wire import good, nasty
+from tests.patience import PATIENCE
 
 
 class Level:
@@ -28,7 +29,7 @@ class Level:
 
 async def until(state: State, wanted: dict[str, str]) -> None:
     """Wait until the alarms are in these states, by limit."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             if state.root.joinpath("run", "modbus.alarms").exists():
                 found = await asyncio.to_thread(_states, state)

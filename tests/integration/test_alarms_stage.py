@@ -27,6 +27,7 @@ from ops.alarms import desk as client
 from ops.paths import State
 from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, feed, source, spooled_events, tag
 from tests.appender import Kept
+from tests.patience import PATIENCE
 from tests.samples import T0
 
 MIB = 1024**2
@@ -61,7 +62,7 @@ async def test_what_a_killed_process_had_seen_is_there_once(tmp_path: Path) -> N
     while (before := answered(said)) < BATCHES:
         process = await asyncio.create_subprocess_exec(*command)
         goal = min(BATCHES, before + random.randrange(10, 80))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while process.returncode is None and answered(said) < goal:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.001)

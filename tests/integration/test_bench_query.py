@@ -15,6 +15,7 @@ from ops.bench.plot import plot_queries
 from ops.bench.query import KINDS, measure
 from ops.bench.rows import Load
 from tests.database import Database
+from tests.patience import PATIENCE
 
 
 async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> N
 
 async def test_live_data_that_are_never_in_time_end_with_the_signal(database: Database, tmp_path: Path) -> None:
     load = Load(1, np.arange(1, 3, dtype=np.int32), 86_400)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         running = asyncio.create_task(live(database.ingest_dsn, tmp_path, load, 0, pace=0.0))
         while not (tmp_path / "live.sqlite").exists():
             await asyncio.sleep(0.01)

@@ -33,6 +33,7 @@ from ops.ports import free_ports
 from ops.spool.retry import retry
 from tests.database import Database
 from tests.packed import compress
+from tests.patience import PATIENCE
 from tests.samples import T0, batch, count_batch
 
 MIB = 1024**2
@@ -65,7 +66,7 @@ async def spooled(folder: Path, *batches: Batch) -> None:
 async def drained(folder: Path, database: Database, options: WriterOptions | None = None) -> Writer:
     writer = Writer(folder, database.ingest_dsn, options or WriterOptions())
     writer.drain()
-    await asyncio.wait_for(writer.run(), 60)
+    await asyncio.wait_for(writer.run(), PATIENCE)
     return writer
 
 
@@ -78,7 +79,7 @@ def increased(of: str) -> float:
     return REGISTRY.get_sample_value("plantlog_increments_total", {"of": of}) or 0
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.02)

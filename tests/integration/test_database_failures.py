@@ -25,6 +25,7 @@ from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from simulator.relay import Relay
 from tests.database import Database, logins_of
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 MIB = 1024**2
@@ -65,7 +66,7 @@ async def writing(folder: Path, dsn: str, options: WriterOptions = QUICK) -> Asy
     try:
         yield writer
         writer.drain()
-        await asyncio.wait_for(running, 60)
+        await asyncio.wait_for(running, PATIENCE)
     finally:
         running.cancel()
         await asyncio.wait((running,))
@@ -75,14 +76,14 @@ async def writing(folder: Path, dsn: str, options: WriterOptions = QUICK) -> Asy
 
 
 async def until_rows(owner: asyncpg.Connection, rows: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while await owner.fetchval("SELECT count(*) FROM plant.samples_raw") < rows:
             await asyncio.sleep(0.05)
 
 
 async def until_failed(reason: str, since: float) -> None:
     """Until the writer has counted a failure of that kind."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while failures(reason) <= since:
             await asyncio.sleep(0.02)
 
@@ -97,7 +98,7 @@ async def counted(owner: asyncpg.Connection, table: str) -> int:
 
 async def until_waiting(owner: asyncpg.Connection) -> None:
     """Until the writer waits for a lock."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await owner.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog writer'"
             " AND wait_event_type = 'Lock' AND datname = current_database()"
@@ -225,7 +226,7 @@ async def test_black_hole_that_ends(database: Database, owner: asyncpg.Connectio
             await until_rows(owner, 1000)
             relay.silence(True)
             await spooled(tmp_path, batch([(1, 500, 1.0, 0)]))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while writer.database == "connected":
                     await asyncio.sleep(0.02)
             assert writer.database.startswith("unreachable: TimeoutError")
@@ -241,7 +242,7 @@ async def test_a_stopping_writer_leaves_a_black_hole_behind(database: Database, 
         running = asyncio.create_task(Writer(tmp_path, dsn, WriterOptions(connections=2, time_out=300.0)).run())
         await asyncio.sleep(0)
         running.cancel()
-        await asyncio.wait((running,), timeout=30)
+        await asyncio.wait((running,), timeout=PATIENCE)
         assert running.cancelled()
     file = SpoolFile(tmp_path / "opcua.sqlite")
     assert file.depth()[1] == 1000
@@ -346,7 +347,7 @@ async def test_lock_time_out(database: Database, owner: asyncpg.Connection, tmp_
     await transaction.start()
     await owner.execute("LOCK TABLE plant.samples_raw IN ACCESS EXCLUSIVE MODE")
     async with writing(tmp_path, database.ingest_dsn):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while failures("LockNotAvailableError") + failures("QueryCanceledError") < before + 2:
                 await asyncio.sleep(0.02)
         await transaction.rollback()

@@ -24,10 +24,10 @@ from ops.maintenance.run import Connection, Done, Job, Site, Skip, run
 from ops.ports import free_ports
 from tests.database import Database
 from tests.maintained import DAY, SAMPLES, day, keep, pack_days, plant_in, ran, setting, site_of, stored
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 JOBS = {job.name: job for job in jobs()}
-BOUND = 60.0  # s
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         await started.communicate()
 
 
-async def until(condition: Any, seconds: float = BOUND) -> None:
+async def until(condition: Any, seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.05)
@@ -148,7 +148,7 @@ async def test_one_failing_job_stops_no_other_and_is_tried_again_later(
     todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("mistaken", 0.01, 10, True, mistaken, "")]
     maintenance = Maintenance(site_of(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
     working = asyncio.create_task(maintenance.run())
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(PATIENCE):
         while healthy < 3:
             await asyncio.sleep(0.01)
     working.cancel()
@@ -299,7 +299,7 @@ async def test_tomorrows_chunks_are_there_and_nobody_saw_how(
     async with owner.transaction():
         await owner.execute("LOCK TABLE _timescaledb_catalog.chunk IN SHARE ROW EXCLUSIVE MODE")
         insert = "INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)"
-        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=1), timeout=BOUND)
+        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=1), timeout=PATIENCE)
         await ingest.execute("SET lock_timeout = '100ms'")
         with pytest.raises(asyncpg.LockNotAvailableError):
             await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2))

@@ -21,6 +21,7 @@ from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN,
 from ingest.status import SourceStatus
 from tests.appender import Kept
 from tests.modbus_wire import CLOSE, answered, asked, excepted, good, nasty
+from tests.patience import PATIENCE
 from tests.peers import free_port, peer
 
 VALUES = {
@@ -401,7 +402,7 @@ async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as away:
         port = away.sockets[0].getsockname()[1]
         async with collecting(port, [tag("a", "holding:0")], poll_interval=0.2, backoff_max=600.0) as (kept, _):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while attempts < 12:
                     await asyncio.sleep(0.01)
             away.close()
@@ -422,7 +423,7 @@ async def test_what_a_full_spool_did_not_take_is_a_gap() -> None:
         (gap,) = (g for g in gaps(kept, 0) if g.reason == "spool_full")
         assert gap.from_time == times(kept, 0)[-1] and gap.to_time is None
         polls = status.missed
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while status.missed < polls + 3:
                 await asyncio.sleep(0.01)
         kept.full = False

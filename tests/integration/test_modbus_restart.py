@@ -14,6 +14,7 @@ from ingest.registry import Registry
 from ingest.spool.take import SpoolFile
 from ops.ports import free_ports
 from tests.modbus_wire import good, nasty
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +41,7 @@ class Spooled:
 
     async def until(self, samples: int) -> None:
         """At least this many samples."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(self.times) < samples:
                 await asyncio.sleep(0.05)
                 self.read()
@@ -56,7 +57,7 @@ async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[None]:
     finally:
         process.send_signal(end)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 code = await process.wait()
         finally:
             if process.returncode is None:

@@ -17,6 +17,7 @@ from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.registers import Registers
 from tests.appender import Kept
+from tests.patience import PATIENCE
 from tests.peers import free_port
 
 DAY = 86_400.0
@@ -43,7 +44,7 @@ def gaps(kept: Kept, channel: int) -> list[Gap]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 

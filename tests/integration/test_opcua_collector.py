@@ -17,6 +17,7 @@ from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.appender import Kept
+from tests.patience import PATIENCE
 from tests.peers import Peer, free_port, peer
 
 KINDS = ("Double", "Float", "Int32", "Boolean", "String")
@@ -69,7 +70,7 @@ async def test_all_that_a_foreign_server_publishes(tmp_path: Path) -> None:
             (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
             (tmp_path / "pki" / "trusted").mkdir()
             shutil.move(rejected, tmp_path / "pki" / "trusted")
-            await kept.until(lambda: min(len(kept.samples(i)) for i in range(80)) >= 20, 60)
+            await kept.until(lambda: min(len(kept.samples(i)) for i in range(80)) >= 20)
         truth = published(server)
         for i, t in enumerate(tags):
             if t.kind == "text":
@@ -100,13 +101,13 @@ async def test_a_bad_node_costs_only_itself(tmp_path: Path) -> None:
     async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
         async with collecting(address, tags, tmp_path / "pki", insecure=True) as (kept, status):
-            await kept.until(lambda: len(kept.samples(0)) >= 3 and len(kept.samples(3)) >= 3, 60)
+            await kept.until(lambda: len(kept.samples(0)) >= 3 and len(kept.samples(3)) >= 3)
             assert status.state == "degraded"
             assert status.bad_channels == {"unknown": "BadNodeIdUnknown", "malformed": "BadNodeIdInvalid"}
             assert {e.channel_id for e in kept.events("channel_state")} == {1, 2}
 
 
-async def until(condition: object, seconds: float = 60) -> None:
+async def until(condition: object, seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.01)

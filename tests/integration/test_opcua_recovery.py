@@ -25,6 +25,7 @@ from simulator.relay import Relay
 from simulator.tags import SimTag
 from tests.appender import Kept
 from tests.integration.test_opcua_collector import collecting, published, until
+from tests.patience import PATIENCE
 from tests.peers import free_port, peer
 
 TAGS = [
@@ -402,6 +403,7 @@ async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Pa
         serving(tmp_path) as server,
         collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
     ):
+        await until(lambda: status.state == "connected")
         await server.write(3)
         await kept.until(lambda: values(kept) == server.written)
         last = max(time for time, _, _ in kept.samples(0))
@@ -433,7 +435,7 @@ async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
         await until(lambda: status.state == "connected")
         time = now_us()
         for ahead, text in ((0, "good"), (60_000_000, "skewed"), (0, "good")):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while [e.text for e in kept.events("clock_skew")][-1:] != [text] and (
                     ahead or kept.events("clock_skew")
                 ):

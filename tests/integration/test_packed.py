@@ -16,6 +16,7 @@ from ingest.writer.clock import timestamp
 from ingest.writer.writer import Writer
 from tests.database import Database
 from tests.packed import DAY, HOUR_US, NEXT_DAY, between, bits, compress, copy, viewed
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 SECOND = 1_000_000  # µs
@@ -173,7 +174,7 @@ async def test_a_chunk_that_cannot_even_be_read_is_left(database: Database, owne
         await other.execute(f"LOCK TABLE {chunk} IN ACCESS EXCLUSIVE MODE")
         assert await owner.fetchval(dropped, chunk, DAY, NEXT_DAY) is False
     await other.close()
-    async with asyncio.timeout(60):  # autovacuum may be at it
+    async with asyncio.timeout(PATIENCE):  # autovacuum may be at it
         while not await owner.fetchval(dropped, chunk, DAY, NEXT_DAY):
             await asyncio.sleep(0.01)
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
@@ -245,7 +246,7 @@ async def test_the_writer_replays_into_a_packed_day(
         await spool.close()
         writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
         writer.drain()
-        await asyncio.wait_for(writer.run(), 60)
+        await asyncio.wait_for(writer.run(), PATIENCE)
 
     await owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"

@@ -30,6 +30,7 @@ from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.register import register
 from tests.database import Database
+from tests.patience import PATIENCE
 from tests.peers import free_port
 
 _TAGS = """
@@ -81,7 +82,7 @@ class Site:
         await until(lambda: self.ready(process))
         yield
         stop.set()
-        await asyncio.wait_for(process, 30)
+        await asyncio.wait_for(process, PATIENCE)
 
     async def ready(self, process: asyncio.Task[None] | None = None) -> bool:
         if process is not None and process.done():
@@ -162,7 +163,7 @@ async def registered(folder: Path, database: Database, options: str = "", tags: 
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.01)
 
@@ -171,7 +172,7 @@ async def written(site: Site, database: Database) -> None:
     """Let the writer empty the spool."""
     writer = Writer(site.state.spool, database.ingest_dsn, WriterOptions(connections=1))
     writer.drain()
-    await asyncio.wait_for(writer.run(), 60)
+    await asyncio.wait_for(writer.run(), PATIENCE)
 
 
 async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
@@ -380,7 +381,7 @@ async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: D
     before = now_us()
     with pytest.raises(aiohttp.ClientError):
         await here.push(body)
-    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
     killed = now_us()
     assert len(here.samples()) == 3
     async with here.running():

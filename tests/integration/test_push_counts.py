@@ -16,6 +16,7 @@ from ingest.spool.take import SpoolFile
 from ops.paths import CHECKOUT
 from tests.database import Database
 from tests.integration.test_push import Site, registered, rows, site, until, written
+from tests.patience import PATIENCE
 
 _COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
 _TAG = '[[source.tag]]\nname = "line1/pulses"\naddress = "line1.pulses"\nkind = "counter"\n'
@@ -137,7 +138,7 @@ async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: D
     await until(here.ready)
     with pytest.raises(aiohttp.ClientError):
         await here.push(body)
-    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
     assert len(increments(here)) == 2
     await written(here, database)
     async with here.running():

@@ -14,10 +14,11 @@ from ops.ports import free_ports
 from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.truth import read_truth
+from tests.patience import PATIENCE
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -28,13 +28,14 @@ from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.scenarios import ScenarioPlant
 from simulator.truth import Truth, read_truth
+from tests.patience import PATIENCE
 from tests.peers import free_port
 
 CHECKOUT = Path(__file__).parents[2]
 SET_POINT = "ns=2;s=boilerhouse.boiler1.pressure_sp"
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -158,7 +159,7 @@ async def test_a_cut_connection_costs_no_subscription_and_no_value(tmp_path: Pat
         faults = plant.simulator.faults
         created = await client.create_subscription(100, Seen())
         faults.add("opcua", "close_connections", 60)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while await _accepts(plant.modbus - 1):
                 await asyncio.sleep(0.01)
             faults.clear()
@@ -370,7 +371,7 @@ async def test_as_a_process_it_serves_what_it_exports_and_ends_cleanly(shape: st
     assert len(plant.sources) == sources
     process = await _simulator("run", "--state", str(tmp_path / "s"), "--control-port", str(port + 4), *shared)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await _published(control) or not await _answers_any(plant.opcua_sources()[0].address):
                 assert process.returncode is None
                 await asyncio.sleep(0.05)

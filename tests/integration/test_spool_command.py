@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -27,6 +28,7 @@ from ingest.writer.writer import Writer
 from ops.deployment import Deployment
 from ops.paths import State
 from tests.database import Database
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 MIB = 1024**2
@@ -58,7 +60,7 @@ class Site:
             env={**os.environ, "PLANTLOG_STATE": str(self.state.root)},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        out, complaint = await asyncio.wait_for(process.communicate(), 60)
+        out, complaint = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode == code, complaint.decode()
         return (complaint if code else out).decode()
 
@@ -76,7 +78,7 @@ class Site:
         """Let the writer empty the spools."""
         writer = Writer(self.state.spool, self.dsn, WriterOptions(connections=1, **options))
         writer.drain()
-        await asyncio.wait_for(writer.run(), 60)
+        await asyncio.wait_for(writer.run(), PATIENCE)
 
 
 def site_in(folder: Path, database: Database | None) -> Site:
@@ -157,7 +159,7 @@ async def test_show(offline: Site) -> None:
     (offline.state.root.parent / "plant.toml").write_text("not toml at all")
     text = await offline.run("show")
     assert "its header is destroyed" in text, "whatever is wrong with the configuration"
-    assert "0:01:0" in text
+    assert re.search(r"\b0:0[1-9]:\d\d\b", text), "a minute old, or more on a slow machine"
     assert path.read_bytes().startswith(b"nothing"), "it only looks"
 
 

@@ -26,6 +26,7 @@ from tests.database import Database
 from tests.integration.test_opcua_recovery import serving
 from tests.integration.test_push import site
 from tests.modbus_wire import good, nasty
+from tests.patience import PATIENCE
 from tests.samples import batch
 
 MIB = 1024**2
@@ -104,7 +105,7 @@ def samples(number: int, rows: int = 4000) -> SampleBatch:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -151,7 +152,7 @@ async def test_a_full_disk(disk: Disk) -> None:
     assert file.depth()[:2] == (0, 0)
     room = asyncio.create_task(spool.wait_for_room())
     disk.clear()
-    await asyncio.wait_for(room, 30)
+    await asyncio.wait_for(room, PATIENCE)
     await spool.append(samples(20_000))
     assert inside(file)[1] == [20_000]
     file.close()
@@ -172,7 +173,7 @@ async def test_what_the_writer_deletes_is_room_on_a_disk_that_stays_full(disk: D
     assert channels == durable
     for k in range(0, len(sequences), 10):
         file.delete(sequences[k : k + 10])
-    await asyncio.wait_for(spool.wait_for_room(), 30)
+    await asyncio.wait_for(spool.wait_for_room(), PATIENCE)
     await spool.append(samples(30_000))
     assert inside(file)[1] == [30_000]
     file.close()
@@ -189,11 +190,11 @@ async def test_the_writer_empties_the_spool_of_a_full_disk(disk: Disk, database:
     writing = asyncio.create_task(writer.run())
     await until(lambda: writer.written == 4000 * len(durable))
     disk.clear()
-    await asyncio.wait_for(spool.wait_for_room(), 30)
+    await asyncio.wait_for(spool.wait_for_room(), PATIENCE)
     await spool.append(samples(101))
     await until(lambda: writer.written == 4000 * (len(durable) + 1))
     writer.drain()
-    await asyncio.wait_for(writing, 60)
+    await asyncio.wait_for(writing, PATIENCE)
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 4000 * (len(durable) + 1)
     await owner.close()
     assert await spool.depth() == (0, 0)
@@ -266,7 +267,7 @@ async def test_the_writer_goes_on_beside_a_disk_that_fails(disk: Disk, database:
     (tmp_path / "modbus.sqlite").symlink_to(disk.folder / "not-there")
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1))
     writer.drain()
-    await asyncio.wait_for(writer.run(), 60)
+    await asyncio.wait_for(writer.run(), PATIENCE)
     assert writer.written == 4000
 
 
@@ -359,7 +360,7 @@ async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
         assert "no disk space left for push.sqlite" in refused.message
         assert refused.headers["Retry-After"]
         disk.clear()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await here.push(b"\n".join(rows))).status != 204:
                 await asyncio.sleep(0.1)
         assert len(set(here.samples())) == len(rows)

@@ -21,6 +21,7 @@ import pytest
 from ops.paths import CHECKOUT
 from tests.database import Database
 from tests.integration.test_push import Site, registered, rows, until, written
+from tests.patience import PATIENCE
 from tests.peers import free_port
 from tests.telegraf import Telegraf
 
@@ -48,7 +49,7 @@ class Process:
     async def end(self, how: signal.Signals) -> None:
         assert self._running is not None
         self._running.send_signal(how)
-        await asyncio.wait_for(self._running.wait(), 30)
+        await asyncio.wait_for(self._running.wait(), PATIENCE)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -78,7 +79,7 @@ def broker(folder: Path) -> Iterator[int]:
     with (folder / "mosquitto.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not _listens(port):
             assert process.poll() is None and time.monotonic() < deadline, (folder / "mosquitto.log").read_text()
             time.sleep(0.02)
@@ -149,7 +150,7 @@ async def test_what_it_says_of_a_machine_lands_in_channels(tmp_path: Path, datab
                 query = "SELECT DISTINCT c.name FROM plant.samples s JOIN plant.channel c ON c.id = s.channel_id"
                 return set(expected) <= {row[0] for row in await rows(database, query)}
 
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not await all_there():
                     await asyncio.sleep(0.2)
     await written(site, database)
@@ -190,12 +191,12 @@ async def test_a_protocol_that_plantlog_does_not_speak_over_kills_of_either_side
                 telegraf.kill()
                 say(tank, range(2000, 2500))  # the broker keeps them for Telegraf's session
                 telegraf.start()
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     while await stored(site, database, "north/tank1/level") < 2500:
                         await asyncio.sleep(0.1)
                 # The same messages again, as a device does that saw no acknowledgement.
                 say(tank, range(2400, 2501))
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     while await stored(site, database, "north/tank1/level") < 2501:
                         await asyncio.sleep(0.1)
     await written(site, database)

@@ -18,6 +18,7 @@ from ingest.spool.take import SpoolFile
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.writer import Writer
 from tests.database import Database
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 MIB = 1024**2
@@ -41,11 +42,11 @@ async def owner(database: Database):  # type: ignore[no-untyped-def]
 async def drained(writer: Writer) -> None:
     """Run ``writer`` until the spools are empty."""
     writer.drain()
-    await asyncio.wait_for(writer.run(), 60)
+    await asyncio.wait_for(writer.run(), PATIENCE)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.01)
 
@@ -155,7 +156,7 @@ async def test_many_connections_and_late_starters_lose_nothing(
     )
     await until(lambda: _all_written(owner, 20_000))
     writer.drain()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, PATIENCE)
     for spool in spools:
         assert await spool.depth() == (0, 0)
         await spool.close()
@@ -184,7 +185,7 @@ async def test_backends_killed_while_writing(database: Database, owner: asyncpg.
 
     await until(killed_and_done)
     writer.drain()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, PATIENCE)
     file = SpoolFile(tmp_path / "opcua.sqlite")
     assert file.depth()[0] == 0
     file.close()
@@ -232,7 +233,7 @@ async def test_history_does_not_delay_live_data(
         await until(lambda at=at: _has_live(owner, at + 1))  # type: ignore[misc]
     lag = writer.lag_seconds
     writer.drain()
-    await asyncio.wait_for(running, 60)
+    await asyncio.wait_for(running, PATIENCE)
     await spool.close()
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id < 10") == 480_000
     assert writer.lag_seconds == lag, "history is late by nature"

@@ -16,6 +16,7 @@ from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Done, Job, Site
 from ops.maintenance.schedule import backoff, next_start
 from ops.paths import State
+from tests.patience import PATIENCE
 from tests.peers import free_port
 
 DAY = timedelta(days=1)
@@ -124,7 +125,7 @@ async def test_a_database_that_is_away_is_waited_for_and_stops_no_job(tmp_path: 
     todo = [Job(name, 0.01, 1.0, heavy, work, "") for name, heavy in (("a", True), ("b", True), ("c", False))]
     maintenance = Maintenance(site, todo)
     working = asyncio.create_task(maintenance.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not all(one["failures"] for one in maintenance.reports()):
             await asyncio.sleep(0.01)
     working.cancel()

@@ -17,6 +17,7 @@ from ingest.errors import OperationError
 from ops import strays
 from ops.paths import State
 from ops.supervisor import Program, Supervisor, render
+from tests.patience import PATIENCE
 
 
 def parsed(text: str) -> configparser.RawConfigParser:
@@ -76,7 +77,7 @@ def pids(supervisor: Supervisor) -> dict[str, int | None]:
 
 
 def until_running(supervisor: Supervisor, *names: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while any(process.state != "RUNNING" for process in supervisor.processes() if process.name in names):
         assert time.monotonic() < deadline, supervisor.processes()
         time.sleep(0.05)
@@ -104,7 +105,7 @@ def test_what_a_killed_supervisor_leaves_is_found_and_ended(state: State) -> Non
         left = psutil.Process(pids(supervisor)["a"])
         boss = psutil.Process(int((state.run / "supervisord.pid").read_text()))
         boss.kill()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while supervisor.answers():
             assert time.monotonic() < deadline
         assert list(strays.find(state)) == ["a"]

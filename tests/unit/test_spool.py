@@ -17,6 +17,7 @@ from ingest.spool.append import Spool
 from ingest.spool.format import decode, encode
 from ingest.spool.take import SpoolFile
 from ingest.spool.wake import Sleeper
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 MIB = 1024**2
@@ -113,7 +114,7 @@ async def test_full_pushes_back_and_room_lets_in_again(tmp_path: Path) -> None:
     taken = file.take(10**6)
     assert not room.done()
     file.delete(t.sequence for t in taken)
-    await asyncio.wait_for(room, 10)
+    await asyncio.wait_for(room, PATIENCE)
     await spool.append(rows)
     assert len(file.take(10**6)) == 1
     file.close()
@@ -145,7 +146,7 @@ async def test_the_writer_is_woken(tmp_path: Path) -> None:
     sleeper = Sleeper(folder, event)
     spool = Spool(folder / "opcua.sqlite", MIB)
     await spool.append(batch([(1, 0, 0.0, 0)]))
-    await asyncio.wait_for(event.wait(), 10)
+    await asyncio.wait_for(event.wait(), PATIENCE)
     sleeper.close()
     await spool.append(batch([(1, 1, 0.0, 0)]))  # nobody listens: no error
     await spool.close()

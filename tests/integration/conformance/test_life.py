@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, Plant
 from tests.packed import DAY, bits, float_of, viewed
+from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 _SPECIAL = (0, 1 << 63, 0x7FF0000000000000, 0x7FF8000000000001, 0x7FF4000000000002, 1, bits(0.1 + 0.2))
@@ -147,7 +148,7 @@ async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
 
 async def _at_work(plant: Plant, pid: int) -> None:
     """Wait until it holds the lock of those that compress."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not await plant.owner.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)", pid
         ):
@@ -175,7 +176,7 @@ async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
     writer = await asyncpg.connect(plant.database.ingest_dsn)
     async with writer.transaction():
         await writer.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)", DAY + timedelta(seconds=1))
-        await asyncio.wait_for(plant.compress(), 60)
+        await asyncio.wait_for(plant.compress(), PATIENCE)
     await writer.close()
     await plant.compress()
     await plant.compress()

@@ -18,6 +18,7 @@ from ops.evidence.reading import begin
 from ops.evidence.seal import seal_closed
 from ops.paths import CHECKOUT
 from tests.integration.evidence.plant import BEFORE, DAY, HOUR_US, Plant, bits
+from tests.patience import PATIENCE
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog seal' AND wait_event_type = 'Lock'"
 SEALING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog seal'"
@@ -26,7 +27,7 @@ ONE_DAY = BEFORE - timedelta(days=2)
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
     """Wait for a condition."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not await true():
             await asyncio.sleep(0.01)
 

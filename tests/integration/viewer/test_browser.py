@@ -16,6 +16,7 @@ from dashboards.viewer.library import Library
 from tests.integration.viewer.filled import CHANNEL, UNIT
 from tests.integration.viewer.look import look_at
 from tests.integration.viewer.look import opened as chromium
+from tests.patience import PATIENCE
 
 _SHOWN = {
     "plantlog-health": {},
@@ -136,11 +137,12 @@ async def test_a_gap_says_why(browser: Browser, page: str) -> None:
     look = await look_at(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     over = look.page.locator("[data-panel] .u-over").first
+    await over.scroll_into_view_if_needed()
     box = await over.bounding_box()
     assert box is not None
     said = ""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "disconnected – no route" not in said:  # somewhere between 20 and 15 minutes before the end
             for part in range(50, 72, 2):
-                await over.hover(position={"x": box["width"] * part / 100, "y": 40})
+                await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
                 said += await look.page.locator("#tip").inner_text()
