@@ -1,14 +1,15 @@
 """Bytes a sample and query times of each form that samples are stored in, for series as plants have them.
 
-Bytes are of the hypertable with everything that belongs to it: indexes, TOAST, free space. Queries are averages by the
-minute of one channel; no channel and interval is asked twice.
+Each cell, a form of a series, has a day to itself in one table. Bytes are of its chunk with everything that belongs to
+it: indexes, TOAST, free space. Queries are averages by the minute of one channel; all cells are asked in turn, so that
+a machine whose speed changes, as shared ones do, is slow for all of them; no channel and interval is asked twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from ingest.writer.copy_stream import COLUMNS, copy_stream
 from schema.queries import load
 
 _START = datetime(2026, 9, 22, tzinfo=UTC)
+_DAY = timedelta(days=1)
 _DAY_SECONDS = 86_400
 _COPY_SECONDS = 600  # of all channels at a time
 SERIES = ("noisy", "transmitter", "jittered", "slow")
@@ -38,8 +40,22 @@ class Stored:
     rows_per_second: float  # COPY, or packing or columnstoring what was copied
     hour_p50: float
     hour_p95: float
+    hour_of_rows: float  # its time as a share of that of rows of the same series, asked next to it; the median
     day_p50: float
     day_p95: float
+    day_of_rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A form of a series on a day of its own, and what was measured of it."""
+
+    form: str
+    series: str
+    day: datetime
+    seconds: float  # COPY, packing or columnstoring
+    hours: list[float] = field(default_factory=list)  # ms
+    days: list[float] = field(default_factory=list)
 
 
 def values(series: str, n: int, random: np.random.Generator) -> Float64s:
@@ -51,64 +67,67 @@ def values(series: str, n: int, random: np.random.Generator) -> Float64s:
     return (5000 + np.cumsum(np.rint(random.normal(0.0, 2.5, n)))) / 100
 
 
-def times(series: str, n: int, random: np.random.Generator) -> Int64s:
-    """Their times, µs: each second, or up to 20 ms after it by whole milliseconds."""
-    regular = microseconds(_START) + np.arange(n, dtype=np.int64) * 1_000_000
+def times(series: str, n: int, first: datetime, random: np.random.Generator) -> Int64s:
+    """Their times, µs, from ``first`` on: each second, or up to 20 ms after it by whole milliseconds."""
+    regular = microseconds(first) + np.arange(n, dtype=np.int64) * 1_000_000
     return regular + random.integers(0, 21, n) * 1000 if series == "jittered" else regular
 
 
 async def measure(dsn: str, channels: int, queries: int, say: Say) -> list[Stored]:
-    """All cells. ``dsn``: the owner of a migrated database that may be emptied."""
+    """All cells. ``dsn``: the owner of a migrated, empty database."""
     connection = await asyncpg.connect(dsn)
     try:
-        cells = []
-        for series in SERIES:
-            for form in await forms(connection):
-                cells.append(await _measure(connection, form, series, channels, queries))
-                cell = cells[-1]
-                say(f"{series}, {form}: {cell.bytes_per_sample:.2f} B a sample, day {cell.day_p50:.1f} ms")
-        return cells
+        cells: list[_Cell] = []
+        for form in await forms(connection):
+            for series in SERIES:
+                cells.append(await _store(connection, form, series, _START + len(cells) * _DAY, channels))
+                say(f"{series} is stored as {form}")
+        await connection.execute(load("bench")["analyze_forms"])
+        bytes_of = await _check(connection, cells, channels * _DAY_SECONDS)
+        await _ask(connection, cells, channels, queries, say)
+        return [_stored(cell, cells, bytes_of[cell.day], channels * _DAY_SECONDS) for cell in cells]
     finally:
         await connection.close()
 
 
+def _stored(cell: _Cell, cells: Sequence[_Cell], size: int, samples: int) -> Stored:
+    (rows,) = (other for other in cells if (other.form, other.series) == ("rows", cell.series))
+    figures: list[float] = []
+    for own, others in ((cell.hours, rows.hours), (cell.days, rows.days)):
+        figures += np.percentile(own, (50, 95)).tolist()
+        figures.append(float(np.median(np.array(own) / np.array(others))))
+    return Stored(cell.form, cell.series, size / samples, samples / cell.seconds, *figures)
+
+
 async def forms(connection: asyncpg.Connection[Any]) -> tuple[str, ...]:
-    """What the server can store, in the order in which it is measured: each is made of the rows before it."""
+    """What the server can store, in the order of the days: rows, as everywhere, are the youngest."""
     edition = await connection.fetchval(load("bench")["edition"])
-    return ("rows", "packed", "columnstore") if edition == "community" else ("rows", "packed")
+    return ("packed", "columnstore", "rows") if edition == "community" else ("packed", "rows")
 
 
-async def _measure(connection: asyncpg.Connection[Any], form: str, series: str, channels: int, queries: int) -> Stored:
-    if form != "packed":
-        await connection.execute(load("bench")["empty_forms"])
-    if form == "columnstore":
-        await _copy(connection, series, channels)
+async def _store(connection: asyncpg.Connection[Any], form: str, series: str, day: datetime, channels: int) -> _Cell:
     started = time.perf_counter()
-    match form:
-        case "rows":
-            await _copy(connection, series, channels)
-        case "packed":
-            await connection.execute("CALL plant.pack_before($1)", _START + timedelta(days=1))
-        case _:
-            await connection.execute("CALL plant.compress_before($1)", _START + timedelta(days=1))
-    seconds = time.perf_counter() - started
-    await connection.execute(load("bench")["analyze_forms"])
-    samples = channels * _DAY_SECONDS
-    found = await connection.fetchrow(load("bench")["forms"])
-    expected = {name: samples if name == form else 0 for name in ("rows", "packed", "columnstore")}
-    if found is None or {name: found[name] for name in expected} != expected:
-        raise OperationError(f"{expected} samples should be there, the tables hold {dict(found or {})}")
-    hour = await _query(connection, list(_hours(channels, queries)), timedelta(hours=1))
-    day = await _query(connection, list(_days(channels, queries)), timedelta(days=1))
-    size = found["packed_bytes"] if form == "packed" else found["raw_bytes"]
-    return Stored(form, series, size / samples, samples / seconds, *hour, *day)
+    await _copy(connection, series, day, channels)
+    if form != "rows":
+        started = time.perf_counter()
+        close = "pack_before" if form == "packed" else "compress_before"
+        await connection.execute(f"CALL plant.{close}($1)", day + _DAY)
+    return _Cell(form, series, day, time.perf_counter() - started)
 
 
-async def _copy(connection: asyncpg.Connection[Any], series: str, channels: int) -> None:
-    """A day of the series on each channel, second by second of all channels: the order that live data leaves behind."""
+async def _check(connection: asyncpg.Connection[Any], cells: Sequence[_Cell], samples: int) -> dict[datetime, int]:
+    """Day → bytes. Raises OperationError where a day is not in its form as a whole."""
+    found = await connection.fetch(load("bench")["forms"], cells[0].day, cells[-1].day + _DAY)
+    if [(row["day"], row["form"], row["samples"]) for row in found] != [(c.day, c.form, samples) for c in cells]:
+        raise OperationError(f"{samples} samples of each day should be there in its form: {[dict(r) for r in found]}")
+    return {row["day"]: row["bytes"] for row in found}
+
+
+async def _copy(connection: asyncpg.Connection[Any], series: str, day: datetime, channels: int) -> None:
+    """The day of the series on each channel, second by second of all channels: the order that live data have."""
     random = np.random.default_rng(6)
     value = np.stack([values(series, _DAY_SECONDS, random) for _ in range(channels)])
-    time_us = np.stack([times(series, _DAY_SECONDS, random) for _ in range(channels)])
+    time_us = np.stack([times(series, _DAY_SECONDS, day, random) for _ in range(channels)])
     for first in range(0, _DAY_SECONDS, _COPY_SECONDS):
         part = slice(first, first + _COPY_SECONDS)
         stream = copy_stream(
@@ -122,27 +141,27 @@ async def _copy(connection: asyncpg.Connection[Any], series: str, channels: int)
         )
 
 
-def _hours(channels: int, queries: int) -> Iterator[tuple[int, datetime]]:
-    """Channels and first times by chance; an hour begins at any second."""
+async def _ask(
+    connection: asyncpg.Connection[Any], cells: Sequence[_Cell], channels: int, queries: int, say: Say
+) -> None:
+    """Channels and first times by chance, the same of each cell; an hour begins at any second."""
     random = np.random.default_rng(7)
-    for second in random.permutation(_DAY_SECONDS - 3600)[:queries]:
-        yield int(random.integers(1, channels + 1)), _START + timedelta(seconds=int(second))
+    seconds = random.permutation(_DAY_SECONDS - 3600)[:queries]
+    whole = random.permutation(channels)[:queries] + 1
+    for number, second in enumerate(seconds):
+        channel = int(random.integers(1, channels + 1))
+        for cell in random.permutation(np.array(cells, object)):
+            first = cell.day + timedelta(seconds=int(second))
+            cell.hours.append(await _query(connection, channel, first, timedelta(hours=1)))
+            if number < len(whole):
+                cell.days.append(await _query(connection, int(whole[number]), cell.day, _DAY))
+        if (number + 1) % 25 == 0:
+            say(f"{number + 1} of {len(seconds)} hours were asked of each")
 
 
-def _days(channels: int, queries: int) -> Iterator[tuple[int, datetime]]:
-    """Channels in an order by chance."""
-    for channel in np.random.default_rng(7).permutation(channels)[:queries]:
-        yield int(channel) + 1, _START
-
-
-async def _query(
-    connection: asyncpg.Connection[Any], intervals: Sequence[tuple[int, datetime]], length: timedelta
-) -> tuple[float, float]:
-    """p50 and p95 in ms. Statements are not prepared beforehand: planning is a part of what is waited for."""
-    took = []
-    for channel, first in intervals:
-        query = load("bench")["by_minute"].format(channel=channel, first=first, last=first + length)
-        started = time.perf_counter()
-        await connection.execute(query)
-        took.append((time.perf_counter() - started) * 1000)
-    return float(np.percentile(took, 50)), float(np.percentile(took, 95))
+async def _query(connection: asyncpg.Connection[Any], channel: int, first: datetime, length: timedelta) -> float:
+    """Milliseconds. Statements are not prepared beforehand: planning is a part of what is waited for."""
+    query = load("bench")["by_minute"].format(channel=channel, first=first, last=first + length)
+    started = time.perf_counter()
+    await connection.execute(query)
+    return (time.perf_counter() - started) * 1000

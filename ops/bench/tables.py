@@ -51,12 +51,24 @@ def process(runs: list[Any]) -> Table:
 def storage(cells: list[Any]) -> Table:
     """Bytes and times of each form and series."""
     table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms")
-    for column in ("series", "form", "B/sample", "rows/s in", "1 h p50", "1 h p95", "1 day p50", "1 day p95"):
+    for column in (
+        "series",
+        "form",
+        "B/sample",
+        "rows/s in",
+        "1 h p50",
+        "p95",
+        "of rows",
+        "1 day p50",
+        "p95",
+        "of rows",
+    ):
         table.add_column(column, justify="right")
     for cell in cells:
-        took = (cell.hour_p50, cell.hour_p95, cell.day_p50, cell.day_p95)
-        figures = (f"{cell.bytes_per_sample:.2f}", f"{cell.rows_per_second:,.0f}", *(f"{ms:.1f}" for ms in took))
-        table.add_row(cell.series, cell.form, *figures)
+        hour = (f"{cell.hour_p50:.1f}", f"{cell.hour_p95:.1f}", f"{cell.hour_of_rows:.2f}")
+        day = (f"{cell.day_p50:.1f}", f"{cell.day_p95:.1f}", f"{cell.day_of_rows:.2f}")
+        stored = (f"{cell.bytes_per_sample:.2f}", f"{cell.rows_per_second:,.0f}")
+        table.add_row(cell.series, cell.form, *stored, *hour, *day)
     return table
 
 

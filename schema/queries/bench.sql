@@ -27,10 +27,6 @@ TRUNCATE plant.bench_reference, plant.samples_raw, plant.ingest_batch;
 -- name: counts
 SELECT (SELECT count(*) FROM plant.samples_raw) AS written, (SELECT count(*) FROM plant.bench_reference) AS copied;
 
--- name: empty_forms
-TRUNCATE plant.samples_raw, plant.samples_packed, plant.packed_channel, plant.packed_chunk;
-UPDATE plant.packed_until SET until = '-infinity';
-
 -- name: analyze_forms
 -- As autovacuum leaves them.
 VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
@@ -39,19 +35,24 @@ VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
 SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition';
 
 -- name: forms
--- Samples and bytes of each form, indexes and TOAST included. The one day of samples_raw is in one form.
-WITH raw AS (
-    SELECT count(*) AS samples,
-           coalesce((SELECT bool_and(k.is_compressed) FROM timescaledb_information.chunks AS k
-                     WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_raw'), false) AS columnstored
-    FROM plant.samples_raw
+-- Samples of each day from $1 to before $2, the form that they are in and its bytes, indexes and TOAST included. A day in
+-- two forms gives two rows.
+WITH
+day AS (
+    SELECT generate_series($1::timestamptz, $2::timestamptz - INTERVAL '1 day', INTERVAL '1 day') AS day
+),
+found AS (
+    SELECT d.day, 'samples_raw' AS relation, count(*) AS samples
+    FROM day AS d JOIN plant.samples_raw AS r ON r.time >= d.day AND r.time < d.day + INTERVAL '1 day'
+    GROUP BY d.day
+    UNION ALL
+    SELECT d.day, 'samples_packed', sum(p.n)
+    FROM day AS d JOIN plant.samples_packed AS p ON p.hour >= d.day AND p.hour < d.day + INTERVAL '1 day'
+    GROUP BY d.day
 )
-SELECT CASE WHEN r.columnstored THEN 0 ELSE r.samples END             AS rows,
-       CASE WHEN r.columnstored THEN r.samples ELSE 0 END             AS columnstore,
-       (SELECT coalesce(sum(p.n), 0) FROM plant.samples_packed AS p)  AS packed,
-       public.hypertable_size('plant.samples_raw')                    AS raw_bytes,
-       public.hypertable_size('plant.samples_packed')                 AS packed_bytes
-FROM raw AS r;
+SELECT f.day, s.form, f.samples::int8 AS samples, s.bytes
+FROM found AS f JOIN plant.storage() AS s ON s.relation = f.relation AND s.day = f.day
+ORDER BY f.day, s.form;
 
 -- name: by_minute
 -- The benchmark puts in a channel and two times.
