@@ -49,6 +49,12 @@ async def plant_in(owner: asyncpg.Connection[Any], *ago: int, channels: tuple[in
         await owner.execute(_DAY, day(number), list(channels))
 
 
+async def settled(owner: asyncpg.Connection[Any]) -> int:
+    """Bytes of the database when autovacuum has nothing left to add to them."""
+    await owner.execute("VACUUM (ANALYZE)")
+    return int(await owner.fetchval("SELECT pg_database_size(current_database())"))
+
+
 async def keep(owner: asyncpg.Connection[Any], name: str, **days: int | None) -> None:
     """Set the ages of a class of retention, in days."""
     for column, age in days.items():

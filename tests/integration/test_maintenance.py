@@ -23,7 +23,7 @@ from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Done, Job, Site, Skip, run
 from ops.ports import free_ports
 from tests.database import Database
-from tests.maintained import DAY, SAMPLES, day, keep, pack_days, plant_in, ran, setting, site_of, stored
+from tests.maintained import DAY, SAMPLES, day, keep, pack_days, plant_in, ran, setting, settled, site_of, stored
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -374,7 +374,7 @@ async def test_a_database_over_its_budget_wakes_retention_at_once(
         return {ago for ago, _ in await stored(owner)} == {8, 2}
 
     await until(idle)
-    size = await owner.fetchval("SELECT pg_database_size(current_database())")
+    size = await settled(owner)
     await setting(owner, "disk_budget", str(size - 100_000))
     await until(freed)
     working.cancel()

@@ -25,6 +25,7 @@ from tests.maintained import (
     ran,
     seals,
     setting,
+    settled,
     site_of,
     stored,
 )
@@ -221,15 +222,12 @@ async def test_a_budget_takes_the_oldest_days_that_may_go(
     await owner.execute("CALL plant.compress_before($1)", day(7))
     await seals(owner, 9, 7, 2)
     await ran(AHEAD, site_of(database, tmp_path))  # the chunk of the events that are about to come
-    size = await owner.fetchval("SELECT pg_database_size(current_database())")
-    await setting(owner, "disk_budget", str(size - 10_000))
+    await setting(owner, "disk_budget", str(await settled(owner) - 10_000))
     planned = await retain(maintenance, database, tmp_path)
     assert [(one.from_time, one.why, one.action) for one in planned][:1] == [(day(9), "budget", "chunk")]
     assert {ago for ago, _ in await stored(owner)} == {8, 7, 2, 0}, "one packed day is enough"
     assert [one["why"] for one in await recorded(owner)] == ["budget"]
-    await setting(
-        owner, "disk_budget", str(await owner.fetchval("SELECT pg_database_size(current_database())") - 500_000)
-    )
+    await setting(owner, "disk_budget", str(await settled(owner) - 500_000))
     await retain(maintenance, database, tmp_path)
     assert {ago for ago, _ in await stored(owner)} == {8, 2, 0}, "8 has no seal, and one day of rows is enough"
     assert (await plan(maintenance)).lacking == 0
