@@ -1,12 +1,10 @@
-"""One filled database for all tests of this folder, and the viewer's server on it."""
+"""A filled database for the tests of this folder, and the viewer's server on it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from dashboards.viewer.library import Library
@@ -14,30 +12,15 @@ from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest.config.model import ViewerOptions
 from ops.ports import free_ports
-from ops.postgres.bootstrap import bootstrap, maintenance_dsn
-from schema.queries import load
-from tests.database import PASSWORDS, Database, logins_of
-from tests.integration.viewer.filled import fill
+from tests.database import Database
+from tests.integration.viewer.filled import NOW, filled_until
 
 
 @pytest.fixture(scope="session")
 def filled(server: str) -> Iterator[Database]:
-    """A migrated database with an hour of a plant in it."""
-    owner = f"{server.rpartition('/')[0]}/filled"
-    database = logins_of(owner)
-
-    async def made() -> None:
-        await bootstrap(owner, PASSWORDS)
-        await fill(database)
-
-    async def dropped() -> None:
-        connection = await asyncpg.connect(maintenance_dsn(server))
-        await connection.execute(await connection.fetchval(load("migrate")["drop_database"], "filled"))
-        await connection.close()
-
-    asyncio.run(made())
-    yield database
-    asyncio.run(dropped())
+    """One database for all whose questions name their times."""
+    with filled_until(server, "filled", NOW) as database:
+        yield database
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,10 +15,12 @@ from numpy.typing import NDArray
 
 from ingest.writer.clock import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from tests.database import Database
+from ops.postgres.bootstrap import bootstrap, maintenance_dsn
+from schema.queries import load
+from tests.database import PASSWORDS, Database, logins_of
 
-NOW = datetime.now(UTC).replace(microsecond=0)
-SECONDS = 4500  # that are recorded, up to NOW
+NOW = datetime.now(UTC).replace(microsecond=0)  # when the tests were collected
+SECONDS = 4500  # that are recorded
 SINCE = NOW - timedelta(minutes=50)
 _STRANGE = SECONDS - 2400  # from then on some signals are not to be believed
 UNIT = "boilerhouse/boiler1"
@@ -137,8 +142,28 @@ def _readings() -> dict[str, NDArray[np.float64]]:
     }
 
 
-async def fill(database: Database) -> None:
-    """Everything that a panel could show."""
+@contextmanager
+def filled_until(server: str, name: str, until: datetime) -> Iterator[Database]:
+    """A migrated database with an hour of a plant in it."""
+    owner = f"{server.rpartition('/')[0]}/{name}"
+    database = logins_of(owner)
+
+    async def made() -> None:
+        await bootstrap(owner, PASSWORDS)
+        await fill(database, until)
+
+    async def dropped() -> None:
+        connection = await asyncpg.connect(maintenance_dsn(server))
+        await connection.execute(await connection.fetchval(load("migrate")["drop_database"], name))
+        await connection.close()
+
+    asyncio.run(made())
+    yield database
+    asyncio.run(dropped())
+
+
+async def fill(database: Database, until: datetime = NOW) -> None:
+    """Everything that a panel could show, up to a time."""
     connection = await asyncpg.connect(database.owner_dsn)
     try:
         source = await connection.fetchval(_SOURCE)
@@ -146,20 +171,23 @@ async def fill(database: Database) -> None:
         for name, kind, unit, high in _CHANNELS:
             channel = await connection.fetchval(_CHANNEL, name, source, kind, unit, high)
             if name in readings:
-                await _samples(connection, channel, readings[name])
+                await _samples(connection, channel, readings[name], until)
         for statement in _STORY:
-            await connection.execute(statement, source, NOW)
+            await connection.execute(statement, source, until)
         await connection.execute("CALL plant.refresh_rollups()")
-        await connection.execute("CALL plant.compress_before($1)", NOW - timedelta(minutes=15))
+        await connection.execute("CALL plant.compress_before($1)", until - timedelta(minutes=15))
         await connection.execute("ANALYZE")
     finally:
         await connection.close()
 
 
-async def _samples(connection: asyncpg.Connection[Any], channel: int, readings: NDArray[np.float64]) -> None:
-    """A sample a second, up to NOW; none between 20 and 15 minutes before."""
-    times = microseconds(NOW) + (np.arange(1, SECONDS + 1, dtype=np.int64) - SECONDS) * 1_000_000
-    kept = (times < microseconds(NOW - timedelta(minutes=20))) | (times >= microseconds(NOW - timedelta(minutes=15)))
+async def _samples(
+    connection: asyncpg.Connection[Any], channel: int, readings: NDArray[np.float64], until: datetime
+) -> None:
+    """A sample a second; none between 20 and 15 minutes before the end."""
+    times = microseconds(until) + (np.arange(1, SECONDS + 1, dtype=np.int64) - SECONDS) * 1_000_000
+    away, back = (microseconds(until - timedelta(minutes=minutes)) for minutes in (20, 15))
+    kept = (times < away) | (times >= back)
     n = int(kept.sum())
     stream = copy_stream(np.full(n, channel, np.int32), times[kept], readings[kept], np.zeros(n, np.uint32))
     await connection.copy_to_table(

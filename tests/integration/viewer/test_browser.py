@@ -6,14 +6,16 @@ Screenshots go to the folder that PLANTLOG_SCREENSHOTS names, else to the test's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser
 
 from dashboards.viewer.library import Library
-from tests.integration.viewer.filled import CHANNEL, UNIT
+from tests.database import Database
+from tests.integration.viewer.filled import CHANNEL, UNIT, filled_until
 from tests.integration.viewer.look import look_at
 from tests.integration.viewer.look import opened as chromium
 from tests.patience import PATIENCE
@@ -38,6 +40,13 @@ _PAINTED = """
   return data.length / 4 - Math.max(...counts.values());
 })
 """
+
+
+@pytest.fixture(scope="module")
+def filled(server: str) -> Iterator[Database]:
+    """One of this moment: the page asks for the last 45 minutes, and other tests may have taken as long."""
+    with filled_until(server, "filled_now", datetime.now(UTC).replace(microsecond=0)) as database:
+        yield database
 
 
 @pytest.fixture
@@ -142,7 +151,7 @@ async def test_a_gap_says_why(browser: Browser, page: str) -> None:
     assert box is not None
     said = ""
     async with asyncio.timeout(PATIENCE):
-        while "disconnected – no route" not in said:  # somewhere between 20 and 15 minutes before the end
-            for part in range(50, 72, 2):
+        while "disconnected – no route" not in said:
+            for part in range(2, 100, 4):
                 await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
                 said += await look.page.locator("#tip").inner_text()
