@@ -6,7 +6,7 @@ Migrations only add; what is here is made anew, so that the database and the fil
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -29,11 +29,19 @@ async def renew(
     stale = [name for name in known if name not in files]
     changed = [name for name, digest in digests.items() if known.get(name) != digest]
     async with connection.transaction():
-        for name in stale + changed if drop_first else stale:
-            await connection.execute(await connection.fetchval(queries["drop"], name))
+        if drop_first:
+            await _drop(connection, stale + changed)
         for name in changed:
             await connection.execute(files[name])
             await connection.execute(queries["record"], kind, name, digests[name])
+        if not drop_first:  # what was made anew depends on them no more
+            await _drop(connection, stale)
         for name in stale:
             await connection.execute(queries["forget"], kind, name)
     return stale + changed
+
+
+async def _drop(connection: asyncpg.Connection[Any], names: Sequence[str]) -> None:
+    queries = load("renewal")
+    for name in names:
+        await connection.execute(await connection.fetchval(queries["drop"], name))

@@ -59,3 +59,19 @@ async def test_a_file_that_fails_changes_nothing(owner: asyncpg.Connection, tmp_
         await bring(owner, folder)
     assert await owner.fetch(_BODY, "fresh") == []
     assert await bring(owner) == []
+
+
+async def test_a_file_that_is_gone_may_have_been_used_by_one_that_changes(
+    owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    folder = tmp_path / "editions"
+    shutil.copytree(FOLDER, folder)
+    made = "CREATE OR REPLACE FUNCTION plant.{}() RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT {}; END;"
+    (folder / "common" / "fresh.sql").write_text(made.format("fresh", "1"))
+    (folder / "common" / "user_of.sql").write_text(made.format("user_of", "plant.fresh()"))
+    assert await bring(owner, folder) == ["fresh", "user_of"]
+    (folder / "common" / "fresh.sql").unlink()
+    (folder / "common" / "user_of.sql").write_text(made.format("user_of", "2"))
+    assert await bring(owner, folder) == ["fresh", "user_of"]
+    assert await owner.fetch(_BODY, "fresh") == []
+    assert await owner.fetchval("SELECT plant.user_of()") == 2

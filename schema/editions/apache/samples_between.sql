@@ -1,5 +1,6 @@
 -- Samples with from <= time < to, each once. Its text takes the place of the call, so that a query's own conditions reach
 -- the tables; only the chunks and packed hours within the bounds are read.
+-- Packed hours as a function of their own would be one more text to put in place: 13 % of an hour's query.
 CREATE OR REPLACE FUNCTION plant.samples_between(channels int[], "from" timestamptz, "to" timestamptz)
 RETURNS TABLE ("time" timestamptz, channel_id int, value float8, status int)
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -11,7 +12,10 @@ BEGIN ATOMIC
            OR date_trunc('day', r.time, 'UTC') NOT IN (SELECT d.day FROM plant._packed_days() AS d (day))
            OR NOT plant.is_packed(r.channel_id, r.time))
     UNION ALL
-    SELECT p.time, p.channel_id, p.value, p.status FROM plant._packed_between(channels, "from", "to") AS p;
+    SELECT u.time, p.channel_id, u.value, u.status
+    FROM plant.samples_packed AS p
+    CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
+    WHERE p.channel_id = ANY (channels) AND p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
 END;
 COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
 
@@ -26,6 +30,9 @@ BEGIN ATOMIC
            OR date_trunc('day', r.time, 'UTC') NOT IN (SELECT d.day FROM plant._packed_days() AS d (day))
            OR NOT plant.is_packed(r.channel_id, r.time))
     UNION ALL
-    SELECT p.time, p.channel_id, p.value, p.status FROM plant._packed_between("from", "to") AS p;
+    SELECT u.time, p.channel_id, u.value, u.status
+    FROM plant.samples_packed AS p
+    CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
+    WHERE p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
 END;
 COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';
