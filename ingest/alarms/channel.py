@@ -110,6 +110,8 @@ class Channel:
                 fast = abs(value - before) > limit.threshold * elapsed
                 self._judge(watch, time, value, fast, not fast)
         self.time, self.value, self.seen = time, math.nan if bad else value, received_at
+        # What these watches do next follows from this very sample, also in a process that was started since.
+        self.altered |= any(w.pending is not None or (w.active and w.limit.name == "rate") for w in self.watches)
         return self._said()
 
     def _is_live(self, time: int, received_at: int) -> bool:

@@ -25,7 +25,7 @@ from ingest.spool.append import Spool
 from ingest.writer.event_rows import event_id
 from ops.alarms import desk as client
 from ops.paths import State
-from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, feed, source, spooled_events, tag
+from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, batches, feed, source, spooled_events, tag
 from tests.appender import Kept
 from tests.patience import PATIENCE
 from tests.samples import T0
@@ -76,6 +76,29 @@ async def test_what_a_killed_process_had_seen_is_there_once(tmp_path: Path) -> N
     found = spooled_events(path)
     assert told(found) == told(expected), f"seed {seed}"
     assert [event_id(1, e) for e in found] == [event_id(1, e) for e in expected], f"seed {seed}"
+
+
+async def test_a_process_that_is_new_with_each_batch_says_the_same() -> None:
+    for seed in range(20):
+        undisturbed, restarted = Kept(), Kept()
+        stage = Stage(SOURCE, IDS, 1, undisturbed)
+        for batch in batches(seed):
+            await stage.append(batch)
+            await Stage(SOURCE, IDS, 1, restarted).append(batch)
+        events, others = ([event_id(1, e) for e in kept_.events("alarm")] for kept_ in (undisturbed, restarted))
+        assert len(events) > 100
+        assert others == events, f"seed {seed}"
+
+
+async def test_a_rate_that_goes_on_is_one_alarm_over_a_restart() -> None:
+    limited = source(tag("a/level", alarm_rate=1.0))
+    appender = Kept()
+    stage = Stage(limited, IDS, 1, appender)
+    for k in range(30):
+        if k in (15, 28):
+            stage = Stage(limited, IDS, 1, appender)
+        await stage.append(one(2.0 * k, T0 + k * SECOND))
+    assert [(at, action) for at, _, _, action in told(appender.events("alarm"))] == [(T0 + SECOND, "raised")]
 
 
 @pytest.fixture
