@@ -40,6 +40,13 @@ def logins_of(owner_dsn: str) -> Database:
     return Database(owner_dsn, *(dsn_of(owner_dsn, role) for role in ("ingest", "reader", "maintenance")))
 
 
+async def drop(server: str, name: str) -> None:
+    """Without the database, whoever is connected to it."""
+    connection = await asyncpg.connect(maintenance_dsn(server))
+    await connection.execute(await connection.fetchval(load("migrate")["drop_database"], name))
+    await connection.close()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A superuser's DSN on a server: a private one, or the one that PLANTLOG_TEST_DSN names."""
@@ -57,9 +64,7 @@ async def empty_database(server: str) -> AsyncIterator[str]:
     """The owner's DSN of a database that does not exist yet; dropped afterwards."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     yield f"{server.rpartition('/')[0]}/{name}"
-    connection = await asyncpg.connect(maintenance_dsn(server))
-    await connection.execute(await connection.fetchval(load("migrate")["drop_database"], name))
-    await connection.close()
+    await drop(server, name)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ingest.errors import DatabaseError
 from ops.postgres.bootstrap import maintenance_dsn
 from schema.migrate import FOLDER, migrate, migrations
 from schema.queries import load
-from tests.database import Database
+from tests.database import Database, drop
 
 _CATALOG = """
 SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull AS item
@@ -54,9 +54,7 @@ async def test_from_every_earlier_version_as_from_nothing(
         assert await migrate(name, folder) == list(range(1, upto + 1))
         assert await migrate(name) == list(range(upto + 1, len(migrations()) + 1))
         assert await catalog(name) == await catalog(database.owner_dsn)
-        connection = await asyncpg.connect(maintenance_dsn(name))
-        await connection.execute(await connection.fetchval(load("migrate")["drop_database"], name.rpartition("/")[2]))
-        await connection.close()
+        await drop(name, name.rpartition("/")[2])
 
 
 async def test_two_at_once_apply_each_version_once(empty_database: str) -> None:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from ingest.writer.clock import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ops.postgres.bootstrap import bootstrap, maintenance_dsn
-from schema.queries import load
-from tests.database import PASSWORDS, Database, logins_of
+from ops.postgres.bootstrap import bootstrap
+from tests.database import PASSWORDS, Database, drop, logins_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)  # when the tests were collected
 SECONDS = 4500  # that are recorded
@@ -152,14 +151,9 @@ def filled_until(server: str, name: str, until: datetime) -> Iterator[Database]:
         await bootstrap(owner, PASSWORDS)
         await fill(database, until)
 
-    async def dropped() -> None:
-        connection = await asyncpg.connect(maintenance_dsn(server))
-        await connection.execute(await connection.fetchval(load("migrate")["drop_database"], name))
-        await connection.close()
-
     asyncio.run(made())
     yield database
-    asyncio.run(dropped())
+    asyncio.run(drop(server, name))
 
 
 async def fill(database: Database, until: datetime = NOW) -> None:
