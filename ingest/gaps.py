@@ -54,6 +54,10 @@ class Gaps:
         """The channels whose open gap has this reason."""
         return [channel for channel, gap in self._open.items() if channel is not None and gap.reason == reason]
 
+    def channels(self) -> list[int]:
+        """The channels that have an open gap of their own."""
+        return [channel for channel in self._open if channel is not None]
+
     def reason(self, channel: int | None = None) -> str:
         """Of the open gap; empty where there is none."""
         gap = self._open.get(channel)

@@ -141,7 +141,7 @@ def _collect(
     channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
     match source:
         case OpcuaSource():
-            return partial(opcua.collect, source, channel_ids, status, spool, state / "pki", lane)
+            return opcua.Collector(source, channel_ids, status, spool, state / "pki", lane).run
         case ModbusSource():
             return partial(modbus.collect, source, channel_ids, status, spool)
 

@@ -17,13 +17,13 @@ import numpy as np
 from asyncua import Client, ua
 
 from ingest.appender import Appender
-from ingest.batch import Batch, Event, EventBatch, Gap, Int32s, SampleBatch, now_us
-from ingest.config.model import OpcuaSource
+from ingest.batch import Batch, Event, EventBatch, Gap, SampleBatch, now_us
 from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.history import read_history, server_start
 from ingest.opcua.items import chunks
+from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,8 @@ _BOUND_NOT_FOUND = 0x80D7_0000
 class Backfill:
     """The holes of one source that are to be read."""
 
-    def __init__(
-        self, source: OpcuaSource, ids: Int32s, status: SourceStatus, spool: Appender, lane: Appender, gaps: Gaps
-    ) -> None:
-        self._source = source
-        self._ids = ids  # (n,) channel ids of the tags
-        self._is_text = np.array([tag.kind == "text" for tag in source.tags], bool)
+    def __init__(self, tags: Tags, status: SourceStatus, spool: Appender, lane: Appender, gaps: Gaps) -> None:
+        self._tags = self._configured = tags
         self._status = status
         self._spool = spool
         self._lane = lane
@@ -58,9 +54,13 @@ class Backfill:
         self._something = asyncio.Event()
         self._tries = 0  # in a row that ended with the session
 
+    def configure(self, tags: Tags) -> None:
+        """Holes are looked for in the history of these tags from the next one on."""
+        self._configured = tags
+
     async def want(self, from_time: int, to_time: int, reason: str, channels: Iterable[int] | None) -> None:
         """Read this hole when there is time."""
-        if not self._source.backfill or to_time <= from_time:
+        if not self._tags.source.backfill or to_time <= from_time:
             return
         self._wanted.append((from_time, to_time, reason, None if channels is None else list(channels)))
         await self._remember()
@@ -77,12 +77,13 @@ class Backfill:
             while not self._wanted:
                 self._something.clear()
                 await self._something.wait()
+            self._tags = self._configured
             holes = _together(self._wanted)
             self._tries += 1
             if self._tries <= _TRIES:
                 await self._fill(client, holes)
             else:
-                log.error("source %s: history is not read: the session ended each time", self._source.name)
+                log.error("source %s: history is not read: the session ended each time", self._status.name)
             self._tries = 0
             for hole in holes:
                 self._wanted.remove(hole)
@@ -92,29 +93,35 @@ class Backfill:
         """Read what ``holes`` of the same channels span, once."""
         start, end = min(hole[0] for hole in holes), max(hole[1] for hole in holes)
         channels = holes[0][3]
-        wanted = range(len(self._ids)) if channels is None else np.flatnonzero(np.isin(self._ids, channels)).tolist()
+        wanted = (
+            range(len(self._tags.ids))
+            if channels is None
+            else np.flatnonzero(np.isin(self._tags.ids, channels)).tolist()
+        )
         unknown: dict[int, int] = {}  # channel id → until when (µs) the history knows nothing
         count = 0
         began = await server_start(client)
         for some in chunks(wanted, _NODES):
-            tags = [i for i in some if self._source.tags[i].name not in self._status.bad_channels]
+            tags = [i for i in some if self._tags.source.tags[i].name not in self._status.bad_channels]
             try:
                 count += await self._read_as_many_as_allowed(client, tags, start, end, unknown)
             except (ua.UaStatusCodeError, DecodeError) as error:
                 if isinstance(error, ua.uaerrors.BadConnectionClosed | ua.uaerrors.BadSessionIdInvalid):
                     raise
-                log.info("source %s: no history: %s", self._source.name, type(error).__name__)
-                unknown |= {int(self._ids[i]): end for i in tags}
+                log.info("source %s: no history: %s", self._status.name, type(error).__name__)
+                unknown |= {int(self._tags.ids[i]): end for i in tags}
             await asyncio.sleep(_PAUSE)
         if start < began:
             # What a server published just before it went down may be gone with it, whatever its history says.
-            unknown |= {int(self._ids[i]): max(unknown.get(int(self._ids[i]), 0), min(began, end)) for i in wanted}
+            unknown |= {
+                int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in wanted
+            }
         log.info(
             "source %s: %d values of %d channels read from history, not all of %d",
-            self._source.name, count, len(wanted), len(unknown),
+            self._status.name, count, len(wanted), len(unknown),
         )  # fmt: skip
         for hole in holes:
-            await self._filled(hole, [int(self._ids[i]) for i in wanted], unknown)
+            await self._filled(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
 
     async def _filled(self, hole: Hole, wanted: list[int], unknown: dict[int, int]) -> None:
         """Put on record what became of a hole."""
@@ -147,8 +154,8 @@ class Backfill:
         begun: set[int] = set()
         kept: list[tuple[int, DataChange]] = []  # a channel's values
         texts: list[Event] = []
-        async for page in read_history(client, self._source, tags, start, end):
-            channel = int(self._ids[page.tag])
+        async for page in read_history(client, self._tags.source, tags, start, end):
+            channel = int(self._tags.ids[page.tag])
             if page.change is None:
                 unknown[channel] = end
                 continue
@@ -157,7 +164,7 @@ class Backfill:
                 until = _unknown_until(page.change, start, end)
                 if until is not None:
                     unknown[channel] = until
-            if self._is_text[page.tag]:
+            if self._tags.is_text[page.tag]:
                 texts += [
                     Event("text", t.time, channel, t.status, t.text)
                     for t in page.change.texts
@@ -191,7 +198,7 @@ class Backfill:
             except SpoolFull:
                 await self._lane.wait_for_room()
             except SpoolError as error:
-                log.error("source %s: %s", self._source.name, error)
+                log.error("source %s: %s", self._status.name, error)
                 await asyncio.sleep(_REFUSED_SECONDS)
 
 

@@ -2,6 +2,8 @@
 
 A connection that is lost, a process that is killed, a server that stops answering: the next session takes over the
 subscriptions and asks for all that is missing. What can't be had becomes a gap, and is looked for in the history.
+
+Another tag list is applied to the living subscriptions: items are made and deleted, and all others go on.
 """
 
 from __future__ import annotations
@@ -9,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-import numpy as np
 from asyncua import Client, ua
 
 from ingest import metrics
@@ -25,10 +26,11 @@ from ingest.errors import SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua import kept
 from ingest.opcua.backfill import Backfill
-from ingest.opcua.items import Subscribed, Subscription, add, subscribe
+from ingest.opcua.items import Difference, Subscribed, Subscription, difference, synchronise
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.session import close, connect
+from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
 from ingest.status import SourceState, SourceStatus
 
@@ -39,23 +41,11 @@ _STALE_LOOK = 1.0  # s
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
-async def collect(
-    source: OpcuaSource,
-    channel_ids: Mapping[str, int],
-    status: SourceStatus,
-    spool: Appender,
-    pki: Path,
-    backfill: Appender,
-) -> None:
-    """Collect until cancelled. Bad tags, lost connections and a full spool never end it.
+class Collector:
+    """The one owner of a source's connection.
 
-    ``backfill`` takes what is read from the server's history.
+    Bad tags, lost connections and a full spool never end it. ``backfill`` takes what is read from the server's history.
     """
-    await _Collector(source, channel_ids, status, spool, pki, backfill).run()
-
-
-class _Collector:
-    """The one owner of this source's connection."""
 
     def __init__(
         self,
@@ -67,20 +57,37 @@ class _Collector:
         backfill: Appender,
     ) -> None:
         self._source = source
-        self._ids = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # by client handle
+        self._tags = Tags(source, channel_ids)
         self._status = status
         self._spool = spool
         self._pki = pki
         self._gaps = Gaps(status, spool)
-        self._receiver = Receiver(source, self._ids, status, spool, self._gaps)
-        self._backfill = Backfill(source, self._ids, status, spool, backfill, self._gaps)
-        self._digest = kept.digest(source, channel_ids)
-        self._subscribed, self._as_configured = kept.read(status.source_id, self._digest, spool.notes)
+        self._receiver = Receiver(self._tags, status, spool, self._gaps)
+        self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps)
+        self._subscribed, self._same_server = kept.read(status.source_id, source.address, spool.notes)
         self._on_record = set(self._subscribed.subscriptions)  # ids of those that are complete, and in our notes
         self._said: SourceState = "starting"  # the last state that became an event
         self._since = now_us()
+        self._refused: set[int] = set()  # channels that are known to be refused, on record and on show
+        self._edited = asyncio.Event()  # the tags are others than those that were subscribed to
+        self._items = asyncio.Lock()  # one at a time makes or deletes items
+
+    def configure(self, source: OpcuaSource, channel_ids: Mapping[str, int]) -> None:
+        """Go on with another tag list or other intervals, in the living session where there is one.
+
+        What a connection depends on (address, security, identity) must be as before.
+        """
+        self._source = source
+        self._tags = Tags(source, channel_ids)
+        self._status.channels = len(self._tags)
+        for name in self._status.bad_channels.keys() - {tag.name for tag in source.tags}:
+            del self._status.bad_channels[name]
+        self._receiver.configure(self._tags)
+        self._backfill.configure(self._tags)
+        self._edited.set()
 
     async def run(self) -> None:
+        """Collect until cancelled."""
         try:
             await self._begin()
             await self._connections()
@@ -147,6 +154,7 @@ class _Collector:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._retry_bad(client))
+            tasks.create_task(self._follow(client))
             tasks.create_task(self._backfill.run(client))
             tasks.create_task(self._watch())
 
@@ -163,28 +171,62 @@ class _Collector:
             del subscriptions[number]
         if unfinished & had.keys():
             await delete(client, self._source, sorted(unfinished & had.keys()))
-        lost = [s for s in subscriptions.values() if s.id not in had or not self._as_configured]
+        lost = [s for s in subscriptions.values() if s.id not in had or s.changing or not self._same_server]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
                 await publisher.recover(subscription, had[subscription.id])
-        if lost and not self._as_configured:
-            await delete(client, self._source, sorted(had.keys() - unfinished))
-        if not self._as_configured:
-            self._subscribed.bad.clear()
+        if useless := sorted(s.id for s in lost if s.id in had):
+            await delete(client, self._source, useless)
         if lost:
             await self._lost(lost)
-        await subscribe(client, self._source, self._subscribed)
+        await self._synchronise(client)
         await self._recovered()
         await self._gaps.must_say()
-        self._as_configured = True
-        self._on_record = set(subscriptions)
+        self._same_server = True
+        await self._complete()
+
+    async def _synchronise(self, client: Client) -> None:
+        """Let the server have items of the tags as they are now, and no others."""
+        self._edited.clear()
+        for channel in [c for c in self._subscribed.bad if self._tags.place(c) is None]:
+            del self._subscribed.bad[channel]
+        todo = difference(self._tags, self._subscribed)
+        if todo:
+            await self._make(client, todo)
+
+    async def _make(self, client: Client, todo: Difference) -> None:
+        subscriptions = self._subscribed.subscriptions
+        for subscription in subscriptions.values():
+            subscription.changing = True
+        await self._spool.note(self._notes())  # a process that is killed now leaves what nobody knows
+        await synchronise(client, self._tags, self._subscribed, todo)
+        if idle := [s.id for s in subscriptions.values() if not s.items]:
+            await delete(client, self._source, idle)
+            for number in idle:
+                del subscriptions[number]
+        for subscription in subscriptions.values():
+            subscription.changing = False
+
+    async def _complete(self) -> None:
+        """All subscriptions are as the tags ask for: from now on they are ours, also in the next process."""
+        self._on_record = set(self._subscribed.subscriptions)
         await self._spool.note(self._notes())
+
+    async def _follow(self, client: Client) -> None:
+        """Apply each change of the tags to the living session. A gap of a tag that is gone ends."""
+        while True:
+            await self._edited.wait()
+            async with self._items:
+                await self._synchronise(client)
+                await self._complete()
+            await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
+            await self._items_changed()
 
     def _notes(self) -> Notes:
         """What the next process must know: of subscriptions that are complete, no others."""
         complete = {number: s for number, s in self._subscribed.subscriptions.items() if number in self._on_record}
         known = Subscribed(complete, self._subscribed.bad)
-        return kept.write(self._status.source_id, self._digest, known, self._spool.notes)
+        return kept.write(self._status.source_id, self._source.address, known, self._spool.notes)
 
     async def _lost(self, lost: list[Subscription]) -> None:
         """Put on record that these are gone, before new ones are made, whose numbers may be the same."""
@@ -194,7 +236,7 @@ class _Collector:
         if self._on_record:  # others go on, so that the gap of the source as a whole will turn out to be none
             for subscription in lost:
                 start = subscription.progress.complete_to - round(subscription.interval * 1e6)
-                await self._gaps.open(start, "subscription_lost", "", [int(self._ids[i]) for i in subscription.tags])
+                await self._gaps.open(start, "subscription_lost", "", list(subscription.items))
         await self._gaps.must_say()
         await self._spool.note(self._notes())
 
@@ -219,7 +261,7 @@ class _Collector:
         """A notification could not be had: put it on record."""
         start = subscription.progress.complete_to - round(subscription.interval * 1e6)
         self._receiver.missed()
-        channels = [int(self._ids[i]) for i in subscription.tags]
+        channels = list(subscription.items)
         only = len(self._subscribed.subscriptions) == 1
         now = now_us()
         await self._gaps.record(start, now, "not_available", detail, None if only else channels)
@@ -230,38 +272,41 @@ class _Collector:
 
     async def _items_changed(self) -> None:
         """Put refused tags on show and on record; say that the source is connected."""
-        tags, now = self._source.tags, now_us()
-        bad = self._subscribed.bad
-        before = self._status.bad_channels
-        self._status.bad_channels = {tags[i].name: reason for i, reason in bad.items()}
+        now = now_us()
+        bad = {channel: refusal.reason for channel, refusal in self._subscribed.bad.items()}
+        before, self._refused = self._refused, set(bad)
+        shown = self._status.bad_channels
+        for name in [name for channel, name in self._names(before) if channel not in bad]:
+            shown.pop(name, None)
+        shown |= {name: bad[channel] for channel, name in self._names(bad)}
         events = []
-        for i, reason in bad.items():
-            if tags[i].name not in before:
-                detail = {"reason": reason}
-                events.append(Event("channel_state", now, int(self._ids[i]), text="bad", detail=detail))
-                await self._gaps.open(now, "refused", reason, [int(self._ids[i])])
-        index = {tag.name: i for i, tag in enumerate(tags)}
-        events += [
-            Event("channel_state", now, int(self._ids[index[name]]), text="good")
-            for name in before
-            if name not in self._status.bad_channels
-        ]
-        refused = {int(self._ids[i]) for i in bad}
-        await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in refused])
+        for channel in sorted(bad.keys() - before):
+            reason = bad[channel]
+            events.append(Event("channel_state", now, channel, text="bad", detail={"reason": reason}))
+            await self._gaps.open(now, "refused", reason, [channel])
+        events += [Event("channel_state", now, c, text="good") for c, _ in self._names(sorted(before - bad.keys()))]
+        await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in bad])
         if events:
             await self._receiver.append(EventBatch(self._status.source_id, now, events))
         await self._state("degraded" if bad else "connected", "")
 
+    def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:
+        """(channel id, name) of those that are tags of ours now."""
+        return [(c, self._tags.tag(c).name) for c in channels if self._tags.place(c) is not None]
+
     async def _retry_bad(self, client: Client) -> None:
+        """Ask for refused tags again, more and more seldom."""
         wait = _RETRY_BAD[0]
-        while self._subscribed.bad:
+        while True:
             await asyncio.sleep(wait)
-            wait = min(2 * wait, _RETRY_BAD[1])
             before = dict(self._subscribed.bad)
-            await add(client, self._source, self._subscribed, sorted(before))
+            wait = min(2 * wait, _RETRY_BAD[1]) if before else _RETRY_BAD[0]
+            async with self._items:
+                if again := sorted(channel for channel in before if self._tags.place(channel) is not None):
+                    await self._make(client, Difference(again, {}, {}))
+                    await self._complete()
             if self._subscribed.bad != before:
                 await self._items_changed()
-                await self._spool.note({name: text for name, text in self._notes().items() if name.count(":") == 1})
 
     async def _watch(self) -> None:
         """Channels that are silent for too long, and clocks that differ."""

@@ -1,29 +1,19 @@
 """What a process that starts anew, even after a kill, must know to go on with a server's subscriptions.
 
-Two kinds of notes in the spool: ``opcua:SOURCE`` names the subscriptions, written when they are made;
+Two kinds of notes in the spool: ``opcua:SOURCE`` names the subscriptions and their items, written when they are made;
 ``opcua:SOURCE:SUBSCRIPTION`` how far each has come, written with every notification.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
 
 from ingest.appender import Notes
-from ingest.config.model import OpcuaSource
-from ingest.opcua.items import Subscribed, Subscription
+from ingest.opcua.items import Item, Refusal, Subscribed, Subscription
 from ingest.opcua.progress import Progress
-
-
-def digest(source: OpcuaSource, channel_ids: Mapping[str, int]) -> str:
-    """Of all that a subscription depends on. Client handles are places in the tag list: another list, other handles."""
-    facts = [
-        [source.address, source.publishing_interval, source.sampling_interval, source.queue_size],
-        [source.discard_oldest],
-        [[t.address, channel_ids[t.name], t.interval, t.deadband, t.kind == "text"] for t in source.tags],
-    ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def note_of(source_id: int, subscription: Subscription) -> str:
@@ -31,13 +21,16 @@ def note_of(source_id: int, subscription: Subscription) -> str:
     return f"opcua:{source_id}:{subscription.id}"
 
 
-def write(source_id: int, digested: str, subscribed: Subscribed, before: Mapping[str, str]) -> Notes:
-    """The notes that say so; those of subscriptions that are no more are removed."""
+def write(source_id: int, address: str, subscribed: Subscribed, before: Mapping[str, str]) -> Notes:
+    """The notes that say so, of the server at ``address``; those of subscriptions that are no more are removed."""
     facts = {
-        "digest": digested,
-        "bad": {str(i): reason for i, reason in subscribed.bad.items()},
+        "address": address,
+        "bad": {str(channel): astuple(refusal) for channel, refusal in subscribed.bad.items()},
         "subscriptions": [
-            {"id": s.id, "asked": s.asked, "interval": s.interval, "keep_alive": s.keep_alive, "tags": s.tags}
+            {
+                **{"id": s.id, "asked": s.asked, "interval": s.interval, "keep_alive": s.keep_alive},
+                **{"changing": s.changing, "items": {str(c): astuple(item) for c, item in s.items.items()}},
+            }
             for s in subscribed.subscriptions.values()
         ],
     }
@@ -46,13 +39,20 @@ def write(source_id: int, digested: str, subscribed: Subscribed, before: Mapping
     return {f"opcua:{source_id}": json.dumps(facts), **progress, **gone}
 
 
-def read(source_id: int, digested: str, notes: Mapping[str, str]) -> tuple[Subscribed, bool]:
-    """What was had before, and whether it is still what the configuration asks for."""
+def read(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[Subscribed, bool]:
+    """What was had before, and whether it is of use: of the server at ``address``, and in this form of the notes."""
     facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
-    subscribed = Subscribed(bad={int(i): reason for i, reason in facts.get("bad", {}).items()})
+    useful = facts.get("address") == address
+    subscribed = Subscribed(bad={int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items() if useful})
     for s in facts.get("subscriptions", ()):
         progress = Progress.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
+        items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
         subscribed.subscriptions[s["id"]] = Subscription(
-            s["id"], s["asked"], s["interval"], s["keep_alive"], s["tags"], progress
+            s["id"], s["asked"], s["interval"], s["keep_alive"], items, progress, s.get("changing", False)
         )
-    return subscribed, facts.get("digest") == digested
+    return subscribed, useful
+
+
+def _item(number: int, node_id: str, parameters: list[Any]) -> Item:
+    sampling, queue_size, discard_oldest, deadband = parameters
+    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband))

@@ -10,13 +10,13 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import Batch, Event, EventBatch, Float64s, Int32s, Int64s, SampleBatch, UInt32s, now_us
-from ingest.config.model import OpcuaSource
+from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s, now_us
 from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange, data_change
 from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification
+from ingest.opcua.tags import Tags
 from ingest.opcua.tracking import Skew, Tracking
 from ingest.status import SourceStatus
 
@@ -28,15 +28,16 @@ _REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 class Receiver:
     """Takes the notifications of one source."""
 
-    def __init__(self, source: OpcuaSource, ids: Int32s, status: SourceStatus, spool: Appender, gaps: Gaps) -> None:
-        self._source = source
-        self._ids = ids  # (n,) channel ids, by client handle
-        self._is_text = np.array([tag.kind == "text" for tag in source.tags], bool)
+    def __init__(self, tags: Tags, status: SourceStatus, spool: Appender, gaps: Gaps) -> None:
         self._status = status
         self._spool = spool
         self._gaps = gaps
-        self._tracking = Tracking(source, ids)
-        self._skew = Skew(source.skew_limit)
+        self._tracking = Tracking(tags)
+        self._skew = Skew(tags.source.skew_limit)
+
+    def configure(self, tags: Tags) -> None:
+        """What comes from now on is of these tags; a notification that is being taken goes on with those before."""
+        self._tracking = Tracking(tags, self._tracking)
 
     async def durable(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
         """Decode one notification and return when all of it is on disk, ``notes`` with it."""
@@ -46,7 +47,7 @@ class Receiver:
         appends: list[Awaitable[None]] = []
         for start, end in notification.data_changes:
             try:
-                change = data_change(body, start, end, arrival)
+                change = self._tracking.tags.by_place(data_change(body, start, end, arrival))
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
@@ -65,7 +66,7 @@ class Receiver:
     def missed(self) -> None:
         """A notification could not be had."""
         self._status.missed += 1
-        metrics.missed.labels(source=self._source.name).inc()
+        metrics.missed.labels(source=self._status.name).inc()
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return when ``batch`` is on disk, however long the spool is full or the disk refuses."""
@@ -76,58 +77,59 @@ class Receiver:
             except SpoolFull:
                 await self._spool.wait_for_room()
             except SpoolError as error:
-                log.error("source %s: %s", self._source.name, error)
+                log.error("source %s: %s", self._status.name, error)
                 await asyncio.sleep(_REFUSED_SECONDS)
         if isinstance(batch, SampleBatch):
             self._status.samples += len(batch)
             self._status.last_sample_at = int(batch.time.max())
-            metrics.samples.labels(source=self._source.name).inc(len(batch))
+            metrics.samples.labels(source=self._status.name).inc(len(batch))
         elif isinstance(batch, EventBatch):
             for event in batch.events:
-                metrics.events.labels(source=self._source.name, type=event.type).inc()
+                metrics.events.labels(source=self._status.name, type=event.type).inc()
 
     async def _undecodable(self, notification: Notification, subscription: Subscription, error: DecodeError) -> None:
         self._status.decode_errors += 1
-        metrics.decode_errors.labels(source=self._source.name).inc()
-        log.warning("source %s: notification %d: %s", self._source.name, notification.sequence, error)
+        metrics.decode_errors.labels(source=self._status.name).inc()
+        log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
         self.missed()
         start = subscription.progress.complete_to - round(subscription.interval * 1e6)
-        channels = [int(self._ids[i]) for i in subscription.tags]
+        channels = list(subscription.items)
         await self._gaps.record(start, now_us(), "undecodable", str(error), channels)
 
     async def _batches(self, change: DataChange, arrival: int, subscription: Subscription) -> list[Batch]:
         """Samples and texts of one notification; what else it tells goes on record."""
+        tracking, tags = self._tracking, self._tracking.tags
         for item, what in change.unsupported:
             self._status.decode_errors += 1
-            metrics.decode_errors.labels(source=self._source.name).inc()
-            if item < len(self._ids):
-                self._status.bad_channels[self._source.tags[item].name] = what
+            metrics.decode_errors.labels(source=self._status.name).inc()
+            if item < len(tags.ids):
+                self._status.bad_channels[tags.source.tags[item].name] = what
         events = [
-            Event("text", t.time, int(self._ids[t.handle]), t.status, t.text)
+            Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
             for t in change.texts
-            if t.handle < len(self._ids)
+            if t.handle < len(tags.ids)
         ]
         batches: list[Batch] = []
         if change.handle:
             handle = np.concatenate(change.handle)
             time, value = np.concatenate(change.time), np.concatenate(change.value)
             status = np.concatenate(change.status)
-            ours = handle < np.uint32(len(self._ids))  # a server may make up handles
+            ours = handle < np.uint32(len(tags.ids))  # a server may make up handles
             if not ours.all():
                 handle, time, value, status = handle[ours], time[ours], value[ours], status[ours]
-            await self._look_at(change, handle, time, status, arrival, subscription)
-            samples, bad_texts = self._apart(handle, time, value, status, arrival)
+            await self._look_at(tracking, handle, time, status, arrival, subscription)
+            samples, bad_texts = self._apart(tags, handle, time, value, status, arrival)
             events += bad_texts
             if samples is not None:
                 batches.append(samples)
-        events += self._tracking.origins(change, np.empty(0, np.uint32) if not change.handle else handle)
+        events += tracking.origins(change, np.empty(0, np.uint32) if not change.handle else handle)
         if events:
             batches.append(EventBatch(self._status.source_id, arrival, events))
         return batches
 
     async def _look_at(
         self,
-        change: DataChange,
+        tracking: Tracking,
         handle: UInt32s,
         time: Int64s,
         status: UInt32s,
@@ -135,27 +137,27 @@ class Receiver:
         subscription: Subscription,
     ) -> None:
         since = subscription.progress.complete_to - round(subscription.interval * 1e6)
-        overflows = list(self._tracking.overflows(handle, time, status, since))
+        overflows = list(tracking.overflows(handle, time, status, since))
         if overflows:
             await self._gaps.record_each(overflows, "overflow", "the server's queue was full")
-        known = time[self._tracking.time[handle] > 0]  # a first value may be as old as it likes
+        known = time[tracking.time[handle] > 0]  # a first value may be as old as it likes
         if len(known):
             self._skew.seen("source", int(known.max()), arrival)
-        heard_again = self._tracking.sampled(handle, time)
+        heard_again = tracking.sampled(handle, time)
         if heard_again:
             await self._gaps.close(arrival, heard_again)
 
     def _apart(
-        self, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
+        self, tags: Tags, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
     ) -> tuple[SampleBatch | None, list[Event]]:
         """Numbers are samples; a text channel without its value (it is Bad) is an event like its texts."""
-        is_text = self._is_text[handle]
+        is_text = tags.is_text[handle]
         events: list[Event] = []
         if is_text.any():
             events = [
-                Event("text", int(time[k]), int(self._ids[handle[k]]), int(status[k])) for k in np.flatnonzero(is_text)
+                Event("text", int(time[k]), int(tags.ids[handle[k]]), int(status[k])) for k in np.flatnonzero(is_text)
             ]
             handle, time, value, status = handle[~is_text], time[~is_text], value[~is_text], status[~is_text]
         if not len(handle):
             return None, events
-        return SampleBatch(self._status.source_id, arrival, self._ids[handle], time, value, status), events
+        return SampleBatch(self._status.source_id, arrival, tags.ids[handle], time, value, status), events

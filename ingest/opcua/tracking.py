@@ -8,9 +8,9 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Event, Int32s, Int64s, UInt32s, now_us
-from ingest.config.model import OpcuaSource
+from ingest.batch import Event, Int64s, UInt32s, now_us
 from ingest.opcua.data_change import DataChange
+from ingest.opcua.tags import Tags
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _ORIGINS = ("source", "server", "arrival")
@@ -19,9 +19,11 @@ _ORIGINS = ("source", "server", "arrival")
 class Tracking:
     """Columns over a source's tags, all of length n."""
 
-    def __init__(self, source: OpcuaSource, ids: Int32s) -> None:
-        n = len(source.tags)
-        self._ids = ids
+    def __init__(self, tags: Tags, before: Tracking | None = None) -> None:
+        """``before``: of the tags as they were; what it knows of channels that stay is taken over."""
+        n, source = len(tags), tags.source
+        self.tags = tags
+        self._ids = tags.ids
         self.time: Int64s = np.zeros(n, np.int64)  # µs, of the last sample; 0: none since start
         self._origin = np.zeros(n, np.uint8)  # of the last sample's time, a place in _ORIGINS
         limits = [tag.stale_after or source.stale_after or np.inf for tag in source.tags]
@@ -29,6 +31,16 @@ class Tracking:
         self.looks_for_stale = bool(np.isfinite(self._stale_after).any())
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
+        if before is not None:
+            stay = np.flatnonzero(np.isin(tags.ids, before._ids))
+            old = before.tags.places(tags.ids[stay].tolist())
+            for mine, theirs in (
+                (self.time, before.time),
+                (self._origin, before._origin),
+                (self._seen, before._seen),
+                (self._stale, before._stale),
+            ):
+                mine[stay] = theirs[old]
 
     def overflows(self, handle: UInt32s, time: Int64s, status: UInt32s, since: int) -> Iterator[tuple[int, int, int]]:
         """(channel id, from µs, to µs) where the server's queue was full: after the sample before, until this one.

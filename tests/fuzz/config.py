@@ -20,7 +20,7 @@ from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource
 from ingest.errors import ConfigError, Problem
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import MAX_BITS, plan
-from ingest.opcua.kept import digest
+from ingest.opcua.tags import Tags
 from ingest.push.line_protocol import Series
 from ingest.push.template import Template, Unnamed
 
@@ -116,7 +116,7 @@ def _at_work(plant: Plant) -> None:
         if isinstance(source, ModbusSource):
             _polled(source)
         elif isinstance(source, OpcuaSource):
-            assert digest(source, {tag.name: 1 for tag in source.tags})
+            assert len(Tags(source, {tag.name: i for i, tag in enumerate(source.tags)})) == len(source.tags)
         elif isinstance(source, PushSource):
             series = Series("m", {"host": "h"})
             try:

@@ -39,6 +39,7 @@ from ingest.opcua.history import answers
 from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.receive import Receiver
+from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
 from tests.appender import Kept
@@ -67,7 +68,7 @@ _BAD_TYPE_MISMATCH = 0x80740000
 _NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
 _TAGS = 12
 _TEXTS = (3, 4)  # those of them that are texts
-_IDS = np.arange(100, 100 + _TAGS, dtype=np.int32)
+_IDS = np.arange(_TAGS, dtype=np.int32)
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
 
@@ -286,21 +287,21 @@ def _source() -> OpcuaSource:
     return OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", stale_after=60.0, tags=tags)
 
 
-_SOURCE = _source()
+_OURS = Tags(_source(), {f"t{i}": channel for i, channel in enumerate(_IDS.tolist())})
 
 
 async def _received(body: bytes) -> None:
     response = publish_response(body)
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
     spool = Kept()
-    receiver = Receiver(_SOURCE, _IDS, status, spool, Gaps(status, spool))
-    subscription = Subscription(1, 0.5, 0.5, 5.0, list(range(_TAGS)))
+    receiver = Receiver(_OURS, status, spool, Gaps(status, spool))
+    subscription = Subscription(1, 0.5, 0.5, 5.0)
     await receiver.durable(body, response.notification, subscription, {})
     await receiver.look()
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:
         try:
-            change = data_change(body, start, end, _ARRIVAL)
+            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL))
         except DecodeError:
             assert status.missed
             assert any(isinstance(batch, GapBatch) for batch in spool.batches)

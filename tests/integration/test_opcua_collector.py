@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.model import OpcuaSource, OpcuaTag
-from ingest.opcua.collector import collect
+from ingest.opcua.collector import Collector
 from ingest.opcua.discover import discover
 from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
@@ -40,7 +40,7 @@ async def collecting(
     kept = Kept() if kept is None else kept
     lane = Kept() if lane is None else lane
     ids = {t.name: i for i, t in enumerate(tags)}
-    task = asyncio.create_task(collect(source, ids, status, kept, pki, lane))
+    task = asyncio.create_task(Collector(source, ids, status, kept, pki, lane).run())
     try:
         yield kept, status
     finally:

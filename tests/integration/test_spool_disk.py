@@ -17,7 +17,7 @@ from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, WriterOptions
 from ingest.errors import SpoolError, SpoolFull
 from ingest.modbus.collector import collect
-from ingest.opcua.collector import collect as opcua_collect
+from ingest.opcua.collector import Collector
 from ingest.spool.append import Spool
 from ingest.spool.take import SpoolFile
 from ingest.status import SourceStatus
@@ -321,7 +321,7 @@ async def test_opcua_on_a_full_disk_has_the_server_keep_what_it_can_not_take(dis
             }
         )
         status = SourceStatus(1, "ua", "opcua", source.address, 1)
-        collecting = asyncio.create_task(opcua_collect(source, {"a": 0}, status, spool, tmp_path / "pki", spool))
+        collecting = asyncio.create_task(Collector(source, {"a": 0}, status, spool, tmp_path / "pki", spool).run())
         await until(lambda: status.samples > 0)
         await server.write(20)
         await asyncio.to_thread(disk.fill, 0)

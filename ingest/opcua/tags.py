@@ -1,0 +1,58 @@
+"""The tags of one source as they are configured now, in columns, and by channel id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ingest.batch import Int32s, UInt32s
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.opcua.data_change import DataChange
+
+
+class Tags:
+    """Columns over a source's n tags; never changed, but replaced by those of another configuration.
+
+    The client handle of a monitored item is its channel id. So a notification means the same however the tag list is
+    edited, also to a process that starts anew and takes the subscription over.
+    """
+
+    def __init__(self, source: OpcuaSource, channel_ids: Mapping[str, int]) -> None:
+        self.source = source
+        self.ids: Int32s = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # (n,) channel ids
+        self.is_text = np.array([tag.kind == "text" for tag in source.tags], bool)  # (n,)
+        self._place = {channel: place for place, channel in enumerate(self.ids.tolist())}
+        # By client handle: the tag's place; n for handles that no tag has.
+        self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
+        self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def place(self, channel: int) -> int | None:
+        """The place of a channel's tag; None: this source has no such tag."""
+        return self._place.get(channel)
+
+    def places(self, channels: Iterable[int]) -> list[int]:
+        """The places of those channels that this source has."""
+        return [self._place[channel] for channel in channels if channel in self._place]
+
+    def tag(self, channel: int) -> OpcuaTag:
+        """The tag of a channel. Raises KeyError."""
+        return self.source.tags[self._place[channel]]
+
+    def by_place(self, change: DataChange) -> DataChange:
+        """``change`` with places instead of client handles; n where a handle is not ours (a server may make them up, or
+        the tag is gone since)."""
+        change.handle = [self._of(handles) for handles in change.handle]
+        change.server_time = [self._of(handles) for handles in change.server_time]
+        change.arrival_time = [self._of(handles) for handles in change.arrival_time]
+        for text in change.texts:
+            text.handle = self._place.get(text.handle, len(self))
+        change.unsupported = [(self._place.get(handle, len(self)), what) for handle, what in change.unsupported]
+        return change
+
+    def _of(self, handles: UInt32s) -> UInt32s:
+        places: UInt32s = self._places[np.minimum(handles, np.uint32(len(self._places) - 1))]
+        return places

@@ -1,0 +1,241 @@
+"""The tag list of a living OPC UA source is edited: the subscriptions follow, and no other channel loses a value."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ingest.batch import now_us
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.opcua.collector import Collector
+from ingest.opcua.items import Difference, Item, Refusal, Subscribed, Subscription, difference
+from ingest.opcua.tags import Tags
+from ingest.status import SourceStatus
+from tests.appender import Kept
+from tests.integration.test_opcua_collector import published, until
+from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
+from tests.peers import peer
+
+A, B, MODE = OURS
+IDS = {"a": 0, "b": 1, "mode": 2, "second": 7}
+
+
+def configured(address: str, tags: Sequence[OpcuaTag], **options: Any) -> OpcuaSource:
+    fast = {"publishing_interval": 0.1, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
+    given = {"name": "ua", "kind": "opcua", "address": address, **fast, **OPTIONS, **options, "tags": list(tags)}
+    return OpcuaSource.model_validate(given)
+
+
+@asynccontextmanager
+async def running(
+    source: OpcuaSource, pki: Path, kept: Kept, ids: Mapping[str, int] = IDS
+) -> AsyncIterator[tuple[Collector, SourceStatus]]:
+    status = SourceStatus(1, "ua", "opcua", source.address, len(source.tags))
+    collector = Collector(source, ids, status, kept, pki, Kept())
+    task = asyncio.create_task(collector.run())
+    try:
+        yield collector, status
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def items(server: Server) -> list[list[int]]:
+    """The client handles of each subscription that the server has."""
+    found = server.server._subscriptions.subscriptions.values()
+    return sorted(sorted(i.client_handle for i in s.monitored_item_srv._monitored_items.values()) for s in found)
+
+
+async def test_tags_come_and_go_while_the_others_publish(tmp_path: Path) -> None:
+    kept = Kept()
+    async with serving(tmp_path) as server:
+        source = configured(server.address, [A])
+        async with running(source, tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "connected")
+            for tags, handles in (
+                ([A, B], [0, 1]),
+                ([MODE, B, A], [0, 1, 2]),
+                ([MODE, A], [0, 2]),
+                ([A], [0]),
+            ):
+                writing = asyncio.create_task(server.write(60, 0.005))
+                await asyncio.sleep(0)
+                collector.configure(configured(server.address, tags), IDS)
+                await until(lambda handles=handles: items(server) == [handles])
+                await writing
+            await kept.until(lambda: values(kept) == server.written)
+            await until(lambda: status.state == "connected" and status.channels == 1)
+        assert (status.reconnects, lasting(kept)) == (0, [])
+        assert len(kept.samples(0)) == len(set(kept.samples(0)))
+        assert kept.samples(1), "the second tag was read while it was there"
+        assert [e.text for e in kept.events("text")] == [""]
+        assert len(server.server._subscriptions.subscriptions) == 1
+
+
+async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
+    """Its new item is there before the old one goes; a subscription without items goes too."""
+    kept = Kept()
+    async with serving(tmp_path) as server:
+        async with running(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "connected")
+            for changed, handles in (
+                ([A.model_copy(update={"interval": 0.05}), B], [[0], [1]]),
+                ([A.model_copy(update={"interval": 0.05}), B.model_copy(update={"interval": 0.05})], [[0, 1]]),
+                ([A.model_copy(update={"deadband": 0.5}), B], [[0, 1]]),
+            ):
+                writing = asyncio.create_task(server.write(60, 0.005))
+                await asyncio.sleep(0)
+                collector.configure(configured(server.address, changed), IDS)
+                await until(lambda handles=handles: items(server) == handles)
+                await writing
+                await kept.until(lambda: values(kept) == server.written)
+        assert (status.reconnects, lasting(kept)) == (0, [])
+
+
+async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
+    kept = Kept()
+    missing = OpcuaTag(name="b", address="ns=2;s=unit.nothing")
+    async with serving(tmp_path) as server:
+        async with running(configured(server.address, [A, missing]), tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "degraded")
+            assert status.bad_channels == {"b": "BadNodeIdUnknown"}
+            collector.configure(configured(server.address, [A, B]), IDS)
+            await until(lambda: status.state == "connected")
+            assert status.bad_channels == {}
+            await kept.until(lambda: bool(kept.samples(1)))
+            collector.configure(configured(server.address, [A, missing]), IDS)
+            await until(lambda: status.state == "degraded")
+            collector.configure(configured(server.address, [A]), IDS)
+            await until(lambda: status.state == "connected")
+            assert status.open_gaps == 0, "the gap of a tag that is gone ends"
+            await server.write(10)
+            await kept.until(lambda: values(kept) == server.written)
+        assert status.reconnects == 0
+        assert {g.channel_ids for g in kept.gaps()} == {(1,)}
+
+
+async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None:
+    kept = Kept()
+    async with serving(tmp_path) as server:
+        async with running(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await server.server.refuse(True)
+            await until(lambda: status.state == "disconnected")
+            collector.configure(configured(server.address, [MODE, A]), IDS)
+            await server.write(10)
+            await server.server.refuse(False)
+            await until(lambda: status.state == "connected")
+            assert items(server) == [[0, 2]]
+            await kept.until(lambda: values(kept) == server.written)
+        assert lasting(kept) == []
+
+
+async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        first = Kept()
+        async with running(configured(server.address, [A, B]), tmp_path / "pki", first) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+        await server.write(10)
+        second = Kept(first.notes)
+        async with running(configured(server.address, [MODE, A]), tmp_path / "pki", second) as (_, status):
+            await until(lambda: status.state == "connected")
+            assert items(server) == [[0, 2]]
+            await server.write(10)
+            await second.until(lambda: values(first, second) == server.written)
+        assert lasting(second) == []
+
+
+async def test_a_kill_while_items_are_made_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows which items the server has then: they are made anew, and what that costs is a gap."""
+    async with serving(tmp_path) as server:
+        first = Kept()
+        frozen: list[Kept] = []
+        create = server.server._subscriptions.create_monitored_items
+
+        def killed(parameters: Any) -> Any:
+            if server.written and not frozen:
+                frozen.append(Kept(deepcopy(first.notes)))
+            return create(parameters)
+
+        monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", killed)
+        async with running(configured(server.address, [A]), tmp_path / "pki", first) as (collector, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            collector.configure(configured(server.address, [A, B]), IDS)
+            await until(lambda: bool(frozen))
+        (second,) = frozen
+        await server.write(10)
+        async with running(configured(server.address, [A, B]), tmp_path / "pki", second) as (_, status):
+            await until(lambda: status.state == "connected")
+            assert items(server) == [[0, 1]], "each item once"
+            await server.write(10)
+            await second.until(lambda: server.written[-1] in values(second))
+        lost = set(server.written) - set(values(first, second))
+        assert lost
+        assert lasting(second) == ["killed"]
+
+
+async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
+    """Twenty edits of a list; the channels that stay have every value that the server printed, and no gap."""
+    everything = [OpcuaTag(name=f"Double{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
+    ids = {tag.name: 100 + i for i, tag in enumerate(everything)}
+    stay = everything[:5]
+    kept = Kept()
+    chance = random.Random(11)
+    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+        address = f"opc.tcp://127.0.0.1:{server.port}"
+        async with running(configured(address, everything), tmp_path / "pki", kept, ids) as (collector, status):
+            await until(lambda: status.state == "connected")
+            start = now_us()
+            for _ in range(20):
+                some = stay + chance.sample(everything[5:], chance.randrange(16))
+                chance.shuffle(some)
+                seen = len(kept.samples(104))
+                collector.configure(configured(address, some), ids)
+                await kept.until(lambda seen=seen: len(kept.samples(104)) > seen)  # type: ignore[misc]
+            end = now_us()
+            await kept.until(lambda: all(kept.samples(ids[t.name])[-1][0] > end for t in stay))
+        truth = published(server)
+        for tag in stay:
+            due = {t: value for (node, t), (value, _) in truth.items() if node == tag.address and start < t < end}
+            got = {t: value for t, value, _ in kept.samples(ids[tag.name]) if start < t < end}
+            assert got == due
+            assert due
+        assert (status.reconnects, lasting(kept)) == (0, [])
+
+
+def test_the_difference() -> None:
+    tags = Tags(configured("opc.tcp://h", [A, B, MODE]), IDS)
+    asked = (0.1, 1000, True, 0.0)
+    fast = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked), 9: Item(11, "ns=2;s=gone", asked)})
+    slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
+    bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
+    found = difference(tags, Subscribed({4: fast, 5: slow}, bad))
+    assert found == Difference([1], {}, {4: [11], 5: [20]})
+    other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
+    bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
+    found = difference(tags, Subscribed({4: other_node}, bad))
+    assert found == Difference([0, 2], {4: [10]}, {})
+    assert not difference(
+        tags,
+        Subscribed(
+            {4: Subscription(4, 0.1, 0.1, 1.0, {i: Item(i, tag.address, asked) for i, tag in enumerate((A, B, MODE))})}
+        ),
+    )
+
+
+def test_handles_that_nobody_has() -> None:
+    tags = Tags(configured("opc.tcp://h", [A, B]), {"a": 5, "b": 3})
+    assert tags.places([3, 4, 5]) == [1, 0]
+    assert tags._of(np.array([5, 3, 0, 4, 6, 2**32 - 1], np.uint32)).tolist() == [0, 1, 2, 2, 2, 2]
