@@ -1,4 +1,4 @@
-"""``python -m ingest PROCESS --config plant.toml --state FOLDER``: one process of the appliance.
+"""``python -m ingest PROCESS --state FOLDER``: one process of the appliance.
 
 SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
 """
@@ -26,7 +26,7 @@ def main() -> int:
     arguments.add_argument("process", choices=sorted(_PROCESSES))
     add_arguments(arguments)
     given = arguments.parse_args()
-    return run(_PROCESSES[given.process], given.config, given.state)
+    return run(_PROCESSES[given.process], given.state)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from ingest.config.load import load
 from ingest.config.model import Plant
+from ingest.config.snapshot import plant_in_force
 from ingest.errors import PlantlogError
 
 Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # configuration, state folder, stop
@@ -21,12 +21,11 @@ Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # 
 
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
     """What every process is told."""
-    arguments.add_argument("--config", type=Path, required=True, metavar="PLANT.TOML")
     arguments.add_argument("--state", type=Path, required=True, metavar="FOLDER")
 
 
-def run(process: Process, config: Path, state: Path) -> int:
-    """Run one process until it is told to stop; its exit code.
+def run(process: Process, state: Path) -> int:
+    """Run one process, by the configuration in force, until it is told to stop; its exit code.
 
     SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
     """
@@ -34,7 +33,7 @@ def run(process: Process, config: Path, state: Path) -> int:
     for chatty in ("asyncua", "pymodbus"):
         logging.getLogger(chatty).setLevel(logging.ERROR)  # they format every message they see
     try:
-        asyncio.run(_until_told(process, load(config), state))
+        asyncio.run(_until_told(process, plant_in_force(state), state))
     except PlantlogError as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
 _MARKER = "plantlog-state"
 _MARKER_TEXT = "This folder belongs to plantlog; `plantlog down --wipe` removes it.\n"
 _OURS = frozenset(
-    {"log", "pki", "plant", "postgres", "push.json", "registry.json", "run", "secrets", "simulator", "spool"}
+    {"config", "log", "pki", "plant", "postgres", "push.json", "registry.json", "run", "secrets", "simulator", "spool"}
 )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.config.load import load
+from ingest.config import snapshot
+from ingest.config.load import load_with_digests
 from ops.database import Database
 from ops.paths import State
 from ops.postgres.bootstrap import until_it_answers
@@ -26,7 +27,7 @@ def prepare(config: Path, console: Console) -> None:
     state.claim()
     steps = Steps(console)
     with steps.step("check the configuration") as step:
-        plant = load(config)
+        plant, digests = load_with_digests(config)
         step.result = f"{config}: plant {plant.name}, {len(plant.sources)} sources"
     used = Database(state, None)
     with steps.step("bring the schema to this version") as step:
@@ -35,3 +36,4 @@ def prepare(config: Path, console: Console) -> None:
     with steps.step("register sources and channels") as step:
         registry = asyncio.run(register(plant, used.dsn("owner"), state))
         step.result = f"{len(registry.channels):,} channels"
+        snapshot.save(state.root, config, digests, plant)

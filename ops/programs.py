@@ -52,9 +52,8 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
     return Program("simulator", command, _environment(_digest(path.read_bytes() for path in files), "simulator"))
 
 
-def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: State) -> list[Program]:
+def ingest(plant: Plant, registry: Registry, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
-    given = ("--config", str(deployment.config), "--state", str(state.root))
     read: dict[str, list[Any]] = {
         "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
         "collector-opcua": [_read_by_collector(plant.opcua_sources(), plant, registry)],
@@ -69,7 +68,7 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
     return [
         Program(
             name,
-            _python("ingest", name.removeprefix("collector-"), *given),
+            _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
             _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
@@ -77,22 +76,22 @@ def ingest(deployment: Deployment, plant: Plant, registry: Registry, state: Stat
     ]
 
 
-def maintenance(deployment: Deployment, plant: Plant, state: State) -> Program:
+def maintenance(plant: Plant, state: State) -> Program:
     """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
     said = json.dumps([plant.health.model_dump(), plant.model_dump(include={"storage", "sealing", "retention"})])
     environment = _environment(
         _digest([said.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops/maintenance", "ops/evidence"),
     )
-    command = _python("ops.maintenance", "--config", str(deployment.config), "--state", str(state.root))
+    command = _python("ops.maintenance", "--state", str(state.root))
     return Program("maintenance", command, environment)
 
 
-def viewer(deployment: Deployment, plant: Plant, state: State) -> Program:
+def viewer(plant: Plant, state: State) -> Program:
     """The process that shows the dashboards."""
     said = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
     secrets = [path.read_bytes() for path in (state.dsn_file("reader"), plant.viewer.token_file) if path is not None]
-    command = _python("dashboards.viewer", "--config", str(deployment.config), "--state", str(state.root))
+    command = _python("dashboards.viewer", "--state", str(state.root))
     return Program("viewer", command, _environment(_digest([said.encode(), *secrets]), "ingest", "dashboards"))
 
 

@@ -17,6 +17,7 @@ from ingest.errors import OperationError
 from ops import health
 from ops.database import Database
 from ops.deployment import Running
+from ops.drift import Drift
 from ops.paths import State
 from ops.supervisor import Supervisor
 from schema.queries import load
@@ -33,6 +34,7 @@ class Watch:
             raise OperationError(f"{state.root} is not a plantlog state folder yet: run `plantlog up`")
         self._state = state
         self._before: tuple[float, dict[str, int]] | None = None
+        self._drift = Drift(state)
 
     def first(self) -> dict[str, Any]:
         """A look with rates, which takes a second."""
@@ -51,6 +53,7 @@ class Watch:
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
+            "configuration": self._drift.look(),
             "processes": self._processes(said),
             "sources": [_source(source, rates.get(source["name"])) for source in sources],
             "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ingest.alarms.limits import PRIORITIES
+from ops.drift import words
 from ops.status import Watch
 
 _REFRESH_SECONDS = 1.0
@@ -31,7 +32,8 @@ def live(watch: Watch, console: Console) -> None:
 def render(status: dict[str, Any]) -> RenderableType:
     """The tables of one look."""
     title = f"plant {status['plant']}" if status["plant"] else "no plant was started here yet"
-    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *_tables(status))
+    drift = (f"[yellow]{escape(line)}[/]" for line in words(status["configuration"]))
+    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *drift, *_tables(status))
 
 
 def show(watch: Watch, console: Console) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ingest.config.load import load
+from ingest.config import snapshot
+from ingest.config.load import load_with_digests
 from ingest.config.model import OpcuaSource, Plant
 from ingest.errors import OperationError
 from ops import database, health, ports, programs, strays
@@ -53,7 +54,7 @@ def up(asked: Asked, console: Console) -> None:
     with exclusive(state, console):
         deployment = choose(state, asked)
         with steps.step("check the configuration") as step:
-            plant = _checked(deployment, state, step)
+            plant, digests = _checked(deployment, state, step)
         with steps.step("provide the database's programs and cluster") as step:
             used = database.provide(state, step.say)
             step.result = "server of PLANTLOG_DSN" if used.cluster is None else "PostgreSQL 17 with TimescaleDB"
@@ -65,6 +66,7 @@ def up(asked: Asked, console: Console) -> None:
             step.result = f"{used.where}, {asyncio.run(used.prepare())}"
         with steps.step("register sources and channels") as step:
             wanted = _registered(deployment, plant, used, state)
+            snapshot.save(state.root, deployment.config, digests, plant)
             changed = [name for name in supervisor.update(wanted) if name != "postgres"]
             if changed:
                 step.say(f"changed, so started anew: {', '.join(changed)}")
@@ -107,15 +109,15 @@ def choose(state: State, asked: Asked) -> Deployment:
     return Deployment(chosen, chosen == EXAMPLE if asked.simulator is None else asked.simulator)
 
 
-def _checked(deployment: Deployment, state: State, step: Step) -> Plant:
+def _checked(deployment: Deployment, state: State, step: Step) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
         load_mode = deployment.channels and f" of {deployment.channels:,} channels at {deployment.hz:g} Hz"
         step.say(f"making the simulator's plant{load_mode or ''} in {state.plant}")
         _export(deployment, state)
-    plant = load(deployment.config)
+    plant, digests = load_with_digests(deployment.config)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = f"{deployment.config}: plant {plant.name}, {len(plant.sources)} sources, {tags:,} channels"
-    return plant
+    return plant, digests
 
 
 def _export(deployment: Deployment, state: State) -> None:
@@ -150,9 +152,9 @@ def _registered(deployment: Deployment, plant: Plant, used: Database, state: Sta
     return [
         *([programs.postgres(state)] if used.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
-        *programs.ingest(deployment, plant, registry, state),
-        programs.maintenance(deployment, plant, state),
-        programs.viewer(deployment, plant, state),
+        *programs.ingest(plant, registry, state),
+        programs.maintenance(plant, state),
+        programs.viewer(plant, state),
     ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import hashlib
 import types
 from collections.abc import Iterable
 from pathlib import Path
@@ -56,20 +58,41 @@ _KINDS = {
 }
 
 
-def read_text(path: Path, field: str, legal: str, problems: list[Problem]) -> str | None:
-    """A file's text; None, and a problem, where it can't be had."""
+def read_text(
+    path: Path, field: str, legal: str, problems: list[Problem], digests: dict[str, str] | None = None
+) -> str | None:
+    """A file's text, its SHA-256 noted in ``digests``; None, and a problem, where it can't be had."""
     try:
         content = path.read_bytes()
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
+        if digests is not None:
+            digests[str(path)] = hashlib.sha256(content).hexdigest()
+        # Not by utf-8-sig: places in its errors are without the byte order mark, or with it.
+        return content.removeprefix(codecs.BOM_UTF8).decode().replace("\r\n", "\n")
     except FileNotFoundError:
         problems.append(Problem(str(path), None, field, "no such file", legal))
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        what = f"byte 0x{content[error.start]:02x}, which is not UTF-8"
-        problems.append(Problem(str(path), line, field, what, legal))
+    except UnicodeDecodeError:
+        problems.append(Problem(str(path), *_not_utf8(content, field), legal))
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         problems.append(Problem(str(path), None, field, str(error), legal))
     return None
+
+
+def _not_utf8(content: bytes, field: str) -> tuple[int | None, str, str]:
+    """Line, field, and what a text in another encoding probably is."""
+    for mark, name in ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
+        if content.startswith(mark):
+            return None, field, f"a text in {name}, as spreadsheets save under the name of Unicode"
+    marked = content.startswith(codecs.BOM_UTF8)
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            byte = line[error.start]
+            what = f"byte 0x{byte:02x}, which is not UTF-8"
+            if byte >= 0xA0:
+                what += f"; as Latin-1 (ISO 8859-1) it is {chr(byte)!r}"
+            return number, field, what + (", behind a byte order mark of UTF-8" if marked else "")
+    return None, field, "bytes that are not UTF-8"
 
 
 def found(value: Any) -> str:

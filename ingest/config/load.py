@@ -59,16 +59,22 @@ _FILES = ("password_file", "server_certificate", "token_file")  # options that n
 
 def load(path: Path) -> Plant:
     """The plant that ``path`` describes. Raises ConfigError with every problem, not just the first."""
+    return load_with_digests(path)[0]
+
+
+def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
+    """As :func:`load`, and the SHA-256 of ``path`` and of each tag list, by path."""
     reading = _Reading(path)
     plant = reading.plant()
     if reading.problems or plant is None:
         raise ConfigError(sorted(reading.problems, key=lambda p: (p.file != str(path), p.file, p.line or 0)))
-    return plant
+    return plant, reading.digests
 
 
 class _Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.digests: dict[str, str] = {}
         self.problems: list[Problem] = []
         self._lines: dict[Place, int] = {}
         self._classes: set[str] = {DEFAULT_CLASS}  # of retention
@@ -92,7 +98,7 @@ class _Reading:
         return Plant.model_construct(name=name, sources=tuple(sources), **options)
 
     def _content(self) -> dict[str, Any] | None:
-        text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems)
+        text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
         if text is None:
             return None
         try:
@@ -207,7 +213,7 @@ class _Reading:
         tags = self._push_tags(place, table, channels) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
-            listed = read_tags(self.path.parent / file, tag_model, self.problems)
+            listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests)
             self._fit(self.path.parent / file, listed, channels)
             tags += listed
         elif file is not None or kind != "push":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -280,7 +279,7 @@ class Plant(_Frozen):
     """The whole configuration."""
 
     name: Name
-    sources: tuple[Source, ...]
+    sources: tuple[Annotated[Source, Field(discriminator="kind")], ...]
     spool: SpoolOptions = SpoolOptions()
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()
@@ -288,7 +287,7 @@ class Plant(_Frozen):
     viewer: ViewerOptions = ViewerOptions()
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
-    retention: Mapping[str, RetentionOptions] = MappingProxyType({DEFAULT_CLASS: RetentionOptions()})
+    retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None
 

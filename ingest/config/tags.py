@@ -21,9 +21,14 @@ __all__ = ["read_tags", "width"]
 T = TypeVar("T", bound=Tag)
 
 
-def read_tags(path: Path, model: type[T], problems: list[Problem]) -> list[tuple[T, int]]:
-    """Every legal row of a tag list with its line number; what is not legal goes to ``problems``."""
-    text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems)
+def read_tags(
+    path: Path, model: type[T], problems: list[Problem], digests: dict[str, str] | None = None
+) -> list[tuple[T, int]]:
+    """Every legal row of a tag list with its line number; what is not legal goes to ``problems``.
+
+    The file's SHA-256 goes to ``digests``.
+    """
+    text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests)
     tags: list[tuple[T, int]] = []
     for line, row in _rows(path, text, model, problems) if text is not None else ():
         tag = _tag(path, line, row, model, problems)

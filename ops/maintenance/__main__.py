@@ -1,4 +1,4 @@
-"""``python -m ops.maintenance --config plant.toml --state FOLDER``: the process that keeps the database in shape."""
+"""``python -m ops.maintenance --state FOLDER``: the process that keeps the database in shape."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m ops.maintenance", description=__doc__)
     add_arguments(parser)
     told = parser.parse_args()
-    sys.exit(run(run_maintenance, told.config, told.state))
+    sys.exit(run(run_maintenance, told.state))

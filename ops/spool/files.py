@@ -12,11 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ingest.batch import now_us
-from ingest.errors import ConfigError, OperationError
+from ingest.errors import OperationError
 from ingest.spool import aside
 from ingest.spool.file import examine, read_only, used_bytes
 from ingest.spool.repair import damaged_files
-from ops.deployment import Deployment
 from ops.paths import State
 from ops.spool import age
 from schema.queries import load
@@ -37,14 +36,14 @@ def look(state: State) -> dict[str, Any]:
 
 
 def _limit(state: State) -> int | None:
-    """Bytes that a collector's spool may have; None where the configuration does not tell."""
-    from ingest.config.load import load as plant  # noqa: PLC0415  (slow)
+    """Bytes that a collector's spool may have; None where the configuration in force does not tell."""
+    from ingest.config.snapshot import in_force  # noqa: PLC0415  (slow)
 
-    deployment = Deployment.load(state)
     try:
-        return None if deployment is None else plant(deployment.config).spool.max_bytes
-    except ConfigError:
-        return None  # `plantlog check` says what is wrong with it; what waits is shown all the same
+        snapshot = in_force(state.root)
+    except OperationError:
+        return None  # of another version of plantlog; what waits is shown all the same
+    return None if snapshot is None else snapshot.plant.spool.max_bytes
 
 
 def _file(path: Path, limit: int | None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 import asyncpg
 
 from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
-from ingest.config.load import load as plant
 from ingest.config.model import WriterOptions
+from ingest.config.snapshot import in_force
 from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
 from ingest.spool import aside
 from ingest.spool.format import SpooledBatch, decode
@@ -28,7 +28,6 @@ from ingest.writer.group import Group, TimeLimits, assemble
 from ingest.writer.pieces import divide, whole
 from ingest.writer.quarantine import came
 from ingest.writer.transaction import write
-from ops.deployment import Deployment
 from ops.paths import State
 from ops.spool.kept_out import dsn
 from schema.queries import load
@@ -51,8 +50,8 @@ class _Counts:
 def retry(state: State, anyway: bool) -> dict[str, int]:
     """Write everything again that was kept out. Raises OperationError, DatabaseError."""
     where = dsn(state, "owner")
-    deployment = Deployment.load(state)
-    options = plant(deployment.config).writer if deployment is not None else WriterOptions()
+    snapshot = in_force(state.root)
+    options = WriterOptions() if snapshot is None else snapshot.plant.writer
     limits = _EVER if anyway else TimeLimits(options.future_limit, options.oldest)
     counts = _Counts()
     try:

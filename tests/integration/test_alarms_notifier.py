@@ -33,6 +33,7 @@ from ingest.alarms.record import record
 from ingest.batch import Event
 from ingest.config.model import NotifyOptions
 from ops.ports import free_ports
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
 from tests.samples import T0
@@ -262,8 +263,8 @@ def configured(folder: Path, notify: str, port: int, dsn: str) -> tuple[str, ...
     )
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ingest.dsn").write_text(dsn)
-    arguments = ("--config", str(folder / "plant.toml"), "--state", str(folder))
-    return (sys.executable, "-m", "ingest", "notifier", *arguments)
+    put_in_force(folder, folder / "plant.toml")
+    return (sys.executable, "-m", "ingest", "notifier", "--state", str(folder))
 
 
 async def test_with_nobody_to_tell_it_says_so_and_waits(database: Database, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_debians_file_takes_nothing_from_a_registry(docker: Docker, environment:
 
 
 def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:
-    given = ["--config", "/etc/plantlog/containers.toml", "--state", "/var/lib/plantlog"]
+    given = ["--state", "/var/lib/plantlog"]
     for name in health.processes(plant):
         service = official["services"][name]
         assert service["command"] == given, name

@@ -31,6 +31,7 @@ from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.spool.retry import retry
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.packed import compress
 from tests.patience import PATIENCE
@@ -294,9 +295,9 @@ async def test_hours_between_two_times_are_read_from_their_chunk_alone(
 @asynccontextmanager
 async def writer_process(state: State) -> AsyncIterator[asyncio.subprocess.Process]:
     """The writer as the supervisor starts it; killed behind the block."""
+    put_in_force(state.root, state.root / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ingest", "writer", "--config", str(state.root / "plant.toml")),
-        *("--state", str(state.root)),
+        *(sys.executable, "-m", "ingest", "writer", "--state", str(state.root)),
         cwd=CHECKOUT,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -22,6 +22,7 @@ from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Done, Job, Site, Skip, run
 from ops.ports import free_ports
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.maintained import DAY, SAMPLES, day, keep, pack_days, plant_in, ran, setting, settled, site_of, stored
 from tests.patience import PATIENCE
@@ -60,8 +61,9 @@ def told(state: Path, database: Database, port: int) -> Path:
 @asynccontextmanager
 async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A maintenance process as the supervisor starts it."""
+    put_in_force(state, state / "plant.toml")
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ops.maintenance", "--config", str(state / "plant.toml"), "--state", str(state)),
+        *(sys.executable, "-m", "ops.maintenance", "--state", str(state)),
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -13,6 +13,7 @@ from ingest.batch import Gap, GapBatch, SampleBatch
 from ingest.registry import Registry
 from ingest.spool.take import SpoolFile
 from ops.ports import free_ports
+from tests.configured import put_in_force
 from tests.modbus_wire import good, nasty
 from tests.patience import PATIENCE
 
@@ -50,7 +51,8 @@ class Spooled:
 @asynccontextmanager
 async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[None]:
     """``python -m ingest modbus``, ended with a signal."""
-    command = (sys.executable, "-m", "ingest", "modbus", "--config", str(folder / "plant.toml"), "--state", str(folder))
+    put_in_force(folder, folder / "plant.toml")
+    command = (sys.executable, "-m", "ingest", "modbus", "--state", str(folder))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
     try:
         yield

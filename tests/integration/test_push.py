@@ -29,6 +29,7 @@ from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.register import register
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
 from tests.peers import free_port
@@ -371,9 +372,9 @@ async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path
 async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database)
     body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
+    put_in_force(here.state.root, tmp_path / "p" / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.push_killed", "push", "--config", str(tmp_path / "p" / "plant.toml")),
-        *("--state", str(here.state.root)),
+        *(sys.executable, "-m", "tests.push_killed", "push", "--state", str(here.state.root)),
         cwd=CHECKOUT,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -14,6 +14,7 @@ import pytest
 from ingest.batch import CountBatch
 from ingest.spool.take import SpoolFile
 from ops.paths import CHECKOUT
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.integration.test_push import Site, registered, rows, site, until, written
 from tests.patience import PATIENCE
@@ -129,9 +130,9 @@ async def test_who_has_the_answer_and_sends_lines_without_times_again_has_counte
 async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database, _COUNTS, tags="")
     body = b"pulses a=7i\nalarms high=1i %d" % _TIME
+    put_in_force(here.state.root, tmp_path / "p" / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.push_killed", "push", "--config", str(tmp_path / "p" / "plant.toml")),
-        *("--state", str(here.state.root)),
+        *(sys.executable, "-m", "tests.push_killed", "push", "--state", str(here.state.root)),
         cwd=CHECKOUT,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -16,6 +16,7 @@ from ingest.batch import SampleBatch, now_us
 from ingest.spool.append import Spool
 from ingest.spool.take import SpoolFile
 from ops.ports import free_ports
+from tests.configured import put_in_force
 
 ROOT = Path(__file__).parents[2]
 BOUND = 30  # s: a drain has 8; the rest is a slow machine's start
@@ -51,8 +52,9 @@ async def writer_on(state: Path, port: int) -> AsyncIterator[asyncio.subprocess.
     spool = Spool(state / "spool" / "modbus.sqlite", 1024**2)
     await spool.append(batch())
     await spool.close()
+    put_in_force(state, state / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ingest", "writer", "--config", str(state / "plant.toml"), "--state", str(state)),
+        *(sys.executable, "-m", "ingest", "writer", "--state", str(state)),
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )

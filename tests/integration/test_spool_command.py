@@ -25,8 +25,8 @@ from ingest.spool.append import Spool
 from ingest.spool.take import SpoolFile
 from ingest.writer.clock import microseconds
 from ingest.writer.writer import Writer
-from ops.deployment import Deployment
 from ops.paths import State
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
 from tests.samples import T0, batch
@@ -87,7 +87,7 @@ def site_in(folder: Path, database: Database | None) -> Site:
     config = folder / "plant.toml"
     config.write_text(_PLANT)
     (folder / "t").write_text("token\n")
-    Deployment(config, simulator=False).save(state)
+    put_in_force(state.root, config)
     Registry({"a": 1, "b": 2}, {f"a/c{i}": i for i in range(10)}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:
         state.dsn_file("owner").parent.mkdir()

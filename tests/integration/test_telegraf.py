@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from ops.paths import CHECKOUT
+from tests.configured import put_in_force
 from tests.database import Database
 from tests.integration.test_push import Site, registered, rows, until, written
 from tests.patience import PATIENCE
@@ -38,9 +39,9 @@ class Process:
 
     async def start(self) -> None:
         """Returns when gateways can push."""
-        config = str(self._site.root / "p" / "plant.toml")
+        put_in_force(self._site.state.root, self._site.root / "p" / "plant.toml")
         self._running = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "ingest", "push", "--config", config, "--state", str(self._site.state.root)),
+            *(sys.executable, "-P", "-m", "ingest", "push", "--state", str(self._site.state.root)),
             env={"PYTHONPATH": str(CHECKOUT)},
             stderr=asyncio.subprocess.DEVNULL,
         )

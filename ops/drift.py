@@ -1,0 +1,71 @@
+"""Whether plant.toml still says what runs, and what is wrong with it now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ingest.config.load import load
+from ingest.config.snapshot import Snapshot, in_force, newest
+from ingest.errors import ConfigError, OperationError
+from ops.paths import State
+
+_SHOWN = 3  # problems
+
+
+class Drift:
+    """Looks at the files again and again; parses them only where something was changed since the look before."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._snapshot: Snapshot | None = None
+        self._seen: tuple[str | bool | None, ...] = ()
+        self._said: dict[str, Any] = {}
+
+    def look(self) -> dict[str, Any]:
+        """``file`` and ``since`` (s since 1970, of what runs), None before the first ``up``; ``differs``; ``problems``.
+
+        ``differs``: the next ``up`` would change something. ``problems``: why it could not, a line each.
+        """
+        if newest(self._state.root) != (self._snapshot and self._snapshot.number):
+            try:
+                self._snapshot, self._said = in_force(self._state.root), {}
+            except OperationError as error:
+                return {"file": None, "since": None, "differs": True, "problems": [str(error)]}
+        if self._snapshot is None:
+            return {"file": None, "since": None, "differs": False, "problems": []}
+        seen = self._snapshot.looks()
+        if not self._said or seen != self._seen:
+            self._seen, self._said = seen, _judged(self._snapshot)
+        return self._said
+
+
+def _judged(snapshot: Snapshot) -> dict[str, Any]:
+    differs, problems = False, []
+    if not snapshot.untouched():
+        try:
+            differs = load(snapshot.file) != snapshot.plant
+        except ConfigError as error:
+            differs, problems = True, [str(problem) for problem in error.problems]
+    return {
+        "file": str(snapshot.file),
+        "since": snapshot.since / 1e6,
+        "differs": differs,
+        "problems": problems,
+    }
+
+
+def words(configuration: dict[str, Any]) -> list[str]:
+    """What a person is told of it; nothing where nothing has to be done."""
+    if not configuration["differs"]:
+        return []
+    if configuration["file"] is None:
+        return list(configuration["problems"])
+    since = datetime.fromtimestamp(configuration["since"], UTC)
+    begins = f"{configuration['file']} differs from what runs since {since:%Y-%m-%d %H:%M:%SZ}"
+    problems = configuration["problems"]
+    if not problems:
+        return [f"{begins}: run `plantlog up` to apply it"]
+    n = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    more = [f"… `plantlog check {configuration['file']}` lists all"] if len(problems) > _SHOWN else []
+    return [f"{begins}, and has {n}, so `plantlog up` would refuse it:", *problems[:_SHOWN], *more]

@@ -1,0 +1,14 @@
+"""A configuration put in force, as ``up`` does it, for processes that a test starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.config import snapshot
+from ingest.config.load import load_with_digests
+
+
+def put_in_force(state: Path, config: Path) -> snapshot.Snapshot:
+    """What ``config`` says is what processes of ``state`` run."""
+    plant, digests = load_with_digests(config)
+    return snapshot.save(state, config, digests, plant)
