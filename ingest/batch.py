@@ -86,6 +86,7 @@ EVENT_TYPES = (
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
+    "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
     "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
     "restart",  # a process of plantlog started
     "alarm",  # the state of an alarm changed; text is the new state, detail says limit, value, priority, ...
@@ -115,6 +116,7 @@ GAP_REASONS = (
     "refused",  # the source does not let this channel be read: unknown, no access, illegal address
     "poll_failed",  # the device answered with an exception, short, or not in time
     "poll_missed",  # a poll was not made when it was due: the one before took too long
+    "clock_set",  # our clock was set: no time is between, or times came twice, and the order of samples is lost
     "spool_full",  # no room on our disk, or the disk refused
     "spool_corrupt",  # our disk gave back something else than was written
     "stale",  # the channel is silent for longer than its configuration says it can be

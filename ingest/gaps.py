@@ -42,6 +42,11 @@ class Gaps:
         if self._note_closed in spool.notes:
             end, *gap = json.loads(spool.notes[self._note_closed])
             self._closed[None] = (_Open(*gap), end)
+        self._note_again = f"clock-set:{status.source_id}"
+        again = json.loads(spool.notes.get(self._note_again, "null"))
+        self._again: tuple[int, int] | None = again and (again[0], again[1])  # times from, to come a second time
+        self._note_said = f"gaps-said:{status.source_id}"
+        self._said_to = int(spool.notes.get(self._note_said, 0))  # µs: what is said next is said later
         self._unsaid: list[Gap] = []
         self._show()
 
@@ -130,6 +135,41 @@ class Gaps:
             self._unsaid.append(Gap(gap.from_time, end, gap.reason, _ids([channel]), detail))
         await self.say()
 
+    async def clock_set(self, before: int, after: int, polled: bool = True) -> None:
+        """Our clock, of which the source's times are, was set from ``before`` to ``after`` (µs).
+
+        Set back, times come a second time, up to the latest that was reached. Set forward there are none between, which
+        is a gap of a source that is ``polled``.
+        """
+        reached, by = before, abs(after - before) / 1e6
+        if self._again is not None and before < self._again[1]:  # it had not caught up
+            since, reached = self._again
+            self._unsaid.append(Gap(since, before, "clock_set", None, "times of two runs of our clock"))
+        self._again = (after, reached) if after < reached else None
+        if after < before:
+            self._split(before, after)
+        if after < reached:
+            detail = f"our clock was set {'back' if after < before else 'forward'} by {by:g} s: times of two runs of it"
+            self._unsaid.append(Gap(after, reached, "clock_set", None, detail))
+        elif polled:
+            self._unsaid.append(Gap(reached, after, "clock_set", None, f"our clock was set forward by {by:g} s"))
+        metrics.gaps.labels(source=self._status.name, reason="clock_set").inc()
+        await self.say()
+
+    def _split(self, before: int, after: int) -> None:
+        """What is open from a time on that is yet to come again ends with the old times, and goes on with the new."""
+        ended: dict[_Open, list[int | None]] = {}
+        for channel, gap in self._open.items():
+            if gap.from_time >= after:
+                ended.setdefault(gap, []).append(channel)
+        for gap, channels in ended.items():
+            end = max(before, gap.from_time, gap.certain_to or 0)
+            fresh = _Open(after + 1, gap.reason, gap.detail)  # not the beginning of the gap of the clock
+            self._unsaid.append(Gap(gap.from_time, end, gap.reason, _ids(channels), gap.detail))
+            self._unsaid.append(Gap(fresh.from_time, None, gap.reason, _ids(channels), gap.detail))
+            self._open.update(dict.fromkeys(channels, fresh))
+        self._closed = {channel: (gap, end) for channel, (gap, end) in self._closed.items() if end < after}
+
     async def backfilled(self, gap: Gap) -> None:
         """All that the source's history has of ``gap`` was read."""
         self._unsaid.append(replace(gap, backfilled=True))
@@ -148,12 +188,18 @@ class Gaps:
             return
         said, self._unsaid = self._unsaid, []
         still = [(channel, *astuple(gap)) for channel, gap in self._open.items()]
-        notes: Notes = {self._note: json.dumps(still) if still else None}
+        at = max(now_us(), self._said_to)  # what is said later is right, also where the clock was set back
+        self._said_to = at + len(said)
+        notes: Notes = {
+            self._note: json.dumps(still) if still else None,
+            self._note_said: str(self._said_to),
+            self._note_again: None if self._again is None else json.dumps(self._again),
+        }
         if None in self._closed:
             gap, end = self._closed[None]
             notes = {**notes, self._note_closed: json.dumps((end, *astuple(gap)))}
         try:
-            await self._spool.append(GapBatch(self._status.source_id, now_us(), tuple(said)), notes)
+            await self._spool.append(GapBatch(self._status.source_id, at, tuple(said)), notes)
         except SpoolError:
             self._unsaid = said + self._unsaid
 

@@ -110,6 +110,7 @@ class _Source(_Frozen):
     time_out: Duration = 5.0  # for every network step
     backoff_min: Duration = 0.5  # first wait before another connection attempt
     backoff_max: Duration = 30.0  # longest wait before another connection attempt
+    skew_limit: Duration = 5.0  # what two clocks may differ by: the source's and ours; ours before and after it was set
 
 
 class OpcuaSource(_Source):
@@ -130,7 +131,6 @@ class OpcuaSource(_Source):
     lifetime: Duration = 600.0  # the server keeps a subscription this long without us
     keep_alive: Duration = 10.0
     stale_after: Duration | None = None  # silence of a channel that is a gap; None: it may be silent, nothing changes
-    skew_limit: Duration = 5.0  # clocks that differ by more are on record
     backfill: bool = True  # read from the server's history what was lost, where it keeps one
     tags: tuple[OpcuaTag, ...]
 
@@ -166,6 +166,7 @@ class PushSource(_Frozen):
     max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000  # created, at most
     max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000  # lines a second, over any longer while
     stale_after: Duration = 300.0  # silent for longer: a gap
+    skew_limit: Duration = 5.0  # of our clock before and after it was set, for lines without a time
     tags: tuple[PushTag, ...] = ()
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,9 +12,11 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event, now_us
+from ingest.batch import Event
+from ingest.clock import ArrivalClock, Look, machine, steady
 from ingest.config.model import ModbusSource
 from ingest.errors import DecodeError
+from ingest.heard import Heard
 from ingest.modbus.blocks import Block, Group
 from ingest.modbus.failures import (
     BAD_DECODING_ERROR,
@@ -47,30 +48,33 @@ class _Turn:
     garbled: bool = False  # the connection had to be made anew
 
 
-async def collect(source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender) -> None:
+async def collect(
+    source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, look: Look = machine
+) -> None:
     """Poll the device until cancelled. Bad tags, lost connections and a full spool never end it."""
-    await _Collector(source, channel_ids, status, spool).run()
+    await _Collector(source, channel_ids, status, spool, look).run()
 
 
 class _Collector:
     def __init__(
-        self, source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender
+        self, source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, look: Look
     ) -> None:
         self._source = source
         self._tags = source.tags
         self._ids = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)
         self._status = status
         intervals = [tag.interval or source.poll_interval for tag in source.tags]
-        self._outbox = Outbox(status, self._ids, intervals, spool)
+        interruption = Heard(status.source_id, spool).interruption()
+        self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
+        self._outbox = Outbox(status, self._ids, intervals, spool, self._clock.now())
         self._late = metrics.late_answers.labels(source=status.name)
         self._device = TcpDevice(source.address, source.unit_id, source.time_out, self._late.inc)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
-        self._last_us = 0
         self._said: SourceState = "starting"  # the last state that became an event
         self._backoff = source.backoff_min
         self._answers = 0  # of the device, exceptions counted
         self._silent = 0  # time-outs since the last answer
-        now = time.monotonic()
+        now = steady()
         self._groups = [
             Group(Schedule(interval, now), [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
             for interval in dict.fromkeys(intervals)
@@ -92,7 +96,8 @@ class _Collector:
         """Connect and poll, again and again."""
         connected = False
         while True:
-            began = time.monotonic()
+            began = steady()
+            self._follow()
             try:
                 self._status.state = "connecting"
                 await self._device.connect()
@@ -105,7 +110,7 @@ class _Collector:
             finally:
                 self._device.close()
             await self._outbox.room()
-            await asyncio.sleep(self._wait(time.monotonic() - began))
+            await asyncio.sleep(self._wait(steady() - began))
 
     def _reconnected(self) -> None:
         self._status.reconnects += 1
@@ -122,13 +127,14 @@ class _Collector:
         """Poll on schedule until the connection is lost, which ConnectionLost says."""
         self._silent = 0
         for group in self._groups:
-            self._missed(group.schedule.skip(time.monotonic()))  # the outage's own gap has them
+            self._missed(group.schedule.skip(steady()))  # the outage's own gap has them
         while True:
             group = min(self._groups, key=lambda g: g.schedule.due)
             await self._until(group.schedule.due)
             await self._outbox.room()
-            turn = _Turn(group, Poll(self._arrival()))
-            missed = group.schedule.skip(time.monotonic())
+            self._follow()
+            turn = _Turn(group, Poll(self._clock.now()))
+            missed = group.schedule.skip(steady())
             if missed:
                 self._missed(missed)
                 turn.poll.failures.append(Failure(group.indices, "poll_missed", "the poll before took too long"))
@@ -138,21 +144,22 @@ class _Collector:
                 self._backoff = self._source.backoff_min
                 self._state("degraded" if self._bad else "connected", "", turn.poll)
             finally:
-                turn.poll.at = self._last_us
+                turn.poll.at = self._clock.last
                 self._outbox.add(turn.poll)
 
     async def _until(self, due: float) -> None:
         """Sleep until a poll is due; while that takes long it is noted that nothing is missing."""
-        while (left := due - time.monotonic()) > 0:
+        while (left := due - steady()) > 0:
             await asyncio.sleep(min(left, _TICK))
             if left > _TICK:
-                self._outbox.add(Poll(self._arrival()))
+                self._follow()
+                self._outbox.add(Poll(self._clock.now()))
 
     async def _make(self, turn: _Turn) -> None:
         """Make the reads of one poll. Raises ConnectionLost."""
         before = self._answers
         unasked: list[Block] = []
-        for block in turn.group.turn(time.monotonic()):
+        for block in turn.group.turn(steady()):
             if self._silent < _SILENT:
                 await self._read(turn, block)
             else:
@@ -169,14 +176,14 @@ class _Collector:
 
     async def _read(self, turn: _Turn, block: Block) -> None:
         """Make one read, or several where it has to be split. Raises ConnectionLost."""
-        started = time.monotonic()
+        started = steady()
         try:
             raw = await self._device.read(block.read)
-            at = self._arrival()
+            at = self._clock.now()
             values, texts = block.decoder.numbers(raw), block.decoder.texts(raw)
         except TimedOut:
             self._silent += 1
-            block.timed_out(self._answers, time.monotonic(), self._source.time_out)
+            block.timed_out(self._answers, steady(), self._source.time_out)
             turn.unanswered.append(block)
         except ExceptionAnswer as answer:
             self._answered(block)
@@ -185,7 +192,7 @@ class _Collector:
             self._answered(block)
             await self._undecodable(turn, block, error)
         else:
-            metrics.request_seconds.labels(source=self._status.name).observe(time.monotonic() - started)
+            metrics.request_seconds.labels(source=self._status.name).observe(steady() - started)
             self._answered(block)
             turn.poll.good.append((block.read.tags, at))
             turn.poll.add(block.decoder.tags, at, values, 0)
@@ -199,7 +206,7 @@ class _Collector:
         if not answer.refused:
             self._fail(turn, block, str(answer), answer.status)
         elif len(block.read.tags) == 1:
-            turn.group.refuse(block, time.monotonic())
+            turn.group.refuse(block, steady())
             self._fail(turn, block, str(answer), answer.status, "refused")
         else:
             for half in turn.group.split(block):
@@ -221,14 +228,16 @@ class _Collector:
         self._answers += 1
         self._silent = 0
 
-    def _arrival(self) -> int:
-        """Now, in µs; later than any arrival before, also when the clock is set back."""
-        self._last_us = max(now_us(), self._last_us + 1)
-        return self._last_us
+    def _follow(self) -> None:
+        """Between two polls: where the wall clock was set, times begin anew there, and that is on record."""
+        step = self._clock.follow()
+        if step is not None:
+            log.warning("source %s: the clock was set by %+.1f s", self._status.name, step.seconds)
+            self._outbox.add(Poll(step.after, step=step, events=[step.event()]))
 
     def _fail(self, turn: _Turn, block: Block, detail: str, status: int, reason: str = "poll_failed") -> None:
         """A read that failed: a gap of its channels, one Bad sample each, and their names are on show."""
-        poll, at = turn.poll, self._arrival()
+        poll, at = turn.poll, self._clock.now()
         self._missed(1)
         poll.failures.append(Failure(block.read.tags, reason, detail))
         fresh = [i for i in block.read.tags if i not in self._bad]
@@ -251,7 +260,7 @@ class _Collector:
 
     def _lost(self, lost: ConnectionLost) -> None:
         """The device is away: a gap, said once, with one Bad sample for each channel that was good."""
-        poll = Poll(self._arrival(), lost=str(lost))
+        poll = Poll(self._clock.now(), lost=str(lost))
         if self._said != "disconnected":
             self._bad_samples(poll, [i for i in range(len(self._tags)) if i not in self._bad], poll.at, lost.status)
         self._state("disconnected", str(lost), poll)
@@ -269,4 +278,4 @@ class _Collector:
             return
         self._said = state
         log.info("source %s: %s %s", self._status.name, state, reason)
-        poll.events.append(Event("source_state", self._arrival(), text=state, detail={"reason": reason}))
+        poll.events.append(Event("source_state", self._clock.now(), text=state, detail={"reason": reason}))

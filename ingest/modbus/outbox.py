@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ingest import metrics
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, Int32s, SampleBatch, now_us
+from ingest.clock import Step
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.heard import Heard
@@ -31,16 +32,18 @@ _EVENTS = 1000  # that the disk refused, kept for later, at most
 class Outbox:
     """What one source's polls gathered, on its way to the spool.
 
-    Tags are indices into ``ids`` and ``intervals`` (poll intervals in s).
+    Tags are indices into ``ids`` and ``intervals`` (poll intervals in s). ``began`` (µs) is the time of the start.
     """
 
-    def __init__(self, status: SourceStatus, ids: Int32s, intervals: Sequence[float], spool: Appender) -> None:
+    def __init__(
+        self, status: SourceStatus, ids: Int32s, intervals: Sequence[float], spool: Appender, began: int
+    ) -> None:
         self._status = status
         self._ids = ids
         self._spool = spool
         self._gaps = Gaps(status, spool)
         self._heard = Heard(status.source_id, spool)
-        self._had_to = np.full(len(ids), now_us(), np.int64)  # µs, of each tag: samples or gaps reach to there
+        self._had_to = np.full(len(ids), began, np.int64)  # µs, of each tag: samples or gaps reach to there
         self._patience = np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)  # µs
         self._open = {i for i, channel in enumerate(ids.tolist()) if self._gaps.opened(channel) is not None}
         self._texts: dict[int, str] = {}  # tag → last durable text
@@ -86,6 +89,8 @@ class Outbox:
 
     async def _write(self, poll: Poll) -> None:
         await self._gaps.say()  # what the disk refused before goes first
+        if poll.step is not None:
+            await self._set(poll.step)
         if poll.lost is not None and self._gaps.opened() is None:
             since = int(self._had_to.max())
             await self._silent(np.arange(len(self._ids)), since)
@@ -107,6 +112,13 @@ class Outbox:
             await self._had(tags, at)
         if not refused:
             await self._heard.idle(poll.at)
+
+    async def _set(self, step: Step) -> None:
+        """Our clock was set: what was silent until then is on record, and the time from then on is another."""
+        if self._gaps.opened() is None:
+            await self._silent(np.arange(len(self._ids)), step.before)
+        await self._gaps.clock_set(step.before, step.after)
+        self._had_to[:] = step.after
 
     async def _missing(self, tags: Iterable[int], reason: str, detail: str) -> None:
         since: dict[int, list[int]] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ingest.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s, now_us
+from ingest.clock import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,9 @@ class Failure:
 class Poll:
     """Tags are indices into the source's tag list, times are µs."""
 
-    at: int  # when the last answer came; later than any before
+    at: int  # when the last answer came; later than any before, unless there is a step
     lost: str | None = None  # why the whole source is away
+    step: Step | None = None  # our clock was set before it
     failures: list[Failure] = field(default_factory=list)
     good: list[tuple[Sequence[int], int]] = field(default_factory=list)  # tags that were read, of all types, and when
     texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
@@ -56,7 +58,7 @@ class Poll:
     @property
     def failed(self) -> bool:
         """Whether a gap begins in it."""
-        return self.lost is not None or bool(self.failures)
+        return self.lost is not None or self.step is not None or bool(self.failures)
 
     def tags(self) -> list[int]:
         """The tags that have samples here, each once."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import now_us
+from ingest.clock import ArrivalClock, Look, Step, machine
 from ingest.errors import SpoolError
 
 _REMEMBERED = 1024  # bodies of a source
@@ -36,10 +36,14 @@ class _Body:
 class Arrivals:
     """The bodies of one source whose senders may not have the answer."""
 
-    def __init__(self, source: str, source_id: int, spool: Appender) -> None:
+    def __init__(
+        self, source: str, source_id: int, spool: Appender, skew_limit: float = 5.0, look: Look = machine
+    ) -> None:
         self._source = source
         self._spool = spool
         self._prefix = f"push:{source_id}:body:"
+        self._note = f"push:{source_id}:arrived"  # µs, the last time that a line was given
+        self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), look)
         now = time.monotonic()
         self._bodies: OrderedDict[str, _Body] = OrderedDict(
             (name, _Body(arrival, now))
@@ -47,11 +51,14 @@ class Arrivals:
         )
         self._gone: set[str] = set()  # notes that are to be removed
         self._tidying: asyncio.Task[None] | None = None
-        self._next = 0  # µs: no two lines without a time share one
 
     def note_of(self, body: bytes) -> str:
         """What a body is known by."""
         return self._prefix + hashlib.blake2b(body, digest_size=16).hexdigest()
+
+    def follow(self) -> Step | None:
+        """How our clock was set since the last call, where it was. To be asked before :meth:`time_of`."""
+        return self._clock.follow()
 
     def time_of(self, note: str, lines: int) -> tuple[int, Notes]:
         """When a body with so many lines without a time first came (µs), and the notes to store with it."""
@@ -62,11 +69,9 @@ class Arrivals:
             body.seen = time.monotonic()
             self._bodies.move_to_end(note)
         else:
-            arrival = max(now_us(), self._next)
-            self._next = arrival + lines
-            body = self._bodies[note] = _Body(arrival, time.monotonic())
+            body = self._bodies[note] = _Body(self._clock.now(lines), time.monotonic())
         self._gone.discard(note)
-        return body.arrival, {note: str(body.arrival)}
+        return body.arrival, {note: str(body.arrival), self._note: str(self._clock.last)}
 
     def forget(self, note: str) -> None:
         """The sender has the answer: an equal body is a new one."""

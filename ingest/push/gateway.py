@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ingest import metrics
 from ingest.appender import Appender, Notes
 from ingest.batch import EventBatch, now_us
+from ingest.clock import Look, machine
 from ingest.config.model import PushSource
 from ingest.errors import DatabaseError, OperationError, SpoolError
 from ingest.push.arrivals import Arrivals
@@ -44,12 +45,13 @@ class Gateway:
         status: SourceStatus,
         spool: Appender,
         channels: Channels,
+        look: Look = machine,
     ) -> None:
         self.name = source.name
         self.token = read_token(source)
         self.limit = RateLimit(source.max_rate)
         self.silence = Silence(status, source.stale_after, spool)
-        self.arrivals = Arrivals(source.name, status.source_id, spool)
+        self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, look)
         self._source = source
         self._configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
         self._status = status
@@ -71,6 +73,8 @@ class Gateway:
         if self._source.unknown == "reject":
             keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         untimed = sum(point.time is None for point in parsed.points)
+        if untimed and (step := self.arrivals.follow()) is not None:
+            await self.silence.clock_set(step)
         note, arrival, notes = self._arrival(body, precision, untimed)
         found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts)
         if found or found.waiting:

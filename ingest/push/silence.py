@@ -10,6 +10,7 @@ import numpy as np
 
 from ingest.appender import Appender, Notes
 from ingest.batch import Event, EventBatch, Int64s, now_us
+from ingest.clock import Step
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.status import SourceState, SourceStatus
@@ -49,6 +50,13 @@ class Silence:
 
     def _newest_with(self, times: Int64s) -> int:
         return max(self._newest, min(int(times.max()), now_us()))
+
+    async def clock_set(self, step: Step) -> None:
+        """Our clock was set, of which the times of lines are that have none."""
+        await self._gaps.clock_set(step.before, step.after, polled=False)
+        self._newest = min(self._newest, step.after)
+        with suppress(SpoolError):
+            await self._spool.append(EventBatch(self._status.source_id, now_us(), (step.event(),)))
 
     async def watch(self) -> None:
         """Open a gap whenever the source is silent for too long."""

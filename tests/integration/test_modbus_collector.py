@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ingest.batch import Gap, GapBatch, SampleBatch, now_us
+from ingest.clock import Look, machine
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus import blocks
 from ingest.modbus.collector import collect
@@ -23,6 +24,7 @@ from tests.appender import Kept
 from tests.modbus_wire import CLOSE, answered, asked, excepted, good, nasty
 from tests.patience import PATIENCE
 from tests.peers import free_port, peer
+from tests.set_clock import SetClock
 
 VALUES = {
     "int16": -1234,
@@ -42,7 +44,7 @@ def tag(name: str, address: str, value_type: str = "uint16", **more: object) -> 
 
 @asynccontextmanager
 async def collecting(
-    port: int, tags: list[ModbusTag], kept: Kept | None = None, **options: object
+    port: int, tags: list[ModbusTag], kept: Kept | None = None, look: Look = machine, **options: object
 ) -> AsyncIterator[tuple[Kept, SourceStatus]]:
     """A collector that runs inside the block and is stopped in order behind it. Channel ids are the tags' places."""
     fast = {"poll_interval": 0.1, "time_out": 0.5, "backoff_min": 0.05, "backoff_max": 0.2}
@@ -51,7 +53,7 @@ async def collecting(
     )
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
     kept = kept or Kept()
-    task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept))
+    task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept, look))
     try:
         yield kept, status
     finally:
@@ -336,6 +338,45 @@ async def test_a_poll_that_took_too_long_is_a_gap_until_the_next_sample() -> Non
         assert gap.reason == "poll_missed"
         assert gap.from_time in times(kept, 0) and gap.to_time in times(kept, 0)
         assert status.missed >= 3
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_neither_freezes_times_nor_is_it_a_missed_poll(seconds: float) -> None:
+    """Against a real server; its channels keep their pace by a clock that nobody sets."""
+    clock = SetClock()
+    tags = [tag("a", "holding:0"), tag("slow", "holding:40", interval=0.4), tag("bad", "holding:60000")]
+    async with peer("modbus-server.js") as server, collecting(server.port, tags, look=clock) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 8 and len(values(kept, 1)) >= 2)
+        clock.set(seconds)
+        n = len(values(kept, 0))
+        await kept.until(lambda: len(values(kept, 0)) >= n + 12)
+        polls = status.missed
+    (event,) = kept.events("clock_set")
+    assert (event.text, round(event.detail["step_seconds"])) == ("back" if seconds < 0 else "forward", seconds)
+    (gap,) = [g for g in gaps(kept, None) if g.reason == "clock_set"]
+    assert gap.to_time is not None and abs(gap.to_time - gap.from_time - 3600e6) < 60e6
+    had = np.array([t for t, _, s in kept.samples(0) if s == 0])
+    steps = np.diff(had)
+    (at,) = np.flatnonzero(np.abs(steps) > 1800e6)
+    assert np.all(np.delete(steps, at) > 20_000), "no two polls share a time nearly"
+    assert abs(steps[at] - seconds * 1e6) < 60e6
+    assert polls < 12, "an hour of polls was not missed"
+    missed = [g for i in range(2) for g in gaps(kept, i) if g.reason == "poll_missed" and g.to_time is not None]
+    assert all(g.to_time - g.from_time < 60e6 for g in missed if g.to_time is not None)
+
+
+async def test_a_gap_that_is_open_while_the_clock_is_set_back_is_closed() -> None:
+    clock = SetClock()
+    port = free_port()
+    async with collecting(port, [tag("a", "holding:0")], look=clock) as (kept, _):
+        await kept.until(lambda: bool(gaps(kept, None)))
+        clock.set(-3600)
+        await kept.until(lambda: bool(kept.events("clock_set")))
+        async with nasty(lambda frame, number: [(0, good(frame, number))], port):
+            await kept.until(lambda: len(values(kept, 0)) >= 3)
+            assert all(g.to_time is not None for g in gaps(kept, None))
+            last = next(g for g in gaps(kept, None) if g.reason == "disconnected")
+            assert last.to_time == times(kept, 0)[0]
 
 
 async def test_closed_in_the_middle_then_gone_then_back() -> None:

@@ -29,6 +29,7 @@ from ingest.push.template import Template, Unnamed
 from ingest.status import SourceStatus
 from tests.appender import Kept
 from tests.samples import T0
+from tests.set_clock import SetClock
 
 # names
 
@@ -202,7 +203,7 @@ async def test_an_unanswered_body_keeps_its_time_over_a_restart_and_an_answered_
     assert first.time_of(lost, 5)[0] == lost_at
     first.forget(had)
     await first.close()
-    assert list(spool.notes) == [lost]
+    assert set(spool.notes) == {lost, "push:1:arrived"}
     again = Arrivals("s", 1, spool)
     assert again.time_of(lost, 5)[0] == lost_at
     assert again.time_of(had, 1)[0] > had_at
@@ -218,7 +219,37 @@ async def test_a_body_that_comes_while_it_is_being_forgotten_is_kept() -> None:
     arrival, notes = arrivals.time_of(note, 1)
     await spool.note(notes)
     await arrivals.close()
-    assert spool.notes == {note: str(arrival)}
+    assert spool.notes[note] == str(arrival)
+
+
+async def test_a_clock_that_is_set_back_gives_its_own_times_and_a_gap() -> None:
+    spool, clock = Kept(), SetClock()
+    status = SourceStatus(1, "s", "push", "", 1)
+    arrivals, silence = Arrivals("s", 1, spool, 5.0, clock), Silence(status, 300.0, spool)
+
+    async def taken(body: bytes) -> int:
+        if (step := arrivals.follow()) is not None:
+            await silence.clock_set(step)
+        at, notes = arrivals.time_of(arrivals.note_of(body), 3)
+        times = np.arange(at, at + 3, dtype=np.int64)
+        await spool.note({**notes, **silence.notes(times)})
+        await silence.over(times)
+        return at
+
+    before = await taken(b"1")
+    clock.set(-3600)
+    after = await taken(b"2")
+    assert abs(after - (before - 3600_000_000)) < 60e6, "not three microseconds behind the last one, for an hour"
+    (event,) = spool.events("clock_set")
+    assert (event.text, round(event.detail["step_seconds"])) == ("back", -3600)
+    (gap,) = spool.gaps()
+    assert (gap.reason, gap.channel_ids) == ("clock_set", None)
+    assert gap.to_time is not None and gap.from_time < after and before <= gap.to_time
+    assert int(spool.notes["push:1:newest"]) == after + 2
+    again = Arrivals("s", 1, spool, 5.0, clock)
+    assert again.follow() is None and again.time_of(again.note_of(b"3"), 1)[0] > after + 2
+    clock.set(-3600)
+    assert Arrivals("s", 1, spool, 5.0, clock).follow() is not None, "set back while nothing ran"
 
 
 async def test_what_is_remembered_is_bounded() -> None:
@@ -227,7 +258,7 @@ async def test_what_is_remembered_is_bounded() -> None:
     for i in range(3000):
         await spool.note(arrivals.time_of(arrivals.note_of(str(i).encode()), 1)[1])
     await arrivals.close()
-    assert len(spool.notes) <= 1024
+    assert len(spool.notes) <= 1024 + 1, "and the last time that was given"
 
 
 # silence
