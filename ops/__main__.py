@@ -23,6 +23,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+_TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Make a database this installation's that is another one's; it says what.")
+]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -44,12 +47,13 @@ def up(
     simulator: Annotated[
         bool | None, typer.Option(help="Whether the simulator serves the plant; default: the example and --channels.")
     ] = None,
+    take_over: _TakeOver = False,
 ) -> None:
     """Make what is missing, start everything in the background, say what runs where."""
     from ops.up import Asked
     from ops.up import up as run
 
-    run(Asked(config, channels, hz, port, simulator), Console())
+    run(Asked(config, channels, hz, port, simulator, take_over), Console())
 
 
 @app.command()
@@ -169,11 +173,12 @@ def init(
 @app.command()
 def prepare(
     config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="The plant.")] = EXAMPLE,
+    take_over: _TakeOver = False,
 ) -> None:
     """Bring the schema to this version and register the plant: what containers wait for, before they start."""
     from ops.prepare import prepare as run
 
-    run(config.absolute(), Console())
+    run(config.absolute(), Console(), take_over)
 
 
 @app.command()

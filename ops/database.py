@@ -14,9 +14,10 @@ import asyncpg
 
 from ingest.errors import DatabaseError, OperationError
 from ops import ports
+from ops.installation import check, mark
 from ops.paths import State
 from ops.postgres.binaries import find
-from ops.postgres.bootstrap import bootstrap, until_it_answers
+from ops.postgres.bootstrap import create_database, until_it_answers
 from ops.postgres.cluster import Cluster, provision
 from schema.migrate import create_logins, migrate
 
@@ -49,20 +50,38 @@ class Database:
         self.cluster.move()
         say(f"port {taken} is in use{ports.holder(taken)}: the database now has {self.where}")
 
-    async def prepare(self) -> str:
-        """Schema and logins, once the server answers. Returns what was done, in words."""
+    async def prepare(self, take_over: bool = False) -> str:
+        """Schema and logins, once the server answers. Returns what was done, in words.
+
+        Raises OperationError, with nothing changed, where the database is another installation's and not to be taken
+        over. A server of our own in the state folder has no other.
+        """
         owner = self.dsn("owner")
         try:
             if self.cluster is not None:
                 await until_it_answers(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
-                applied = await bootstrap(owner, {role: _password(self.dsn(role)) for role in _ROLES})
-            else:
-                applied = await migrate(owner)
-                await create_logins(owner, {role: _password(self.dsn(role)) for role in _ROLES})
+                await create_database(owner)
+            ours = await self._ours(take_over)
+            applied = await migrate(owner)
+            passwords = {role: _password(self.dsn(role)) for role in _ROLES}
+            renewed = await create_logins(owner, passwords, mark(self.state), ours)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             which = "PLANTLOG_DSN" if self.cluster is None else "this state folder"
             raise DatabaseError(f"the database of {which} ({self.where}): {type(error).__name__}: {error}") from error
-        return f"schema brought to version {applied[-1]}" if applied else "schema is up to date"
+        done = f"schema brought to version {applied[-1]}" if applied else "schema is up to date"
+        return f"{done}; new passwords for {', '.join(renewed)}" if renewed else done
+
+    async def _ours(self, take_over: bool) -> frozenset[str] | None:
+        """The marks of logins that may be given another password; None: any."""
+        connection = await asyncpg.connect(self.dsn("owner"))
+        try:
+            owned = await check(connection, self.state, take_over or self.cluster is not None)
+        finally:
+            await connection.close()
+        if take_over or self.cluster is not None:
+            return None
+        # Logins from before they were marked are this installation's where the database is.
+        return frozenset((mark(self.state), "")) if owned.ours else frozenset((mark(self.state),))
 
 
 def provide(state: State, say: Callable[[str], None]) -> Database:

@@ -14,7 +14,10 @@ EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
 _MARKER = "plantlog-state"
 _MARKER_TEXT = "This folder belongs to plantlog; `plantlog down --wipe` removes it.\n"
 _OURS = frozenset(
-    {"config", "log", "pki", "plant", "postgres", "push.json", "registry.json", "run", "secrets", "simulator", "spool"}
+    {
+        *("config", "installation", "log", "pki", "plant", "postgres", "push.json", "registry.json"),
+        *("run", "secrets", "simulator", "spool"),
+    }
 )
 
 
@@ -38,6 +41,11 @@ class State:
     def registry(self) -> Path:
         """Ids of sources and channels."""
         return self.root / "registry.json"
+
+    @property
+    def installation(self) -> Path:
+        """The id of this installation."""
+        return self.root / "installation"
 
     @property
     def spool(self) -> Path:

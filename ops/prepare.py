@@ -21,7 +21,7 @@ from ops.steps import Steps
 _ANSWER_SECONDS = 60.0
 
 
-def prepare(config: Path, console: Console) -> None:
+def prepare(config: Path, console: Console, take_over: bool = False) -> None:
     """Schema, logins, registration of the plant. Safe to run again; ends with an error where the database is away."""
     state = State.current()
     state.claim()
@@ -32,8 +32,9 @@ def prepare(config: Path, console: Console) -> None:
     used = Database(state, None)
     with steps.step("bring the schema to this version") as step:
         asyncio.run(until_it_answers(used.dsn("owner"), _ANSWER_SECONDS))
-        step.result = f"{used.where}, {asyncio.run(used.prepare())}"
+        step.result = f"{used.where}, {asyncio.run(used.prepare(take_over))}"
     with steps.step("register sources and channels") as step:
-        registry = asyncio.run(register(plant, used.dsn("owner"), state))
-        step.result = f"{len(registry.channels):,} channels"
+        registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
+        registered.tell(step)
+        step.result = f"{len(registered.registry.channels):,} channels"
         snapshot.save(state.root, config, digests, plant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +15,67 @@ from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag
 from ingest.errors import OperationError
 from ingest.push.channels import created
 from ingest.registry import Registry
+from ops.difference import Difference, difference
+from ops.installation import claim, strange
 from ops.paths import State
+from ops.steps import Step
 from schema.queries import load
 
 
-async def register(plant: Plant, dsn: str, state: State) -> Registry:
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registration did."""
+
+    registry: Registry
+    difference: Difference
+    taken_over: str  # what was another installation's, in words; empty: nothing
+
+    def tell(self, step: Step) -> None:
+        """Say it below the step of a command; nothing where nothing changed."""
+        if self.taken_over:
+            step.say(f"taken over: {self.taken_over}")
+        for line in self.difference.lines():
+            step.say(line)
+
+
+async def register(plant: Plant, dsn: str, state: State, take_over: bool = False) -> Registered:
     """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
 
-    Names keep their ids for ever; what the configuration no longer names is marked retired. Raises OperationError
-    when the spools hold rows under ids of another database.
+    Names keep their ids for ever; what this installation had registered and its configuration no longer names is
+    marked retired. Raises OperationError when the database is another installation's, or the spools hold rows under
+    ids of another database.
     """
-    sources = [(source.name, source.kind, source.address) for source in plant.sources]
-    channels = [_channel(source, tag) for source in plant.sources for tag in source.tags]
+    sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
+    channels = _columns([_channel(source, tag) for source in plant.sources for tag in source.tags], 11)
     queries = load("register")
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():
             await connection.execute(queries["lock"])
-            source_columns = _columns(sources, 3)
-            await connection.execute(queries["update_sources"], *source_columns)
-            await connection.execute(queries["insert_sources"], *source_columns)
-            columns = _columns(channels, 11)
-            await connection.execute(queries["update_channels"], *columns)
-            await connection.execute(queries["insert_channels"], *columns)
-            await connection.execute(queries["retire_channels"], columns[0])
-            await connection.execute(queries["settings"], *_columns(_settings(plant), 2))
-            await connection.execute(queries["retention_classes"], *_columns(_classes(plant), 5))
-            await connection.execute(queries["retire_sources"], source_columns[0])
-            rows = await connection.fetch(queries["ids"], source_columns[0], columns[0])
+            installation, taken_over = await claim(connection, state, plant.name, take_over)
+            await _check_spools(connection, state)
+            found = difference(
+                await connection.fetch(queries["source_differences"], *sources, installation),
+                await connection.fetch(queries["differences"], *channels, installation),
+            )
+            await connection.execute(queries["update_sources"], *sources)
+            await connection.execute(queries["insert_sources"], *sources, installation)
+            await connection.execute(queries["update_channels"], *channels)
+            await connection.execute(queries["insert_channels"], *channels)
+            await connection.execute(queries["retire_channels"], channels[0], installation)
+            await connection.execute(queries["settings"], *_columns(_settings(plant), 2), installation)
+            await connection.execute(queries["retention_classes"], *_columns(_classes(plant), 5), installation)
+            await connection.execute(queries["retire_sources"], sources[0], installation)
+            rows = await connection.fetch(queries["ids"], sources[0], channels[0])
             registry = Registry(
                 {row["name"]: row["id"] for row in rows if row["what"] == "source"},
                 {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
-                _by_source(plant, await connection.fetch(queries["created"], source_columns[0], columns[0])),
+                _by_source(plant, await connection.fetch(queries["created"], sources[0], channels[0])),
             )
-            _check_spools(state, registry)
     finally:
         await connection.close()
     registry.save(state.registry)
-    return registry
+    return Registered(registry, found, taken_over)
 
 
 def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
@@ -103,23 +127,17 @@ def spooled_rows(folder: Path) -> int:
     return rows
 
 
-def _check_spools(state: State, registry: Registry) -> None:
+async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> None:
     """Spooled rows carry ids; under another database's ids they would become another channel's samples."""
     if not state.registry.exists():
         return
     before = Registry.load(state.registry)
-    pairs = ((before.sources, registry.sources), (before.channels, registry.channels))
-    moved: list[tuple[str, int, int | str]] = [
-        (name, old, new[name]) for was, new in pairs for name, old in was.items() if new.get(name, old) != old
-    ]
     _, made = created(state.root)
-    for source in registry.created.keys() & made.keys():
-        now = {**registry.created[source], **registry.channels}
-        # A database never forgets a channel: one that does not have it is another one.
-        moved += [(name, old, now.get(name, "none")) for name, old in made[source].items() if now.get(name) != old]
+    moved = await strange(connection, replace(before, created=made))
     if moved and (rows := spooled_rows(state.spool)):
-        name, old, new_id = moved[0]
+        name, old, here = moved[0]
         raise OperationError(
-            f"{state.spool} holds {rows:,} rows of another database (there {name} has id {old}, here {new_id}): "
-            "run `plantlog up` with that database once, so that they reach it, or remove the files to give them up"
+            f"{state.spool} holds {rows:,} rows of another database (there {name} has id {old}, here "
+            f"{here or 'none'}): run `plantlog up` with that database once, so that they reach it, or "
+            "remove the files to give them up"
         )

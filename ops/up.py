@@ -20,6 +20,7 @@ from ingest.config import snapshot
 from ingest.config.load import load_with_digests
 from ingest.config.model import OpcuaSource, Plant
 from ingest.errors import OperationError
+from ingest.registry import Registry
 from ops import database, health, ports, programs, strays
 from ops.alone import alone
 from ops.database import Database
@@ -44,6 +45,7 @@ class Asked:
     hz: float | None = None
     port: int | None = None
     simulator: bool | None = None
+    take_over: bool = False
 
 
 def up(asked: Asked, console: Console) -> None:
@@ -63,9 +65,13 @@ def up(asked: Asked, console: Console) -> None:
         with steps.step("start the database") as step:
             if used.cluster is not None:
                 supervisor.start_program("postgres")
-            step.result = f"{used.where}, {asyncio.run(used.prepare())}"
+            step.result = f"{used.where}, {asyncio.run(used.prepare(asked.take_over))}"
         with steps.step("register sources and channels") as step:
-            wanted = _registered(deployment, plant, used, state)
+            # A server of our own in the state folder has nobody else's.
+            take_over = asked.take_over or used.cluster is not None
+            registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
+            registered.tell(step)
+            wanted = _programs(deployment, plant, used, registered.registry, state)
             snapshot.save(state.root, deployment.config, digests, plant)
             changed = [name for name in supervisor.update(wanted) if name != "postgres"]
             if changed:
@@ -147,8 +153,7 @@ def _supervised(state: State, used: Database, deployment: Deployment, plant: Pla
     return supervisor
 
 
-def _registered(deployment: Deployment, plant: Plant, used: Database, state: State) -> list[Program]:
-    registry = asyncio.run(register(plant, used.dsn("owner"), state))
+def _programs(deployment: Deployment, plant: Plant, used: Database, registry: Registry, state: State) -> list[Program]:
     return [
         *([programs.postgres(state)] if used.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),

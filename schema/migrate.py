@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,15 +91,49 @@ def _pending(ours: list[Migration], applied: list[asyncpg.Record]) -> list[Migra
     return [migration for migration in ours if migration.version not in done]
 
 
-async def create_logins(dsn: str, passwords: Mapping[str, str]) -> None:
-    """Make or renew the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``maintenance``."""
+async def create_logins(
+    dsn: str, passwords: Mapping[str, str], mark: str = "", ours: Container[str] | None = None
+) -> list[str]:
+    """Make the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``maintenance``, where they don't work.
+
+    Logins are the server's, and another installation may have them: each bears the mark of whose it is. One that takes
+    its password keeps it; one that does not is given it where its mark is one of ``ours`` (None: any), else
+    DatabaseError is raised before anything is altered. Returns the logins that were given another password.
+    """
+    queries = load("migrate")
+    by_login = {f"plantlog_{role}": (f"plant_{role}", password) for role, password in passwords.items()}
     connection = await asyncpg.connect(dsn)
     try:
-        for role, password in passwords.items():
-            login = f"plantlog_{role}"
-            statement = await connection.fetchval(load("migrate")["login"], login, password, f"plant_{role}")
-            await connection.execute(statement)
-            if role == "reader":
-                await connection.execute(await connection.fetchval(load("migrate")["reader_limits"], login))
+        marks = {row["login"]: row["mark"] for row in await connection.fetch(queries["logins"], list(by_login))}
+        dead = [login for login in marks if not await _works(dsn, login, by_login[login][1])]
+        if others := [login for login in dead if ours is not None and marks[login] not in ours]:
+            raise DatabaseError(
+                f"{', '.join(others)} on this server: another password than this state folder's, and "
+                f"{' and '.join({marks[login] or 'no mark' for login in others})} as its owner. Another plantlog may "
+                "use it: take a server of your own, or give it this state folder's password with --take-over"
+            )
+        for login, (group, password) in by_login.items():
+            if login not in marks or login in dead:
+                await connection.execute(await connection.fetchval(queries["login"], login, password))
+            elif marks[login] not in ("", mark):
+                continue  # another's, and it works for us as well
+            await connection.execute(await connection.fetchval(queries["member"], login, group))
+            if mark and marks.get(login) != mark:
+                await connection.execute(await connection.fetchval(queries["mark"], login, mark))
+            if group == "plant_reader":
+                await connection.execute(await connection.fetchval(queries["reader_limits"], login))
+        return dead
     finally:
         await connection.close()
+
+
+async def _works(dsn: str, login: str, password: str) -> bool:
+    """Whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
+    try:
+        connection = await asyncpg.connect(dsn, user=login, password=password)
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        return False
+    except asyncpg.PostgresError:
+        return True
+    await connection.close()
+    return True

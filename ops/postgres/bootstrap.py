@@ -37,6 +37,14 @@ async def until_it_answers(dsn: str, seconds: float, runs: Callable[[], bool] = 
 
 async def bootstrap(owner_dsn: str, passwords: dict[str, str]) -> list[int]:
     """Database, extension, schema and logins, where missing; returns the schema versions that were applied."""
+    await create_database(owner_dsn)
+    applied = await migrate(owner_dsn)
+    await create_logins(owner_dsn, passwords)
+    return applied
+
+
+async def create_database(owner_dsn: str) -> None:
+    """The database, where the server does not have it."""
     connection = await asyncpg.connect(maintenance_dsn(owner_dsn))
     try:
         name = owner_dsn.rpartition("/")[2]
@@ -44,6 +52,3 @@ async def bootstrap(owner_dsn: str, passwords: dict[str, str]) -> list[int]:
             await connection.execute(await connection.fetchval(load("migrate")["create_database"], name))
     finally:
         await connection.close()
-    applied = await migrate(owner_dsn)
-    await create_logins(owner_dsn, passwords)
-    return applied

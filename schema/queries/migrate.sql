@@ -35,11 +35,25 @@ SELECT m.version, m.name, m.sha256 FROM plant.migration AS m ORDER BY m.version;
 -- name: record
 INSERT INTO plant.migration (version, name, sha256) VALUES ($1, $2, $3);
 
+-- name: logins
+-- Those of $1 that there are, and whose they are said to be.
+SELECT r.rolname::text AS login, coalesce(shobj_description(r.oid, 'pg_authid'), '') AS mark
+FROM pg_roles AS r
+WHERE r.rolname = ANY ($1::text[]);
+
 -- name: login
--- A statement to make or renew the login $1 with password $2, a member of group role $3.
+-- A statement to make the login $1 with password $2, or to give it that.
 SELECT format(
     CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = $1::text) THEN 'ALTER' ELSE 'CREATE' END
-    || ' ROLE %I LOGIN PASSWORD %L; GRANT %I TO %I;', $1::text, $2::text, $3::text, $1::text);
+    || ' ROLE %I LOGIN PASSWORD %L', $1::text, $2::text);
+
+-- name: member
+-- A statement to make login $1 a member of group role $2.
+SELECT format('GRANT %I TO %I', $2::text, $1::text);
+
+-- name: mark
+-- A statement to say whose the login $1 is: $2.
+SELECT format('COMMENT ON ROLE %I IS %L', $1::text, $2::text);
 
 -- name: reader_limits
 -- A statement: the reader's login $1 can neither write nor run for ever.

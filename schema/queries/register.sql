@@ -1,9 +1,59 @@
--- Bringing a plant's configuration into plant.source and plant.channel. Runs in one transaction, in this order.
+-- Bringing a plant's configuration into plant.source and plant.channel. Runs in one transaction.
 -- Ids are never given twice: what is known is updated, only what is new is inserted, what is gone is retired.
 
 -- name: lock
 -- One registration at a time; the transaction's end gives it back.
 SELECT pg_advisory_xact_lock(7361023400153);
+
+-- name: source_differences
+-- Sources that a registration adds, changes or retires: $1 name, $2 kind, $3 address: text[]; $4 installation.
+WITH said AS (
+    SELECT n.name, jsonb_build_object('kind', n.kind, 'address', n.address) AS facts
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
+),
+known AS (
+    SELECT s.name, s.retired_at, jsonb_build_object('kind', s.kind, 'address', s.address) AS facts
+    FROM plant.source AS s
+    WHERE s.installation_id = $4
+)
+SELECT name, k.facts::text AS old, n.facts::text AS new,
+       CASE WHEN k.facts IS NULL OR (n.facts IS NOT NULL AND k.retired_at IS NOT NULL) THEN 'added'
+            WHEN n.facts IS NULL THEN 'retired' ELSE 'changed' END AS what
+FROM said AS n
+FULL JOIN known AS k USING (name)
+WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL
+           ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
+ORDER BY name;
+
+-- name: differences
+-- Channels that a registration adds (again), changes or retires: $1 to $11 as for update_channels; $12 installation.
+WITH said AS (
+    SELECT n.name, n.source, n.place,
+           jsonb_build_object('source', n.source, 'address', n.address, 'kind', n.kind, 'unit', n.unit, 'lo', n.lo,
+                              'hi', n.hi, 'deadband', n.deadband, 'description', n.description,
+                              'attributes', n.attributes::jsonb, 'retention', n.retention) AS facts
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
+                $9::text[], $10::text[], $11::text[])
+        WITH ORDINALITY
+        AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention, place)
+),
+known AS (
+    SELECT c.name, s.name AS source, c.id, c.retired_at, s.kind = 'push' AND c.name = c.address AS created,
+           jsonb_build_object('source', s.name, 'address', c.address, 'kind', c.kind, 'unit', c.unit, 'lo', c.range_lo,
+                              'hi', c.range_hi, 'deadband', c.deadband, 'description', c.description,
+                              'attributes', c.attributes, 'retention', c.retention) AS facts
+    FROM plant.channel AS c
+    JOIN plant.source AS s ON s.id = c.source_id
+    WHERE s.installation_id = $12
+)
+SELECT name, coalesce(n.source, k.source) AS source, k.id, k.facts::text AS old, n.facts::text AS new,
+       CASE WHEN k.facts IS NULL THEN 'added' WHEN n.facts IS NULL THEN 'retired'
+            WHEN k.retired_at IS NOT NULL THEN 'returned' ELSE 'changed' END AS what
+FROM said AS n
+FULL JOIN known AS k USING (name)
+WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL AND NOT k.created
+           ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
+ORDER BY n.place, k.id;
 
 -- name: update_sources
 -- $1 name, $2 kind, $3 address: text[]
@@ -14,17 +64,18 @@ WHERE s.name = n.name
   AND (s.kind <> n.kind OR s.address <> n.address OR s.retired_at IS NOT NULL);
 
 -- name: insert_sources
--- $1 name, $2 kind, $3 address: text[]
-INSERT INTO plant.source (name, kind, address)
-SELECT n.name, n.kind, n.address
+-- $1 name, $2 kind, $3 address: text[]; $4 installation
+INSERT INTO plant.source (name, kind, address, installation_id)
+SELECT n.name, n.kind, n.address, $4
 FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
 WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.name = n.name);
 
 -- name: retire_sources
--- Sources that the configuration no longer names: $1 text[].
+-- Sources of installation $2 that its configuration no longer names: $1 text[].
 UPDATE plant.source AS s
 SET retired_at = now()
 WHERE s.retired_at IS NULL
+  AND s.installation_id = $2
   AND s.name <> ALL ($1::text[]);
 
 -- name: update_channels
@@ -58,44 +109,48 @@ WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
 ORDER BY n.place;
 
 -- name: retire_channels
--- Channels that the configuration no longer names: $1 text[]. Those that a push source created (their name is their
--- address) are not the configuration's.
+-- Channels of installation $2 that its configuration no longer names: $1 text[]. Those that a push source created (their
+-- name is their address) are not the configuration's.
 UPDATE plant.channel AS c
 SET retired_at = now()
 FROM plant.source AS s
 WHERE s.id = c.source_id
+  AND s.installation_id = $2
   AND NOT (s.kind = 'push' AND c.name = c.address)
   AND c.retired_at IS NULL
   AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS n (name) WHERE n.name = c.name);
 
 -- name: settings
--- What the configuration says of storage: $1 keys, $2 values text[]; a NULL value takes the key away.
+-- What the configuration says of storage: $1 keys, $2 values text[], a NULL value takes the key away; $3 installation.
 WITH said AS (
     SELECT n.key, n.value FROM unnest($1::text[], $2::text[]) AS n (key, value)
 ),
 gone AS (
     DELETE FROM plant.setting AS s USING said AS n WHERE s.key = n.key AND n.value IS NULL
 )
-INSERT INTO plant.setting AS s (key, value)
-SELECT n.key, n.value FROM said AS n WHERE n.value IS NOT NULL
-ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE s.value <> excluded.value;
+INSERT INTO plant.setting AS s (key, value, installation_id)
+SELECT n.key, n.value, $3 FROM said AS n WHERE n.value IS NOT NULL
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, installation_id = excluded.installation_id
+WHERE (s.value, s.installation_id) IS DISTINCT FROM (excluded.value, excluded.installation_id);
 
 -- name: retention_classes
--- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever. A class that the configuration no
--- longer names keeps everything: a retired channel may still have it.
+-- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A class that its
+-- configuration no longer names keeps everything: a retired channel may still have it.
 WITH said AS (
     SELECT n.name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
            INTERVAL '1 second' * n.hour AS hour, INTERVAL '1 second' * n.event AS event
     FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[]) AS n (name, raw, minute, hour, event)
 ),
 gone AS (
-    DELETE FROM plant.retention_class AS c WHERE c.name <> ALL ($1::text[])
+    DELETE FROM plant.retention_class AS c WHERE c.installation_id = $6 AND c.name <> ALL ($1::text[])
 )
-INSERT INTO plant.retention_class AS c (name, raw, minute, hour, event)
-SELECT n.name, n.raw, n.minute, n.hour, n.event FROM said AS n
+INSERT INTO plant.retention_class AS c (name, raw, minute, hour, event, installation_id)
+SELECT n.name, n.raw, n.minute, n.hour, n.event, $6 FROM said AS n
 ON CONFLICT (name) DO UPDATE
-SET raw = excluded.raw, minute = excluded.minute, hour = excluded.hour, event = excluded.event
-WHERE (c.raw, c.minute, c.hour, c.event) IS DISTINCT FROM (excluded.raw, excluded.minute, excluded.hour, excluded.event);
+SET raw = excluded.raw, minute = excluded.minute, hour = excluded.hour, event = excluded.event,
+    installation_id = excluded.installation_id
+WHERE (c.raw, c.minute, c.hour, c.event, c.installation_id)
+      IS DISTINCT FROM (excluded.raw, excluded.minute, excluded.hour, excluded.event, excluded.installation_id);
 
 -- name: ids
 -- Of sources, then of channels, of the configuration: $1 source names, $2 channel names text[].

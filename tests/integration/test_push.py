@@ -457,7 +457,7 @@ async def test_a_new_registration_keeps_what_was_created(database: Database, tmp
     here = await registered(tmp_path, database, 'unknown = "create"', tags="")
     async with here.running():
         assert (await here.push(b"m a=1 1000")).status == 204
-        again = await register(here.plant, database.owner_dsn, here.state)
+        again = (await register(here.plant, database.owner_dsn, here.state)).registry
         assert (await here.push(b"m a=2,b=2 2000")).status == 204
         assert len({channel for channel, _, _ in here.samples()}) == 2
     assert list(again.created["edge"]) == ["m.a"]

@@ -14,9 +14,14 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.registry import Registry
 from ingest.spool.append import Spool
+from ops import register as registering
 from ops.paths import State
-from ops.register import register, spooled_rows
+from ops.register import spooled_rows
 from tests.database import Database
+
+
+async def register(described: Plant, dsn: str, state: State) -> Registry:
+    return (await registering.register(described, dsn, state)).registry
 
 
 def plant(folder: Path, tags: str, more: str = "") -> Plant:
@@ -163,12 +168,16 @@ async def test_nothing_changed_writes_nothing(database: Database, tmp_path: Path
 
 async def test_what_a_push_source_created_is_left_alone(database: Database, tmp_path: Path) -> None:
     connection = await asyncpg.connect(database.owner_dsn)
+    state = state_in(tmp_path)
+    described = plant(tmp_path / "p", "a,holding:0,,,,,,,,\n")
+    await register(described, database.owner_dsn, state)
     await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('gateway', 'push', '')")
     await connection.execute(
         "INSERT INTO plant.channel (name, source_id, address, kind) SELECT 'g/x', id, 'g/x', 'analog' FROM plant.source"
+        " WHERE name = 'gateway'"
     )
     await connection.close()
-    await register(plant(tmp_path / "p", "a,holding:0,,,,,,,,\n"), database.owner_dsn, state_in(tmp_path))
+    await register(described, database.owner_dsn, state)
     assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == [("gateway",)]
     assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
 

@@ -1,0 +1,52 @@
+-- Whose a database is, and its logins.
+
+-- name: tables
+-- Whether the database has sources, and whether they belong to installations (since schema version 19).
+SELECT to_regclass('plant.source') IS NOT NULL AS sources, to_regclass('plant.installation') IS NOT NULL AS installations;
+
+-- name: installations
+SELECT i.id, i.plant, i.registered_at FROM plant.installation AS i ORDER BY i.registered_at;
+
+-- name: sources
+-- What is registered: source, its channels, whether it is retired.
+SELECT s.name, count(c.id) AS channels, s.retired_at IS NOT NULL AS retired
+FROM plant.source AS s
+LEFT JOIN plant.channel AS c ON c.source_id = s.id
+GROUP BY s.id
+ORDER BY s.retired_at IS NOT NULL, s.name;
+
+-- name: strange
+-- What a registry knows otherwise than the database: $1 names, $2 ids of sources; $3 names, $4 ids of channels.
+SELECT n.name, n.id, (SELECT o.id FROM plant.source AS o WHERE o.name = n.name) AS here
+FROM unnest($1::text[], $2::int[]) AS n (name, id)
+WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.id = n.id AND s.name = n.name)
+UNION ALL
+SELECT n.name, n.id, (SELECT o.id FROM plant.channel AS o WHERE o.name = n.name)
+FROM unnest($3::text[], $4::int[]) AS n (name, id)
+WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id AND c.name = n.name);
+
+-- name: claim
+-- $1 id, $2 name of the plant
+INSERT INTO plant.installation AS i (id, plant) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET plant = excluded.plant WHERE i.plant <> excluded.plant;
+
+-- name: adopt
+-- Everything that is registered is installation $1's; settings of the database itself (NULL) stay its own.
+WITH sources AS (
+    UPDATE plant.source AS s SET installation_id = $1 WHERE s.installation_id IS DISTINCT FROM $1
+),
+classes AS (
+    UPDATE plant.retention_class AS r SET installation_id = $1 WHERE r.installation_id IS DISTINCT FROM $1
+)
+UPDATE plant.setting AS s SET installation_id = $1 WHERE s.installation_id <> $1;
+
+-- name: release
+-- The installations that installation $1 took over from.
+DELETE FROM plant.installation AS i WHERE i.id <> $1;
+
+-- name: taken_over
+-- An event: $1 what was taken over, in words.
+INSERT INTO plant.event (time, id, type, text, detail)
+SELECT t.at, hashtextextended(concat_ws(' ', t.at::text, $1::text), 19) & 9223372036854775807, 'taken_over', $1,
+       jsonb_build_object('by', session_user)
+FROM (SELECT clock_timestamp()) AS t (at);

@@ -1,0 +1,161 @@
+"""Whose a database is: a second state folder's ``up`` on it, and the logins of its server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.errors import DatabaseError, PlantlogError
+from ops.database import Database as Used
+from ops.paths import State
+from ops.postgres.bootstrap import create_database
+from ops.postgres.server import Server
+from ops.register import Registered, register
+from schema.migrate import FOLDER, migrate
+from schema.queries import load
+from tests.database import Database
+from tests.integration.test_register import plant, rows
+
+_TAGS = "a,holding:0,,,,,,,,\n"
+_OTHERS = "b,holding:0,,,,,,,,\n"
+
+
+def state_in(folder: Path) -> State:
+    state = State(folder)
+    state.claim()
+    return state
+
+
+async def everything(database: Database) -> list[tuple[Any, ...]]:
+    return await rows(
+        database,
+        "SELECT 'source', s.name, s.retired_at::text FROM plant.source AS s"
+        " UNION ALL SELECT 'channel', c.name, c.retired_at::text FROM plant.channel AS c"
+        " UNION ALL SELECT 'class', r.name, r.raw::text FROM plant.retention_class AS r"
+        " UNION ALL SELECT 'setting', s.key, s.value FROM plant.setting AS s",
+    )
+
+
+async def test_a_second_installation_is_refused_and_changes_nothing(database: Database, tmp_path: Path) -> None:
+    kept = '[retention.default]\nraw = "3650d"\n'
+    await register(plant(tmp_path / "p", _TAGS, kept), database.owner_dsn, state_in(tmp_path / "first"))
+    before = await everything(database)
+    second = plant(tmp_path / "q", _OTHERS, '[retention.default]\nraw = "1d"\n')
+    with pytest.raises(
+        PlantlogError, match=r"belongs to another installation.*plant demo.*1 source \(plc\).*--take-over"
+    ):
+        await register(second, database.owner_dsn, state_in(tmp_path / "second"))
+    assert await everything(database) == before
+
+
+async def test_what_is_taken_over_is_said_and_recorded(database: Database, tmp_path: Path) -> None:
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    described = plant(tmp_path / "p", _TAGS)
+    await register(described, database.owner_dsn, first)
+    others = plant(tmp_path / "q", _OTHERS)
+    taken: Registered = await register(others, database.owner_dsn, second, take_over=True)
+    assert taken.taken_over.startswith("plant demo (installation ")
+    assert taken.taken_over.endswith("1 source (plc) with 1 channels")
+    assert await rows(database, "SELECT text FROM plant.event WHERE type = 'taken_over'") == [(taken.taken_over,)]
+    assert list(taken.difference.lines()) == ["source plc: 1 channel added (b); 1 channel retired (a)"]
+    with pytest.raises(PlantlogError, match="belongs to another installation"):
+        await register(described, database.owner_dsn, first)
+    assert (await register(others, database.owner_dsn, second)).taken_over == ""
+
+
+async def test_retirement_goes_by_installation(database: Database, tmp_path: Path) -> None:
+    """Several installations on one database are not made yet; what is another's is left alone all the same."""
+    state = state_in(tmp_path / "first")
+    described = plant(tmp_path / "p", _TAGS)
+    await register(described, database.owner_dsn, state)
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute("INSERT INTO plant.installation VALUES (gen_random_uuid(), 'other')")
+    await owner.execute(
+        "INSERT INTO plant.source (name, kind, address, installation_id)"
+        " SELECT 'theirs', 'modbus', '', i.id FROM plant.installation AS i WHERE i.plant = 'other';"
+        "INSERT INTO plant.channel (name, source_id, address, kind)"
+        " SELECT 'theirs', s.id, 'holding:0', 'analog' FROM plant.source AS s WHERE s.name = 'theirs'"
+    )
+    queries = load("register")
+    ours = await owner.fetchval("SELECT i.id FROM plant.installation AS i WHERE i.plant = 'demo'")
+    await owner.execute(queries["retire_channels"], ["a"], ours)
+    await owner.execute(queries["retire_sources"], ["plc"], ours)
+    await owner.execute(queries["retention_classes"], [], [], [], [], [], ours)
+    await owner.close()
+    assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
+    assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == []
+
+
+async def test_a_database_from_before_installations_is_adopted_by_whose_ids_it_has(
+    empty_database: str, tmp_path: Path
+) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    for file in sorted(FOLDER.glob("*.sql"))[:18]:
+        (earlier / file.name).write_text(file.read_text())
+    state = state_in(tmp_path / "first")
+    await create_database(empty_database)
+    await migrate(empty_database, earlier)
+    owner = await asyncpg.connect(empty_database)
+    await owner.execute(
+        "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '');"
+        "INSERT INTO plant.channel (name, source_id, address, kind) VALUES ('a', 1, 'holding:0', 'analog')"
+    )
+    await owner.close()
+    described = plant(tmp_path / "p", _TAGS)
+    state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 2}}')
+    used = _used(state, empty_database)
+    with pytest.raises(PlantlogError, match=r"version before this one.*1 source \(plc\) with 1 channels"):
+        await used.prepare()
+    assert await _fetchval(empty_database, "SELECT max(version) FROM plant.migration") == 18
+    state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 1}}')
+    await used.prepare()
+    done = await register(described, empty_database, state)
+    assert (done.taken_over, done.registry.channels) == ("", {"a": 1})
+
+
+_STORED = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'plantlog%'"
+
+
+def test_logins_that_work_are_left_alone_and_those_of_others_are_refused(server: str, tmp_path: Path) -> None:
+    assert server  # it sees to the programs being there
+
+    async def logins(dsn: str) -> None:
+        first = _used(state_in(tmp_path / "first"), f"{dsn}/north")
+        second = _used(state_in(tmp_path / "second"), f"{dsn}/south", "other")
+        for name in ("north", "south"):
+            await create_database(f"{dsn}/{name}")
+        await first.prepare()
+        before = await _fetchval(f"{dsn}/north", _STORED)
+        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*its owner.*--take-over"):
+            await second.prepare()
+        assert await _fetchval(f"{dsn}/north", _STORED) == before
+        assert "new passwords" not in await first.prepare()
+        assert await _fetchval(f"{dsn}/north", _STORED) == before, "a login that works is not altered"
+        assert "new passwords for plantlog_ingest" in await second.prepare(take_over=True)
+        with pytest.raises(DatabaseError, match="another password than this state folder's"):
+            await first.prepare()
+
+    with Server(tmp_path / "server") as private:
+        asyncio.run(logins(private.owner_dsn.rpartition("/")[0]))
+
+
+def _used(state: State, owner_dsn: str, password: str = "secret") -> Used:
+    """A given database, and the DSNs of its logins."""
+    (state.root / "secrets").mkdir()
+    state.dsn_file("owner").write_text(owner_dsn)
+    for role in ("ingest", "reader", "maintenance"):
+        state.dsn_file(role).write_text(f"postgresql://plantlog_{role}:{password}@{owner_dsn.rpartition('@')[2]}")
+    return Used(state, None)
+
+
+async def _fetchval(dsn: str, query: str) -> Any:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval(query)
+    finally:
+        await connection.close()
