@@ -89,6 +89,7 @@ EVENT_TYPES = (
     "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
     "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
     "restart",  # a process of plantlog started
+    "certificate_expiry",  # a certificate of ours or of a server ends within 30 days; detail says which, and when
     "alarm",  # the state of an alarm changed; text is the new state, detail says limit, value, priority, ...
 )
 

@@ -52,9 +52,11 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
 
     async def report() -> health.HealthReport:
         ready = all(status.state in ("connected", "degraded") for status in statuses)
+        said = await _report(kind, ready, since, statuses, spool, stages.values())
         if kind == "opcua":
-            await asyncio.to_thread(supplies.measure_certificates, state / "pki", plant.opcua_sources())
-        return await _report(kind, ready, since, statuses, spool, stages.values())
+            soon = await asyncio.to_thread(supplies.measure_certificates, state / "pki", plant.opcua_sources())
+            said["certificates"] = [str(one) for one in soon]
+        return said
 
     desk = Desk(list(stages.values()), plant.alarms)
     async with (
@@ -65,6 +67,9 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
         for source, status in zip(sources, statuses, strict=True):
             collect = _collect(source, registry, status, stages.get(source.name, spool), lane, state)
             tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
+        if kind == "opcua" and statuses:
+            watched = supplies.watch_certificates(state / "pki", plant.opcua_sources(), statuses[0].source_id, spool)
+            tasks.append(asyncio.create_task(watched, name="certificates"))
         await stop.wait()
         log.info("stopping: what is in hand goes to disk")
         for task in tasks:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from ingest import metrics
+from ingest.appender import Appender
+from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import OpcuaSource
+from ingest.errors import SourceError, SpoolError
+from ingest.opcua.certificate import ends
+from ingest.opcua.trust import listed
+
+log = logging.getLogger(__name__)
+
+_WARN_DAYS = 30.0
 
 
 def measure_disk(folder: str, path: Path) -> None:
@@ -21,20 +32,51 @@ def measure_disk(folder: str, path: Path) -> None:
         metrics.disk_bytes.labels(folder=folder).set(usage.total)
 
 
-def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> None:
-    """Set the gauges of our own certificate and of those that are trusted; what can't be read has none."""
-    trusted = [path for pattern in ("*.der", "*.pem") for path in sorted((pki / "trusted").glob(pattern))]
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """When one of ours, or one that is trusted, ends."""
+
+    path: Path
+    ends: datetime
+
+    @property
+    def days(self) -> float:
+        """Days that are left; less than 0: it has ended."""
+        return (self.ends - datetime.now(UTC)).total_seconds() / 86400
+
+    def __str__(self) -> str:
+        when = f"ends in {self.days:.0f} days" if self.days > 0 else "has ended"
+        what = "our OPC UA certificate" if self.path.name == "own.der" else "the trusted certificate"
+        renew = ": `plantlog certificate renew`, and trust the new one at each server" * (self.path.name == "own.der")
+        return f"{what} {self.path} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
+
+
+def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> list[Certificate]:
+    """Set the gauges of our own certificate and of those that are trusted; gives those that end within 30 days.
+
+    What can't be read has none.
+    """
     named = [source.server_certificate for source in sources if source.server_certificate is not None]
+    found = []
+    for place in (pki / "own.der", pki / "trusted", *named):
+        with suppress(SourceError):
+            found += [Certificate(path, ends(certificate)) for path, certificate in listed(place)]
     metrics.certificate_expiry.clear()  # one that was removed ends no more
-    for path in [pki / "own.der", *trusted, *named]:
-        with suppress(OSError, ValueError):
-            ends = expiry(path)
-            metrics.certificate_expiry.labels(certificate=path.name).set(ends)
+    for one in found:
+        metrics.certificate_expiry.labels(certificate=one.path.name).set(one.ends.timestamp())
+    return [one for one in found if one.days < _WARN_DAYS]
 
 
-def expiry(path: Path) -> float:
-    """When a certificate (DER or PEM) ends, s since 1970 UTC. Raises OSError, and ValueError where it is none."""
-    content = path.read_bytes()
-    pem = content.startswith(b"-----BEGIN")
-    certificate = x509.load_pem_x509_certificate(content) if pem else x509.load_der_x509_certificate(content)
-    return certificate.not_valid_after_utc.timestamp()
+async def watch_certificates(pki: Path, sources: Sequence[OpcuaSource], source_id: int, spool: Appender) -> None:
+    """Say each day which certificates end soon, in the log and as events of ``source_id``; until cancelled."""
+    while True:
+        now = now_us()
+        events = []
+        for one in await asyncio.to_thread(measure_certificates, pki, sources):
+            log.warning("%s", one)
+            detail = {"certificate": str(one.path), "ends": one.ends.isoformat(), "days": round(one.days, 1)}
+            events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
+        with suppress(SpoolError):  # the log has it, and it is said again tomorrow
+            if events:
+                await spool.append(EventBatch(source_id, now, events))
+        await asyncio.sleep(86400)

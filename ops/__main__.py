@@ -208,6 +208,7 @@ def _mount() -> None:
     """The commands that have a folder of their own."""
     from ops.alarms import app as alarms
     from ops.bench import app as bench
+    from ops.certificate import app as certificate
     from ops.chaos.command import chaos
     from ops.evidence.command import export, seal, verify
     from ops.maintenance import app as maintenance
@@ -218,6 +219,7 @@ def _mount() -> None:
         app.command()(command)
     app.add_typer(alarms, name="alarms")
     app.add_typer(bench, name="bench")
+    app.add_typer(certificate, name="certificate")
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(spool, name="spool")
 

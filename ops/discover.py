@@ -17,7 +17,7 @@ from ops.paths import EXAMPLE, State
 
 def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
     """Write the tag list of a source's server. Raises SourceError or OperationError."""
-    tags = asyncio.run(browse(_source(source, insecure, config, state), state.root / "pki"))
+    tags = asyncio.run(browse(_source(source, insecure, config, state), state.pki))
     if output is None:
         write_tag_list(tags, sys.stdout)
     else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
+from ingest.opcua import trust
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
@@ -53,9 +54,14 @@ class State:
         return self.root / "spool"
 
     @property
+    def pki(self) -> Path:
+        """Our own OPC UA certificate, and those of servers."""
+        return self.root / "pki"
+
+    @property
     def trusted(self) -> Path:
         """Certificates of OPC UA servers that the collector trusts."""
-        return self.root / "pki" / "trusted"
+        return self.pki / "trusted"
 
     @property
     def log(self) -> Path:
@@ -95,6 +101,7 @@ class State:
                 f"{self.root} holds {strange[0]!r} and is not a plantlog state folder: "
                 "set PLANTLOG_STATE to a new or empty folder"
             )
-        for folder in (self.spool, self.trusted, self.log, self.run):
+        trust.folders(self.pki)
+        for folder in (self.spool, self.log, self.run):
             folder.mkdir(parents=True, exist_ok=True)
         (self.root / _MARKER).write_text(_MARKER_TEXT)

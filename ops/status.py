@@ -60,6 +60,7 @@ class Watch:
             "alarms": _alarms(collectors),
             "notifier": _notifier(said.get("notifier")),
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
+            "certificates": (said.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
             "jobs": (said.get("maintenance") or {}).get("jobs", []),
             "database": asyncio.run(_database(self._state)),
         }

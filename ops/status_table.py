@@ -108,6 +108,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("alarms", _of_alarms(status["alarms"]))
     if status["notifier"]:
         flow.add_row("notifier", _of_notifier(status["notifier"]))
+    for certificate in status["certificates"]:
+        flow.add_row("certificate", f"[yellow]{escape(certificate)}[/]")
     writer = status["writer"]
     if writer:
         lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"

@@ -72,6 +72,13 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         yield "password_file", found(str(source.password_file)), "nothing, or a username beside it"
     if source.insecure and source.server_certificate is not None:
         yield "server_certificate", found(str(source.server_certificate)), "nothing with insecure = true"
+    if source.insecure and source.accept:
+        yield "accept", found(list(source.accept)), "nothing with insecure = true: no certificate is looked at"
+    if source.insecure and source.password_file is not None and not source.password_in_clear:
+        legal = "no password with insecure = true, or password_in_clear = true: everybody on the network can read it"
+        yield "password_file", found(str(source.password_file)), legal
+    if source.password_in_clear and not (source.insecure and source.password_file is not None):
+        yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
 
 def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:

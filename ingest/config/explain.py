@@ -140,6 +140,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
         annotation = annotation.__origin__
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
+    if get_origin(annotation) is tuple and get_origin(get_args(annotation)[0]) is Literal:
+        return "a list of " + ", ".join(map(str, get_args(get_args(annotation)[0])))
     for item in metadata:
         if (parsed := getattr(item, "func", None)) in _PARSED:
             return _PARSED[parsed]

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention, Texts
+from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention, Texts, parse_texts
 
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
@@ -23,6 +23,10 @@ RegisterType: TypeAlias = Literal[
 ]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
+# What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
+AcceptedFault: TypeAlias = Literal[
+    "bad-signature", "expired", "key-size", "not-yet-valid", "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"
+]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
 ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.%-]+(/[A-Za-z0-9_.%-]+)*$", max_length=255)]
@@ -121,8 +125,10 @@ class OpcuaSource(_Source):
     security: SecurityPolicy = "Basic256Sha256"  # message security mode is SignAndEncrypt
     insecure: bool = False  # true: security mode None, for a network that is closed by other means
     server_certificate: Path | None = None  # the server's certificate (DER or PEM); None: the trust folder
+    accept: Annotated[tuple[AcceptedFault, ...], BeforeValidator(parse_texts)] = ()  # faults of its certificate
     username: str | None = None
     password_file: Path | None = None
+    password_in_clear: bool = False  # true: with insecure, the password may cross the network as it is
     publishing_interval: Duration = 0.5
     sampling_interval: Duration | None = None  # None: the publishing interval
     queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100  # values of an item that the server keeps for us

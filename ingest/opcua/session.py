@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from asyncua import Client, ua
-from asyncua.crypto import security_policies, uacrypto
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from asyncua.crypto import security_policies
 
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError
-
-APPLICATION_URI = "urn:plantlog:collector"
+from ingest.opcua import trust, validate
+from ingest.opcua.certificate import Identity, identity
 
 _POLICIES = {
     "Basic256Sha256": security_policies.SecurityPolicyBasic256Sha256,
@@ -27,22 +24,25 @@ _POLICIES = {
 
 async def connect(source: OpcuaSource, pki: Path) -> Client:
     """A fresh client with an active session. Raises SourceError with the reason, never waits beyond the deadlines."""
-    client = Client(source.address, timeout=source.time_out)
-    client.application_uri = APPLICATION_URI
-    client.name = client.description = "plantlog"
-    if source.username is not None:
-        client.set_user(source.username)
-    if source.password_file is not None:
-        client.set_password(source.password_file.read_text().rstrip("\n"))
+    client = _Client(source)
+    ours: Identity | None = None
     try:
+        if source.password_file is not None:
+            client.set_password(source.password_file.read_text().rstrip("\n"))
         if not source.insecure:
-            await _secure(client, source, pki)
+            trust.folders(pki)
+            ours = identity(pki)
+            client.application_uri = ours.uri
+            await _secure(client, source, pki, ours)
         # socket, hello, channel, session, activation: asyncua has a time-out for each, this one is for all
         async with asyncio.timeout(5 * source.time_out):
             await client.connect()
-    except (OSError, TimeoutError, ua.UaError) as error:
+    except SourceError:
         await close(client, source.time_out)
-        raise SourceError(f"connect: {type(error).__name__}: {error}".rstrip(": ")) from error
+        raise
+    except Exception as error:  # asyncua raises what a server's bytes make it raise
+        await close(client, source.time_out)
+        raise SourceError(_why(error, ours if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
         raise
@@ -60,56 +60,85 @@ async def close(client: Client, time_out: float) -> None:
         client.disconnect_socket()
 
 
-async def _secure(client: Client, source: OpcuaSource, pki: Path) -> None:
-    own_key, own_certificate = pki / "own.pem", pki / "own.der"
+class _Client(Client):  # type: ignore[misc]
+    """asyncua's client, which sends no password in clear unless it is told to."""
+
+    def __init__(self, source: OpcuaSource) -> None:
+        super().__init__(source.address, timeout=source.time_out)
+        self.name = self.description = "plantlog"
+        self.secured = False  # from now on the server looks at our certificate
+        self._in_clear = source.password_in_clear
+        if source.username is not None:
+            self.set_user(source.username)
+
+    def server_policy(self, token_type: Any) -> Any:
+        """How the server wants a user to identify himself. Raises SourceError where that gives the password away."""
+        policy = super().server_policy(token_type)
+        if token_type == ua.UserTokenType.UserName and self._password and not self._in_clear:
+            encrypted = self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt
+            if not encrypted and policy.SecurityPolicyUri == security_policies.SecurityPolicyNone.URI:
+                raise SourceError(
+                    "the server takes the password in clear only, so it was not sent: use a secure endpoint, "
+                    "or say password_in_clear = true"
+                )
+        return policy
+
+
+async def _secure(client: _Client, source: OpcuaSource, pki: Path, ours: Identity) -> None:
+    """Look at the server's certificate, and let the client use it. Raises SourceError where it is not right."""
+    policy = _POLICIES[source.security]
     async with asyncio.timeout(4 * source.time_out):
-        await client.setup_self_signed_certificate(own_key, own_certificate)
-        own_key.chmod(0o600)
         endpoints = await client.connect_and_get_server_endpoints()
-        server = _certificate(endpoints, _POLICIES[source.security].URI, source)
-        _trust(server, source, pki)
-        await client.set_security(
-            _POLICIES[source.security],
-            own_certificate,
-            own_key,
-            server_certificate=uacrypto.CertProperties(server, "der"),
-            mode=ua.MessageSecurityMode.SignAndEncrypt,
+    endpoint = _endpoint(endpoints, policy.URI, source)
+    certificates = validate.chain(endpoint.ServerCertificate)
+    uri = endpoint.Server.ApplicationUri if endpoint.Server is not None else None
+    faults = list(validate.faults(certificates, source, uri))
+    server, print_ = certificates[0], trust.fingerprint(certificates[0])
+    said = "; ".join(map(str, faults))
+    if not trust.trusted(pki, server, source.server_certificate):
+        kept = trust.reject(pki, source.name, server)
+        also = f". It also fails {said}" if faults else ""
+        if source.server_certificate is not None:
+            raise SourceError(
+                f"the server's certificate (SHA-256 {print_}) is not trusted: it is not {source.server_certificate}, "
+                f"which server_certificate names. It is kept in {kept}{also}"
+            )
+        raise SourceError(
+            f"the server's certificate (SHA-256 {print_}) is not trusted: if it is the right one, "
+            f"`plantlog certificate trust {source.name}`{also}"
         )
+    if faults:
+        names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in faults}))
+        raise SourceError(
+            f"the server's certificate (SHA-256 {print_}) is trusted, but not valid: {said}. "
+            f"Give the server a right one, or say accept = [{names}]"
+        )
+    security = policy(server, ours.certificate, ours.key, ua.MessageSecurityMode.SignAndEncrypt)
+    client.security_policy = security
+    client.uaclient.set_security(security)
+    client.secured = True
 
 
-def _certificate(endpoints: list[Any], policy: str, source: OpcuaSource) -> bytes:
-    """The server's certificate (DER) at the endpoint that speaks ``policy`` with SignAndEncrypt."""
+def _endpoint(endpoints: list[Any], policy: str, source: OpcuaSource) -> Any:
+    """The server's endpoint that speaks ``policy`` with SignAndEncrypt."""
     for endpoint in endpoints:
         if endpoint.SecurityPolicyUri == policy and endpoint.SecurityMode == ua.MessageSecurityMode.SignAndEncrypt:
-            # Only the first of a chain: its length stands in its own header (DER, long form of two bytes).
-            der: bytes = endpoint.ServerCertificate
-            return der[: int.from_bytes(der[2:4]) + 4]
-    offered = sorted({f"{e.SecurityPolicyUri.rpartition('#')[2]} {e.SecurityMode.name}" for e in endpoints})
+            return endpoint
+    offered = sorted({f"{str(e.SecurityPolicyUri).rpartition('#')[2]} {e.SecurityMode.name}" for e in endpoints})
     raise SourceError(
-        f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {', '.join(offered)}"
+        f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {', '.join(offered) or 'none'}"
     )
 
 
-def _trust(server: bytes, source: OpcuaSource, pki: Path) -> None:
-    """Accept only a certificate that somebody put on our list."""
-    if source.server_certificate is not None:
-        trusted = [source.server_certificate]
-    else:
-        trusted = sorted((pki / "trusted").glob("*.der")) + sorted((pki / "trusted").glob("*.pem"))
-    if any(_der(path) == server for path in trusted):
-        return
-    fingerprint = hashlib.sha256(server).hexdigest()
-    rejected = pki / "rejected" / f"{fingerprint[:16]}.der"
-    rejected.parent.mkdir(parents=True, exist_ok=True)
-    rejected.write_bytes(server)
-    raise SourceError(
-        f"the server's certificate (SHA-256 {fingerprint}) is not trusted: if it is the right one, "
-        f"move {rejected} to {pki / 'trusted'}"
-    )
-
-
-def _der(path: Path) -> bytes:
-    content = path.read_bytes()
-    if content.startswith(b"-----BEGIN"):
-        return x509.load_pem_x509_certificate(content).public_bytes(Encoding.DER)
-    return content
+def _why(error: Exception, ours: Identity | None) -> str:
+    """What went wrong. ``ours``: what the server may have refused."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if ours is not None and isinstance(error, ua.UaStatusCodeError):
+        code = ua.StatusCode(error.code).name
+        if code.startswith("BadCertificate") or code == "BadSecurityChecksFailed":
+            return f"the server does not trust our certificate ({code}): accept there {ours}"
+    if ours is not None and isinstance(error, AssertionError):  # asyncua: the answer is no channel, but a ServiceFault
+        return f"the server does not trust our certificate (it refused the secure channel): accept there {ours}"
+    if ours is not None and isinstance(error, ConnectionError):
+        return f"the server closed the connection ({said}): it may not trust our certificate; accept there {ours}"
+    return f"connect: {said}"

@@ -161,7 +161,9 @@ class NodeOpcua(PlantProcess):
         lines = [f"{name},{node},{_kind(name)}" for name, node in zip(self._names, self._nodes, strict=True)]
         (config / "tags" / "opcua.csv").write_text("\n".join(("name,address,kind", *lines)) + "\n")
         address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
-        source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{_OPCUA}'
+        # Its certificate names the machine, not the address that the wire is at.
+        accept = 'accept = ["wrong-host"]'
+        source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{accept}\n{_OPCUA}'
         head = f'[plant]\nname = "node"\n[health]\nport = {self._ports.health}\n[viewer]\nport = {self._ports.viewer}\n'
         # Sampled faster than it publishes, or values are replaced before they are seen.
         often = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'

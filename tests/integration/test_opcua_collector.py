@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
 from ingest.opcua.discover import discover
+from ingest.opcua.trust import trust
 from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
@@ -64,12 +64,10 @@ async def test_all_that_a_foreign_server_publishes(tmp_path: Path) -> None:
     ]
     async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with collecting(address, tags, tmp_path / "pki") as (kept, status):
+        async with collecting(address, tags, tmp_path / "pki", accept=["wrong-host"]) as (kept, status):
             await until(lambda: "is not trusted" in status.reason)
             assert not kept.samples(0), "nothing before somebody trusts the server"
-            (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
-            (tmp_path / "pki" / "trusted").mkdir()
-            shutil.move(rejected, tmp_path / "pki" / "trusted")
+            trust(tmp_path / "pki", "ua")
             await kept.until(lambda: min(len(kept.samples(i)) for i in range(80)) >= 20)
         truth = published(server)
         for i, t in enumerate(tags):

@@ -20,6 +20,7 @@ from asyncua.common.utils import ServiceError
 
 from ingest.batch import now_us
 from ingest.config.model import OpcuaTag
+from ingest.opcua.trust import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag
@@ -455,7 +456,7 @@ async def test_a_foreign_server_hands_over_its_subscription(tmp_path: Path) -> N
 
     It hands anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
     """
-    options = {**OPTIONS, "insecure": False}
+    options = {**OPTIONS, "insecure": False, "accept": ["wrong-host"]}  # it names the machine, not 127.0.0.1
     tags = [OpcuaTag(name=f"{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
     port = free_port()
     relay = Relay()
@@ -464,9 +465,7 @@ async def test_a_foreign_server_hands_over_its_subscription(tmp_path: Path) -> N
         address = f"opc.tcp://127.0.0.1:{port}"
         async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
             await until(lambda: "is not trusted" in status.reason)
-        (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
-        (tmp_path / "pki" / "trusted").mkdir()
-        rejected.rename(tmp_path / "pki" / "trusted" / rejected.name)
+        trust(tmp_path / "pki", "ua")
         spools = [Kept()]
         for _ in range(3):
             async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (kept, status):

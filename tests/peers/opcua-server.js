@@ -9,7 +9,7 @@ const value = { Double: (n) => n / 8, Float: (n) => n / 4, Int32: (n) => -n, Boo
 const perKind = 20;
 
 (async () => {
-  const pki = new OPCUACertificateManager({ rootFolder: process.argv[3], automaticallyAcceptUnknownCertificate: true });
+  const pki = new OPCUACertificateManager({ rootFolder: process.argv[3], automaticallyAcceptUnknownCertificate: process.argv[4] !== "strict" });
   await pki.initialize();
   const server = new OPCUAServer({
     port: Number(process.argv[2]),

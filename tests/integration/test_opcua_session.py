@@ -1,0 +1,182 @@
+"""Sessions with OPC UA servers: whom we trust, what we say of ourselves, and a password that nobody overhears."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncua import Server, ua
+from asyncua.server.user_managers import User, UserRole
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from ingest.config.model import OpcuaSource
+from ingest.errors import SourceError
+from ingest.opcua.session import close, connect
+from tests import certificates
+from tests.peers import free_port, peer
+
+
+class Users:
+    """Lets everybody in, and remembers what he said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str | None, str | None]] = []
+
+    def get_user(self, _: Any, username: str | None = None, password: str | None = None, **__: Any) -> User:
+        self.said.append((username, password))
+        return User(UserRole.User)
+
+
+@asynccontextmanager
+async def serving(certificate: tuple[Path, Path] | None, policy: Any, users: Users | None = None) -> AsyncIterator[str]:
+    """asyncua's server with that certificate and key; gives its address."""
+    server = Server(user_manager=users)
+    await server.init()
+    await server.set_application_uri(certificates.SERVER_URI)
+    address = f"opc.tcp://127.0.0.1:{free_port()}"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity, policy] if certificate else [policy])
+    if certificate is not None:
+        await server.load_certificate(str(certificate[0]))
+        await server.load_private_key(str(certificate[1]))
+    async with server:
+        yield address
+
+
+def source(address: str, **options: Any) -> OpcuaSource:
+    return OpcuaSource.model_validate(
+        {"name": "plc", "kind": "opcua", "address": address, "time_out": 5.0, "tags": (), **options}
+    )
+
+
+async def told(source: OpcuaSource, pki: Path) -> str:
+    """Why there is no session; empty: there is one."""
+    try:
+        await close(await connect(source, pki), source.time_out)
+    except SourceError as error:
+        return str(error)
+    return ""
+
+
+SECURE = ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "expired": ({"days": (-400, -2)}, "found valid until "),
+    "not-yet-valid": ({"days": (2, 400)}, "found valid from "),
+    "key-size": ({"bits": 1024}, "found 1024 bits, expected 2048 to 4096 bits for Basic256Sha256"),
+    "wrong-host": ({"host": "plc7.example"}, "found plc7.example, expected 127.0.0.1"),
+    "wrong-uri": ({"uri": "urn:another"}, f"found urn:another, expected {certificates.SERVER_URI}"),
+    "wrong-usage": ({"encipherment": False}, "found key usage digital_signature, expected digital_signature, key_"),
+    "bad-signature": ({"forged": True}, "expected one by itself"),
+}
+
+
+@pytest.mark.parametrize("check", WRONG)
+async def test_a_trusted_certificate_must_be_valid(check: str, tmp_path: Path) -> None:
+    """Each check by its name, with what was found and what is right; and each can be left out by that name."""
+    how, said = WRONG[check]
+    certificate = certificates.make(tmp_path / "server", **how)
+    async with serving(certificate, SECURE) as address:
+        pinned = source(address, server_certificate=certificate[0])
+        reason = await told(pinned, tmp_path / "pki")
+        assert "is trusted, but not valid" in reason
+        assert f"{check}: " in reason
+        assert said in reason
+        assert f'accept = ["{check}"]' in reason
+        accepted = source(address, server_certificate=certificate[0], accept=[check])
+        assert await told(accepted, tmp_path / "pki") == ""
+
+
+async def test_a_right_certificate_needs_trust_and_nothing_else(tmp_path: Path) -> None:
+    certificate = certificates.make(tmp_path / "server")
+    async with serving(certificate, SECURE) as address:
+        reason = await told(source(address), tmp_path / "pki")
+        assert "is not trusted" in reason
+        assert "`plantlog certificate trust plc`" in reason
+        assert "also fails" not in reason
+        (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
+        shutil.move(rejected, tmp_path / "pki" / "trusted")
+        assert (tmp_path / "pki" / "trusted").is_dir(), "the folder is there before somebody moves a file to it"
+        assert await told(source(address), tmp_path / "pki") == ""
+        other = certificates.make(tmp_path / "other")
+        assert "which server_certificate names" in await told(
+            source(address, server_certificate=other[0]), tmp_path / "pki"
+        )
+
+
+async def test_a_certificate_that_was_moved_before_there_was_a_folder(tmp_path: Path) -> None:
+    certificate = certificates.make(tmp_path / "server")
+    (tmp_path / "pki").mkdir()
+    shutil.copyfile(certificate[0], tmp_path / "pki" / "trusted")
+    async with serving(certificate, SECURE) as address:
+        assert await told(source(address), tmp_path / "pki") == ""
+
+
+async def test_our_certificate_stays_when_the_host_is_called_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = certificates.make(tmp_path / "server")
+    own = tmp_path / "pki" / "own.der"
+    async with serving(certificate, SECURE) as address:
+        pinned = source(address, server_certificate=certificate[0])
+        assert await told(pinned, tmp_path / "pki") == ""
+        before = own.read_bytes()
+        monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+        assert await told(pinned, tmp_path / "pki") == ""
+        assert own.read_bytes() == before
+        uri = x509.load_der_x509_certificate(before).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        assert uri.value.get_values_for_type(x509.UniformResourceIdentifier)[0].startswith("urn:plantlog:")
+        own.unlink()
+        assert "own.der is missing beside" in await told(pinned, tmp_path / "pki")
+        assert not own.exists()
+
+
+async def test_a_certificate_of_an_earlier_version_stays_as_it_is(tmp_path: Path) -> None:
+    """Even one that has ended: only the server can say whether it still takes it."""
+    certificate = certificates.make(tmp_path / "server")
+    own = certificates.make(tmp_path / "own", days=(-400, -1), uri="urn:plantlog:collector", host="old-name")
+    (tmp_path / "pki").mkdir()
+    shutil.copyfile(own[0], tmp_path / "pki" / "own.der")
+    shutil.copyfile(own[1], tmp_path / "pki" / "own.pem")
+    async with serving(certificate, SECURE) as address:
+        await told(source(address, server_certificate=certificate[0]), tmp_path / "pki")
+    assert (tmp_path / "pki" / "own.der").read_bytes() == own[0].read_bytes()
+
+
+async def test_a_server_that_does_not_trust_us(tmp_path: Path) -> None:
+    async with peer("opcua-server.js", str(tmp_path / "peer"), "strict") as server:
+        strict = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"])
+        assert "is not trusted" in await told(strict, tmp_path / "pki")
+        (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
+        shutil.move(rejected, tmp_path / "pki" / "trusted")
+        reason = await told(strict, tmp_path / "pki")
+    own = x509.load_der_x509_certificate((tmp_path / "pki" / "own.der").read_bytes())
+    assert "the server does not trust our certificate" in reason
+    assert str(tmp_path / "pki" / "own.der") in reason
+    assert own.fingerprint(hashes.SHA1()).hex() in reason
+
+
+async def test_no_password_in_clear(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("drowssap\n")
+    users = Users()
+    who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
+    async with serving(None, ua.SecurityPolicyType.NoSecurity, users) as address:
+        assert "takes the password in clear only" in await told(source(address, **who), tmp_path / "pki")
+        assert not users.said
+        assert await told(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
+        assert users.said == [("logger", "drowssap")]
+
+
+async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("drowssap\n")
+    users = Users()
+    certificate = certificates.make(tmp_path / "server")
+    who = {"username": "logger", "password_file": tmp_path / "password", "server_certificate": certificate[0]}
+    async with serving(certificate, SECURE, users) as address:
+        assert await told(source(address, **who), tmp_path / "pki") == ""
+        assert users.said == [("logger", "drowssap")]

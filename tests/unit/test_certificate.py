@@ -1,0 +1,111 @@
+"""``plantlog certificate``, and certificates that end soon."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from typer.testing import CliRunner
+
+from ingest import supplies
+from ingest.errors import OperationError, SourceError
+from ingest.opcua import trust
+from ingest.opcua.certificate import identity
+from ops.certificate import app
+from ops.paths import State
+from tests import certificates
+from tests.appender import Kept
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "state"))
+    state = State.current()
+    state.claim()
+    return state
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=True)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_an_installation_keeps_its_uri(state: State, tmp_path: Path) -> None:
+    shown = run("show")
+    first = identity(state.pki)
+    assert first.uri in shown
+    assert run("show") == shown
+    assert state.pki.joinpath("own.pem").stat().st_mode & 0o777 == 0o600
+    run("renew", "--days", "400")
+    second = identity(state.pki)
+    assert second.uri == first.uri
+    assert second.certificate != first.certificate
+    (replaced,) = (state.pki / "replaced").iterdir()
+    assert (replaced / "own.der").exists()
+    run("export", str(tmp_path / "whole.pem"), "--with-key")
+    assert (tmp_path / "whole.pem").stat().st_mode & 0o777 == 0o600
+    run("export", str(tmp_path / "ours.der"))
+    assert x509.load_der_x509_certificate((tmp_path / "ours.der").read_bytes()) == second.certificate
+    for name in ("own.der", "own.pem"):
+        (state.pki / name).unlink()
+    run("import", str(tmp_path / "whole.pem"))
+    assert identity(state.pki).certificate == second.certificate
+
+
+def test_what_is_no_certificate_of_ours(state: State, tmp_path: Path) -> None:
+    client = {"extended": ExtendedKeyUsageOID.CLIENT_AUTH}
+    server = certificates.make(tmp_path / "server")
+    with pytest.raises(OperationError, match="lacks clientAuth"):
+        run("import", str(server[0]), "--key", str(server[1]))
+    small = certificates.make(tmp_path / "small", bits=1024, extended=client["extended"])
+    with pytest.raises(OperationError, match="1024 bits"):
+        run("import", str(small[0]), "--key", str(small[1]))
+    right = certificates.make(tmp_path / "right", extended=client["extended"])
+    with pytest.raises(SourceError, match="not that of the certificate"):
+        run("import", str(right[0]), "--key", str(server[1]))
+    assert not (state.pki / "own.der").exists()
+    run("import", str(right[0]), "--key", str(right[1]))
+    assert identity(state.pki).uri == certificates.SERVER_URI
+
+
+def test_trust_by_name_and_by_fingerprint(state: State, tmp_path: Path) -> None:
+    servers: list[x509.Certificate] = []
+    for name in ("plc", "plc", "other"):
+        content = certificates.make(tmp_path / str(len(servers)))[0].read_bytes()
+        servers.append(x509.load_der_x509_certificate(content))
+        trust.reject(state.pki, name, servers[-1])
+    assert all(trust.fingerprint(server) in run("list") for server in servers)
+    with pytest.raises(OperationError, match="2 rejected certificates are of plc; name one by its fingerprint"):
+        run("trust", "plc")
+    run("trust", "other")
+    print_ = trust.fingerprint(servers[0]).upper()
+    run("trust", ":".join(print_[i : i + 2] for i in range(0, 12, 2)))
+    assert [trust.trusted(state.pki, server, None) for server in servers] == [True, False, True]
+    with pytest.raises(OperationError, match="no rejected certificate is of 12"):
+        run("trust", "12")
+
+
+def test_a_server_with_another_certificate_each_time_fills_no_disk(state: State, tmp_path: Path) -> None:
+    for i in range(12):
+        server = certificates.make(tmp_path / str(i), bits=1024)[0].read_bytes()
+        trust.reject(state.pki, "plc", x509.load_der_x509_certificate(server))
+    assert len(list((state.pki / "rejected").iterdir())) == 10
+
+
+async def test_a_certificate_that_ends_soon_is_an_event(state: State, tmp_path: Path) -> None:
+    run("renew", "--days", "29")
+    for name, days in (("soon.der", 12), ("later.der", 40)):
+        (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
+    kept = Kept()
+    watching = asyncio.create_task(supplies.watch_certificates(state.pki, [], 7, kept))
+    await kept.until(lambda: len(kept.events("certificate_expiry")) == 2)
+    watching.cancel()
+    ours, server = kept.events("certificate_expiry")
+    assert ours.text is not None and "own.der ends in 29 days" in ours.text and "certificate renew" in ours.text
+    assert server.text is not None and "soon.der ends in 12 days" in server.text
