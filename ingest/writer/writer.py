@@ -1,7 +1,8 @@
 """The writer: takes what waits in the spools (``taking``), writes it in one transaction, deletes it there, repeats.
 
 Batching is a bus, as in the spool: while one COPY is under way, batches gather; the next takes all of them. Each
-connection is a worker of its own; a group belongs to one worker until it is committed, whatever fails.
+connection is a worker of its own; a group belongs to one worker until it is committed, whatever fails. Of a group that
+reaches over many days all but the first piece waits aside: one worker writes them, one after each group that is live.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from ingest.batch import SampleBatch, now_us
 from ingest.config.model import WriterOptions
 from ingest.spool.wake import Sleeper
 from ingest.writer.connection import bounded, connect
-from ingest.writer.failures import Backoff, Failure, classify, timed_out
-from ingest.writer.group import Group, TimeLimits, assemble
-from ingest.writer.pieces import Piece, divide, whole
+from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
+from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.pieces import Piece, by_days, divide
 from ingest.writer.taking import Spools, is_low
 from ingest.writer.transaction import Written, write
 
 log = logging.getLogger(__name__)
 
+_MOST_ASIDE = 200  # pieces; as long as there are more, nothing is taken from the spools
 _LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
 
 
@@ -45,6 +47,8 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, "spool")  # SQLite's files are read and trimmed by one thread
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
+        self._aside: deque[Piece] = deque()  # of many days
+        self._aside_at_work = False  # a worker writes one of them
         self._stopping = False
         self.written = 0  # samples committed since start
         self.increments = 0  # of batches of counts, committed since start
@@ -83,12 +87,26 @@ class Writer:
     async def _work(self) -> None:
         connection = await self._connect()
         try:
-            while (group := await self._next()) is not None:
-                connection = await self._commit(connection, group)
-                if self._spools.done(path for path, _ in group.taken):
+            while (pieces := await self._next()) is not None:
+                for piece in pieces[:1]:
+                    connection = await self._commit(connection, piece)
+                self._aside.extend(pieces[1:])
+                if self._spools.done(path for piece in pieces for path, _ in piece.group.taken):
                     self._something.set()
+                connection = await self._write_aside(connection)
         finally:
             connection.terminate()
+
+    async def _write_aside(self, connection: asyncpg.Connection[Any]) -> asyncpg.Connection[Any]:
+        """One of the pieces that wait aside, unless another worker has one."""
+        if self._aside and not self._aside_at_work:
+            self._aside_at_work = True
+            try:
+                connection = await self._commit(connection, self._aside.popleft())
+            finally:
+                self._aside_at_work = False
+                self._something.set()
+        return connection
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         """A connection, however long the database is away."""
@@ -118,33 +136,38 @@ class Writer:
         metrics.database_up.set(0)
         await asyncio.sleep(wait)
 
-    async def _next(self) -> Group | None:
-        """The next group, as soon as there is one; None: stopping, and nothing waits."""
+    async def _next(self) -> list[Piece] | None:
+        """The next group in pieces, as soon as there is one, or none where something waits aside for a worker; None:
+        stopping, and nothing waits."""
         loop = asyncio.get_running_loop()
         while True:
             async with self._taking:
                 self._something.clear()
-                group = await loop.run_in_executor(self._thread, self._take)
+                pieces: list[Piece] = []
+                if len(self._aside) <= _MOST_ASIDE:
+                    pieces = await loop.run_in_executor(self._thread, self._take)
                 # What was committed leaves the spool while the next group is written, not before it.
                 loop.run_in_executor(self._thread, self._spools.delete_committed).add_done_callback(_report)
-                if group is not None:
+                if pieces or (self._aside and not self._aside_at_work):
                     self._something.set()  # there may be more: let the next worker look
-                    return group
-                if self._stopping:
+                    return pieces
+                if self._stopping and len(self._aside) <= _MOST_ASIDE:
                     self._something.set()
                     return None
             await self._something.wait()
 
-    def _take(self) -> Group | None:
+    def _take(self) -> list[Piece]:
         taken = self._spools.take()
-        return assemble(taken, self._limits) if taken else None
-
-    async def _commit(self, connection: asyncpg.Connection[Any], group: Group) -> asyncpg.Connection[Any]:
-        """Write ``group``, again until the database has it, after which it may leave the spools."""
+        if not taken:
+            return []
         now = now_us()
-        for spooled in group.batches():
+        for spooled in (spooled for _, of_file in taken for spooled in of_file):
             metrics.spool_wait_seconds.observe(max(0, now - spooled.batch.received_at) / 1e6)
-        pieces = deque([whole(group)])
+        return by_days(assemble(taken, self._limits), self._limits)
+
+    async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
+        """Write ``piece``, again until the database has it, after which what is complete may leave the spools."""
+        pieces = deque([piece])
         backoff = Backoff()
         while pieces:
             started = time.monotonic()
@@ -171,14 +194,14 @@ class Writer:
         """Make the next attempt another than the one that failed: smaller, later, or on another connection."""
         poison = classify(error) == "poison"
         divided = [pieces[0]]
-        if poison or timed_out(error):
+        if poison or timed_out(error) or too_much(error):
             divided = divide(pieces[0], self._limits, error, poison)
         failed = pieces.popleft()
         if poison and divided == [failed]:
             await self._set_aside(failed, error)
             return connection if not connection.is_closed() else await self._connect()
         pieces.extendleft(reversed(divided))
-        if poison:
+        if poison or (too_much(error) and len(divided) > 1):
             log.info("database refuses %s: %s; divided", type(error).__name__, error)
             metrics.write_failures.labels(reason=type(error).__name__).inc()
             if not connection.is_closed():

@@ -8,12 +8,12 @@ import asyncpg
 import pytest
 from asyncpg import exceptions as pg
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer.connection import addresses
-from ingest.writer.failures import Backoff, Failure, classify, timed_out
+from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
-from ingest.writer.pieces import Piece, divide, whole
+from ingest.writer.pieces import MOST_DAYS, Piece, by_days, divide, whole
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
@@ -37,7 +37,11 @@ LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
         (pg.ReadOnlySQLTransactionError(), "transient"),
         (pg.InterfaceError("connection is closed"), "transient"),
         (pg.TargetServerAttributeNotMatched(), "transient"),
+        (pg.InvalidCachedStatementError(), "transient"),
         (pg.UndefinedTableError(), "configuration"),
+        (pg.ConfigurationLimitExceededError(), "configuration"),
+        (pg.ObjectNotInPrerequisiteStateError(), "configuration"),
+        (pg.UndefinedFileError(), "configuration"),
         (pg.InsufficientPrivilegeError(), "configuration"),
         (pg.InvalidPasswordError(), "configuration"),
         (pg.InvalidCatalogNameError(), "configuration"),
@@ -72,7 +76,7 @@ def test_every_class_of_sqlstate_has_an_answer() -> None:
     answers = {error.sqlstate: classify(error()) for error in known}
     assert {answers[state] for state in answers if state.startswith(("22", "23", "P0"))} == {"poison"}
     assert {answers[state] for state in answers if state.startswith(("28", "42"))} == {"configuration"}
-    assert {answers[state] for state in answers if state.startswith(("08", "53"))} == {"transient"}
+    assert {answers[s] for s in answers if s.startswith(("08", "53")) and s != "53400"} == {"transient"}
 
 
 def test_what_takes_too_long_is_known() -> None:
@@ -80,6 +84,10 @@ def test_what_takes_too_long_is_known() -> None:
     assert timed_out(pg.QueryCanceledError())
     assert timed_out(pg.LockNotAvailableError())
     assert not timed_out(pg.DeadlockDetectedError())
+    assert too_much(pg.OutOfMemoryError())
+    assert too_much(pg.ConfigurationLimitExceededError())
+    assert not too_much(pg.DiskFullError())
+    assert not too_much(pg.TooManyConnectionsError())
 
 
 def test_waits_grow_up_to_a_limit_with_full_jitter() -> None:
@@ -169,3 +177,37 @@ def test_a_row_alone_is_not_divided_for_being_slow() -> None:
     piece = whole(assemble([(Path("a"), [SpooledBatch(1, 0, 0, batch([(1, 0, 0.0, 0)]))])], LIMITS))
     assert divide(piece, LIMITS, TimeoutError(), poison=False) == [piece]
     assert isinstance(piece.group.batches()[0].batch, SampleBatch)
+
+
+DAY_US = 86_400_000_000
+
+
+def test_a_group_of_few_days_is_one_piece() -> None:
+    group = assemble([(Path("a"), [SpooledBatch(i, 0, 0, batch([(1, i, 0.0, 0)])) for i in range(9)])], LIMITS)
+    assert [piece.group for piece in by_days(group, LIMITS)] == [group]
+
+
+def test_many_days_are_written_in_parts_with_what_is_live_first() -> None:
+    years = batch([(1, -DAY_US * i, float(i), 0) for i in (*range(3600), 4000)])  # the last is too old
+    one_a_day = [batch([(2, -DAY_US * i, 10_000.0 + i, 0)]) for i in range(150)]
+    events = EventBatch(1, T0, [Event("text", T0 - DAY_US * i, 1, 0, str(i)) for i in range(250)])
+    live = batch([(3, 0, -1.0, 0)])
+    gaps = GapBatch(1, T0, (Gap(T0 - 3000 * DAY_US, T0, "stale", (9,)),))
+    content: list[Batch] = [years, *one_a_day, events, gaps, live]
+    batches = [SpooledBatch(i, 0, 0, b) for i, b in enumerate(content)]
+    group = assemble([(Path("a"), batches)], LIMITS)
+    pieces = by_days(group, LIMITS)
+    assert -1.0 in _rows(pieces[0])
+    assert sorted(map(str, (row for piece in pieces for row in _rows(piece)))) == sorted(map(str, _rows(whole(group))))
+    for piece in pieces:
+        times = [event.time for _, event in piece.group.events]
+        if piece.group.columns is not None:
+            times += piece.group.columns.time.tolist()
+        assert len({time // DAY_US for time in times}) <= MOST_DAYS
+    complete = [spooled.sequence for piece in pieces for _, of_file in piece.complete for spooled in of_file]
+    assert sorted(complete) == list(range(len(batches)))
+    assert [row.reason for piece in pieces for row in piece.group.quarantined] == ["ancient"]
+    # A batch is complete with the last of its pieces.
+    (last,) = (i for i, piece in enumerate(pieces) if 0 in [b.sequence for _, f in piece.complete for b in f])
+    assert all(0 not in [b.sequence for _, f in piece.group.taken for b in f] for piece in pieces[last:])
+    assert len(pieces) < 36 + 1 + 3 + 1 + 6
