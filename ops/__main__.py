@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ingest.errors import ConfigError, PlantlogError
 from ops.paths import CHECKOUT, EXAMPLE, State
+from ops.words import count
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -70,6 +71,9 @@ def down(
 @app.command()
 def status(
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    channels: Annotated[
+        bool, typer.Option("--channels", help="Print every channel that can't be read, with the reason, and end.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one look as JSON and end.")] = False,
 ) -> None:
     """Show processes, sources, rates, lag, spool and database, live until Ctrl-C."""
@@ -79,10 +83,12 @@ def status(
     if as_json:
         typer.echo(json.dumps(watch.first(), indent=2))
         return
-    from ops.status_table import live, show
+    from ops.status_table import bad_channels, live, show
 
     console = Console()
-    if once or not console.is_terminal:
+    if channels:
+        typer.echo(bad_channels(watch.look()))
+    elif once or not console.is_terminal:
         show(watch, console)
     else:
         live(watch, console)
@@ -155,7 +161,7 @@ def check(
 
     plant = load(config)
     tags = sum(len(source.tags) for source in plant.sources)
-    typer.echo(f"{config}: legal; plant {plant.name}, {len(plant.sources)} sources, {tags} channels")
+    typer.echo(f"{config}: legal; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
 
 
 @app.command()
@@ -232,8 +238,7 @@ def main() -> int:
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(str(problem), err=True)
-        n = len(error.problems)
-        typer.echo(f"{n} problem{'' if n == 1 else 's'}", err=True)
+        typer.echo(count(len(error.problems), "problem"), err=True)
         return 1
     except PlantlogError as error:
         typer.echo(f"plantlog: {error}", err=True)

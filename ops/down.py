@@ -14,13 +14,13 @@ from ops import strays
 from ops.paths import State
 from ops.register import spooled_rows
 from ops.steps import Step, Steps
-from ops.supervisor import STARTED, Supervisor
+from ops.supervisor import COLLECTORS, STARTED, STOP_ORDER, Supervisor
 from ops.up import exclusive
+from ops.words import count
 
 _DRAIN_SECONDS = 60.0
 _STUCK_SECONDS = 10.0  # without one row written: the database is away
 _GONE_SECONDS = 30.0
-_COLLECTORS = ("collector-opcua", "collector-modbus", "collector-push")
 
 
 def down(wipe: bool, yes: bool, console: Console) -> None:
@@ -44,13 +44,13 @@ def _stop(state: State, steps: Steps) -> None:
     if supervisor.answers():
         names = [process.name for process in supervisor.processes() if process.state in STARTED]
         with steps.step("stop the collectors") as step:
-            for name in _COLLECTORS:
+            for name in COLLECTORS:
                 if name in names:
                     supervisor.stop_program(name)
         with steps.step("write what the spool holds") as step:
             step.result = _drain(state, "writer" in names, step)
-        for name in ("viewer", "maintenance", "writer", "simulator", "postgres"):
-            if name in names:
+        for name in STOP_ORDER:
+            if name in names and name not in COLLECTORS:
                 with steps.step(f"stop {name}"):
                     supervisor.stop_program(name)
         with steps.step("stop the supervisor"):
@@ -75,7 +75,11 @@ def _drain(state: State, writing: bool, step: Step) -> str:
         rows = left
         if now - started > _DRAIN_SECONDS or now - moved > _STUCK_SECONDS:
             break
-    return f"{rows:,} rows stay in {state.spool}, durable; the next `up` writes them" if rows else "it is empty"
+    return (
+        f"{count(rows, 'row')} left in {state.spool}, durable; the next `up` writes what is there"
+        if rows
+        else "it is empty"
+    )
 
 
 def _wipe(state: State, steps: Steps) -> None:

@@ -9,6 +9,7 @@ from ingest.config.load import load
 from ingest.config.snapshot import Snapshot, in_force, newest
 from ingest.errors import ConfigError, OperationError
 from ops.paths import State
+from ops.words import count
 
 _SHOWN = 3  # problems
 
@@ -66,6 +67,6 @@ def words(configuration: dict[str, Any]) -> list[str]:
     problems = configuration["problems"]
     if not problems:
         return [f"{begins}: run `plantlog up` to apply it"]
-    n = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    n = count(len(problems), "problem")
     more = [f"… `plantlog check {configuration['file']}` lists all"] if len(problems) > _SHOWN else []
     return [f"{begins}, and has {n}, so `plantlog up` would refuse it:", *problems[:_SHOWN], *more]

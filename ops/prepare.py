@@ -17,6 +17,7 @@ from ops.paths import State
 from ops.postgres.bootstrap import until_it_answers
 from ops.register import register
 from ops.steps import Steps
+from ops.words import count
 
 _ANSWER_SECONDS = 60.0
 
@@ -28,7 +29,7 @@ def prepare(config: Path, console: Console, take_over: bool = False) -> None:
     steps = Steps(console)
     with steps.step("check the configuration") as step:
         plant, digests = load_with_digests(config)
-        step.result = f"{config}: plant {plant.name}, {len(plant.sources)} sources"
+        step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     used = Database(state, None)
     with steps.step("bring the schema to this version") as step:
         asyncio.run(until_it_answers(used.dsn("owner"), _ANSWER_SECONDS))
@@ -36,5 +37,5 @@ def prepare(config: Path, console: Console, take_over: bool = False) -> None:
     with steps.step("register sources and channels") as step:
         registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
         registered.tell(step)
-        step.result = f"{len(registered.registry.channels):,} channels"
+        step.result = count(len(registered.registry.channels), "channel")
         snapshot.save(state.root, config, digests, plant)

@@ -141,7 +141,9 @@ def _environment(digest: str = "", *packages: str) -> dict[str, str]:
     code = [path for package in packages for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path)]
     environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
     if digest:
-        environment["PLANTLOG_READS"] = _digest([digest.encode(), *(path.read_bytes() for path in code)])
+        libraries = (sys.version.encode(), (CHECKOUT / "requirements.lock").read_bytes())
+        read = (digest.encode(), *libraries, *(path.read_bytes() for path in code))
+        environment["PLANTLOG_READS"] = _digest(read)
     return environment
 
 

@@ -14,16 +14,18 @@ import asyncpg
 
 from ingest.batch import now_us
 from ingest.errors import OperationError
-from ops import health
+from ops import exits, health
 from ops.database import Database
 from ops.deployment import Running
 from ops.drift import Drift
 from ops.paths import State
-from ops.supervisor import Supervisor
+from ops.supervisor import STARTED, Supervisor
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0
 _FIRST_LOOK_SECONDS = 1.0  # between the two looks that make a rate
+_RUNS_SECONDS = 10.0  # a process without a health page that lives so long has come up
+_RECENT_SECONDS = 600.0
 
 
 class Watch:
@@ -83,7 +85,26 @@ class Watch:
             for name, report in said.items()
             if name not in {process["name"] for process in known}
         ]
-        return [process | _of_process(said.get(process["name"])) for process in (*known, *unknown)]
+        ended = exits.read(self._state)
+        return [
+            process | _of_process(said.get(process["name"])) | self._ended(process, said, ended.get(process["name"]))
+            for process in (*known, *unknown)
+        ]
+
+    def _ended(
+        self, process: dict[str, Any], said: Mapping[str, dict[str, Any] | None], how: exits.Exits | None
+    ) -> dict[str, Any]:
+        """``exits``: how often in a row it ended by itself, how and when. One that does not come up is RESTARTING."""
+        if how is None:
+            return {"exits": None}
+        name, state, reason = process["name"], process["state"], process["reason"]
+        runs = state == "RUNNING" and time.time() - process["since"] > _RUNS_SECONDS
+        if said[name] is None if name in said else not runs:
+            state = "RESTARTING" if state in (*STARTED, "EXITED") else state
+            reason = f"{how}; last words: {exits.last_words(self._state, name)}"
+        elif time.time() - how.at < _RECENT_SECONDS:
+            reason = f"ended {time.time() - how.at:.0f} s ago: {how}"
+        return {"state": state, "reason": reason, "exits": asdict(how)}
 
 
 def _alarms(collectors: list[dict[str, Any]]) -> dict[str, int]:

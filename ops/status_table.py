@@ -13,12 +13,13 @@ from rich.table import Table
 from ingest.alarms.limits import PRIORITIES
 from ops.drift import words
 from ops.status import Watch
+from ops.words import count
 
 _REFRESH_SECONDS = 1.0
 _WIDE = 200
-_REASON = 60  # characters of a reason that are shown
+_BAD = 3  # bad channels of a source that are named; --channels names all
 _GOOD = {"RUNNING", "connected", "ok"}
-_MIDDLING = {"STARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
+_MIDDLING = {"STARTING", "RESTARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
 
 
 def live(watch: Watch, console: Console) -> None:
@@ -55,7 +56,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             str(one["pid"] or ""),
             _duration(time.time() - one["since"]) if running else "",
             _number(one["samples"]),
-            escape(one["reason"][:_REASON]),
+            escape(one["reason"]),
         )
     sources = _table("source", "state", ">channels", ">bad", ">gaps", ">samples/s", ">newest", ">reconn.", "why")
     for one in status["sources"]:
@@ -69,7 +70,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
             "never" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
-            escape(_why(one)[:_REASON]),
+            escape(_why(one)),
         )
     return [processes, sources, *([_jobs(status["jobs"])] if status["jobs"] else []), _flow(status)]
 
@@ -88,22 +89,37 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
             "" if one["seconds"] is None or one["outcome"] == "skipped" else f"{one['seconds']:.1f} s",
             _number(one["rows"]),
             "" if running else f"in {_duration(one['next_at'] - now)}",
-            escape(one["detail"][:_REASON]),
+            escape(one["detail"]),
         )
     return table
 
 
 def _why(source: dict[str, Any]) -> str:
     """Why a source is not connected, or the first of its channels that can't be read."""
-    bad = next((f"{name}: {reason}" for name, reason in source["bad_channels"].items()), "")
-    return str(source["reason"] or bad)
+    bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
+    more = f"; {count(len(bad) - _BAD, 'more channel')}: status --channels" if len(bad) > _BAD else ""
+    return str(source["reason"]) or "; ".join(bad[:_BAD]) + more
+
+
+def bad_channels(status: dict[str, Any]) -> str:
+    """Every channel that can't be read, a line each: source, channel and why, with tabs between them."""
+    lines = [
+        f"{source['name']}\t{channel}\t{reason}"
+        for source in status["sources"]
+        for channel, reason in source["bad_channels"].items()
+    ]
+    return "\n".join(lines) or "every channel can be read"
+
+
+def _wait(rows: int) -> str:
+    return f"{count(rows, 'row')} waiting"
 
 
 def _flow(status: dict[str, Any]) -> Table:
     flow = Table.grid(padding=(0, 2))
     for name, spool in status["spools"].items():
         share = f"{_bytes(spool['bytes'])} of {_bytes(spool['max_bytes'])}"
-        flow.add_row(f"spool {name}", f"{spool['rows']:,} rows wait, {share}")
+        flow.add_row(f"spool {name}", f"{_wait(spool['rows'])}, {share}")
     if status["alarms"]:
         flow.add_row("alarms", _of_alarms(status["alarms"]))
     if status["notifier"]:
@@ -113,19 +129,17 @@ def _flow(status: dict[str, Any]) -> Table:
     writer = status["writer"]
     if writer:
         lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
-        flow.add_row("writer", f"{writer['written']:,} samples written, {lag}, {writer['backlog_rows']:,} rows wait")
+        flow.add_row("writer", f"{count(writer['written'], 'sample')} written, {lag}, {_wait(writer['backlog_rows'])}")
     database = status["database"]
     if database["reachable"]:
         what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
-        size = f"{_bytes(database['bytes'])}, {database['chunks']} chunks"
+        size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
-        quarantined = f"{database['quarantined']:,} rows in quarantine"
-        flow.add_row(
-            "on record",
-            f"{database['open_gaps']:,} gaps open, {database['gaps_today']:,} since midnight (UTC); {quarantined}",
-        )
+        quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
+        gaps = f"{count(database['open_gaps'], 'gap')} open, {database['gaps_today']:,} since midnight (UTC)"
+        flow.add_row("on record", f"{gaps}; {quarantined}")
     else:
-        flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'][: 2 * _REASON])}")
+        flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'])}")
     return flow
 
 
@@ -139,14 +153,15 @@ def _of_alarms(alarms: dict[str, int]) -> str:
 def _of_notifier(notifier: dict[str, Any]) -> str:
     failing = "; ".join(f"{target}: {why}" for target, why in notifier["failing"].items())
     waiting = sum(notifier["waiting"].values())
-    told = f"{notifier['delivered']:,} messages delivered, {waiting:,} wait"
-    return f"{told}; [red]{escape(failing[: 2 * _REASON])}[/]" if failing else told
+    told = f"{count(notifier['delivered'], 'message')} delivered, {waiting:,} waiting"
+    return f"{told}; [red]{escape(failing)}[/]" if failing else told
 
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
+    for column in columns[:-1]:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    table.add_column(columns[-1], overflow="fold")  # reasons: none of them is cut
     return table
 
 

@@ -17,10 +17,15 @@ class Step:
         self._console = console
         self._title = title
         self.result = ""  # shown beside the title at the end
+        self.mark = "[green]✓[/]"
 
     def say(self, line: str) -> None:
         """A line below the step, at once."""
         self._console.print(f"  [dim]·[/] {escape(line)}", highlight=False, soft_wrap=True)
+
+    def warn(self, result: str) -> None:
+        """It ends well, and not quite as was wished."""
+        self.mark, self.result = "[yellow]![/]", result
 
 
 class Steps:
@@ -40,7 +45,7 @@ class Steps:
         except BaseException:
             self._finish("[red]✗[/]", title, "", started)
             raise
-        self._finish("[green]✓[/]", title, step.result, started)
+        self._finish(step.mark, title, step.result, started)
 
     def _finish(self, mark: str, title: str, result: str, started: float) -> None:
         seconds = f"[dim]{time.monotonic() - started:6.1f} s[/]"

@@ -11,8 +11,11 @@ import time
 import xmlrpc.client
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ingest.errors import OperationError
 from ops.paths import State
@@ -21,6 +24,8 @@ _LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while 
 _RPC_SECONDS = 90.0  # longer than any process may take to stop
 _START_SECONDS = 20.0
 STARTED = ("STARTING", "RUNNING", "BACKOFF")
+COLLECTORS = ("collector-opcua", "collector-modbus", "collector-push")
+STOP_ORDER = (*COLLECTORS, "notifier", "viewer", "maintenance", "writer", "simulator", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +174,22 @@ class Supervisor:
         if run.returncode:
             raise OperationError(f"the supervisor did not start:\n{run.stdout}{run.stderr}")
 
-    def update(self, programs: Sequence[Program]) -> list[str]:
-        """Take over these programs; those that changed or are gone are stopped. Returns the stopped ones' names."""
+    def of_this_plantlog(self) -> bool:
+        """Whether the one that answers runs from this checkout's environment, and the programs that it has as well."""
+        try:
+            command = psutil.Process(self._call("getPID")).cmdline()
+        except psutil.Error:
+            return False
+        return command[:1] == [sys.executable] and self._call("getSupervisorVersion") == version("supervisor")
+
+    def update(self, programs: Sequence[Program], *, others: bool = False) -> list[str]:
+        """Take over these programs; those that changed or are gone are stopped. Returns the stopped ones' names.
+
+        ``others``: those that are not named go on as they are.
+        """
         self._write(programs)
-        added, changed, removed = self._call("reloadConfig")[0]
+        added, changed, gone = self._call("reloadConfig")[0]
+        removed = [] if others else gone
         for name in (*changed, *removed):
             self._call("stopProcessGroup", name)
             self._call("removeProcessGroup", name)
@@ -189,8 +206,11 @@ class Supervisor:
 
     def start_program(self, name: str) -> bool:
         """Start a program that does not run; returns whether there was anything to do. Does not wait."""
-        if any(process.name == name and process.state in STARTED for process in self.processes()):
+        (state,) = [process.state for process in self.processes() if process.name == name]
+        if state in ("STARTING", "RUNNING"):
             return False
+        if state == "BACKOFF":  # it waits before another try: not any more
+            self._call("stopProcess", name)
         self._call("startProcess", name, False)
         return True
 
@@ -200,7 +220,9 @@ class Supervisor:
             self._call("stopProcess", name)
 
     def shutdown(self) -> None:
-        """Stop the supervisor and what still runs; returns when it no longer answers."""
+        """Stop the supervisor and what still runs, in the order of the flow; returns when it no longer answers."""
+        for name in STOP_ORDER:
+            self.stop_program(name)
         self._call("shutdown")
         while self.answers():
             time.sleep(0.05)

@@ -7,19 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
 from ingest.config.model import OpcuaSource, Plant
-from ingest.errors import OperationError
+from ingest.errors import DatabaseError, OperationError
 from ingest.registry import Registry
 from ops import database, health, ports, programs, strays
 from ops.alone import alone
@@ -29,11 +27,10 @@ from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.register import register
 from ops.steps import Step, Steps
 from ops.supervisor import STARTED, Program, Supervisor
+from ops.waiting import Progress, ended, until_alive, until_ready, wait
+from ops.words import count
 
-_CERTIFICATE_SECONDS = 60.0
-_ALIVE_SECONDS = 30.0
-_READY_SECONDS = 60.0
-_LOOK_SECONDS = 0.1
+_GONE_SECONDS = 30.0  # of a supervisor and its processes, once they were told to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +61,10 @@ def up(asked: Asked, console: Console) -> None:
             supervisor = _supervised(state, used, deployment, plant, step)
         with steps.step("start the database") as step:
             if used.cluster is not None:
+                if supervisor.of_this_plantlog():
+                    supervisor.update([programs.postgres(state)], others=True)
                 supervisor.start_program("postgres")
-            step.result = f"{used.where}, {asyncio.run(used.prepare(asked.take_over))}"
+            step.result = f"{used.where}, {_prepared(used, asked.take_over, supervisor, state)}"
         with steps.step("register sources and channels") as step:
             # A server of our own in the state folder has nobody else's.
             take_over = asked.take_over or used.cluster is not None
@@ -73,8 +72,9 @@ def up(asked: Asked, console: Console) -> None:
             registered.tell(step)
             wanted = _programs(deployment, plant, used, registered.registry, state)
             snapshot.save(state.root, deployment.config, digests, plant)
-            changed = [name for name in supervisor.update(wanted) if name != "postgres"]
-            if changed:
+            if not supervisor.of_this_plantlog():
+                _carried_over(supervisor, wanted, used, state, step)
+            elif changed := supervisor.update(wanted):
                 step.say(f"changed, so started anew: {', '.join(changed)}")
             deployment.save(state)
             Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
@@ -82,12 +82,13 @@ def up(asked: Asked, console: Console) -> None:
             with steps.step("start the simulator") as step:
                 supervisor.start_program("simulator")
                 _trust_simulator(plant, state, supervisor)
+        progress = Progress(supervisor, state, [program.name for program in wanted])
         with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
                 supervisor.start_program(name)
-            _until_alive(plant, supervisor, state)
+            until_alive(plant, progress)
         with steps.step("wait until everything is connected") as step:
-            _until_ready(plant, step)
+            until_ready(plant, progress, step)
     _tell(deployment, plant, used, state, console)
 
 
@@ -117,12 +118,14 @@ def choose(state: State, asked: Asked) -> Deployment:
 
 def _checked(deployment: Deployment, state: State, step: Step) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
-        load_mode = deployment.channels and f" of {deployment.channels:,} channels at {deployment.hz:g} Hz"
+        load_mode = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
         step.say(f"making the simulator's plant{load_mode or ''} in {state.plant}")
         _export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
     tags = sum(len(source.tags) for source in plant.sources)
-    step.result = f"{deployment.config}: plant {plant.name}, {len(plant.sources)} sources, {tags:,} channels"
+    step.result = (
+        f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"
+    )
     return plant, digests
 
 
@@ -144,6 +147,9 @@ def _supervised(state: State, used: Database, deployment: Deployment, plant: Pla
     if not supervisor.answers():
         strays.end(state, step.say)
     running = {p.name for p in supervisor.processes() if p.state in STARTED} if supervisor.answers() else set()
+    if used.cluster is not None and running and "postgres" not in running and not supervisor.of_this_plantlog():
+        _end_other(supervisor, state, step)  # the server that it would start may be gone with its checkout
+        running = set()
     wanted = programs.ports(deployment, plant)
     ports.check(port for name, needed in wanted.items() if name not in running for port in needed)
     if "postgres" not in running:
@@ -151,6 +157,37 @@ def _supervised(state: State, used: Database, deployment: Deployment, plant: Pla
     if not supervisor.answers():
         supervisor.start([programs.postgres(state)] if used.cluster is not None else [])
     return supervisor
+
+
+def _prepared(used: Database, take_over: bool, supervisor: Supervisor, state: State) -> str:
+    """Schema and logins are there; in words. What ended says why it did."""
+    try:
+        return asyncio.run(used.prepare(take_over))
+    except DatabaseError as error:
+        for process in supervisor.processes():
+            if process.name == "postgres" and process.state != "RUNNING":
+                raise OperationError(f"{error}\n{ended(state, process)}") from error
+        raise
+
+
+def _carried_over(supervisor: Supervisor, wanted: list[Program], used: Database, state: State, step: Step) -> None:
+    """End what another checkout of plantlog started, in order, and have a supervisor of ours in its place.
+
+    The schema is brought to this version before, while the old collectors still read: they stop for seconds. What the
+    spools hold stays there, and the new writer writes it.
+    """
+    _end_other(supervisor, state, step)
+    supervisor.start(wanted)
+    if used.cluster is not None:
+        supervisor.start_program("postgres")
+        _prepared(used, True, supervisor, state)  # it was found to be ours before
+
+
+def _end_other(supervisor: Supervisor, state: State, step: Step) -> None:
+    step.say("what runs is of another plantlog: its processes are stopped, and started from this one")
+    supervisor.shutdown()
+    strays.wait_until_gone(state, _GONE_SECONDS)
+    strays.end(state, step.say)
 
 
 def _programs(deployment: Deployment, plant: Plant, used: Database, registry: Registry, state: State) -> list[Program]:
@@ -168,73 +205,16 @@ def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None
     if not any(isinstance(source, OpcuaSource) and not source.insecure for source in plant.sources):
         return
     certificate = state.simulator / "pki" / "server.der"
-    _wait(certificate.exists, _CERTIFICATE_SECONDS, lambda: _failure(supervisor, ["simulator"], state))
+    wait(certificate.exists, Progress(supervisor, state, ["simulator"]), lambda: "the simulator makes no certificate")
     state.trusted.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(certificate, state.trusted / "simulator.der")
-
-
-def _until_alive(plant: Plant, supervisor: Supervisor, state: State) -> None:
-    names = health.processes(plant)
-    _wait(
-        lambda: all(health.ask(name, plant.health) for name in names),
-        _ALIVE_SECONDS,
-        lambda: _failure(supervisor, names, state),
-    )
-
-
-def _failure(supervisor: Supervisor, names: list[str], state: State) -> str:
-    """Which process does not run, and the last it said."""
-    for process in supervisor.processes():
-        if process.name in names and process.state != "RUNNING":
-            log = state.log / f"{process.name}.log"
-            said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-            return "\n".join((f"{process.name} does not run ({process.state} {process.reason}): {log}", *said))
-    return f"{', '.join(names)} did not answer in time: see `plantlog logs`"
-
-
-def _wait(until: Callable[[], Any], seconds: float, why: Callable[[], str]) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        if time.monotonic() > deadline:
-            raise OperationError(why())
-        time.sleep(_LOOK_SECONDS)
-
-
-def _until_ready(plant: Plant, step: Step) -> None:
-    """A device that is away must not keep the others from being read: after a while we say so and go on."""
-    deadline = time.monotonic() + _READY_SECONDS
-    while True:
-        waiting = [reason for name in health.processes(plant) for reason in _not_ready(name, plant)]
-        if not waiting:
-            return
-        if time.monotonic() > deadline:
-            step.result = "not everything is; it goes on in the background"
-            for reason in waiting:
-                step.say(reason)
-            return
-        time.sleep(_LOOK_SECONDS)
-
-
-def _not_ready(name: str, plant: Plant) -> list[str]:
-    said = health.ask(name, plant.health)
-    if said is None:
-        return [f"{name} does not answer"]
-    if said["ready"]:
-        return []
-    if "database" in said:
-        return [f"{name}: database {said['database']}", *(f"{t}: {why}" for t, why in said.get("failing", {}).items())]
-    return [
-        f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
-        for source in said["sources"]
-        if source["state"] not in ("connected", "degraded")
-    ]
 
 
 def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, console: Console) -> None:
     served = " (served by the simulator)" if deployment.simulator else ""
     lines = [
         f"Plant [bold]{plant.name}[/]{served} is being logged; configuration {deployment.config}",
-        *(f"  {source.name:<24} {source.address}  {len(source.tags):,} channels" for source in plant.sources),
+        *(f"  {source.name:<24} {source.address}  {count(len(source.tags), 'channel')}" for source in plant.sources),
         f"  {'database':<24} {used.where}  (passwords in {state.root / 'secrets'})",
         *(
             f"  {name:<24} http://{plant.health.host}:{health.port(name, plant.health)}/health and /metrics"

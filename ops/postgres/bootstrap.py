@@ -21,12 +21,17 @@ def maintenance_dsn(dsn: str) -> str:
 
 
 async def until_it_answers(dsn: str, seconds: float, runs: Callable[[], bool] = lambda: True) -> None:
-    """Wait for the server behind ``dsn``. Raises DatabaseError when it does not answer in time, or no longer runs."""
+    """Wait for the server behind ``dsn``, as long as it says that it is starting (which a recovery may make long).
+
+    Raises DatabaseError when it says nothing for ``seconds``, or no longer runs.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
             connection = await asyncpg.connect(dsn, timeout=5)
         except _STARTING as error:
+            if isinstance(error, asyncpg.CannotConnectNowError):
+                deadline = time.monotonic() + seconds
             if time.monotonic() > deadline or not runs():
                 raise DatabaseError(f"the database does not answer ({type(error).__name__}: {error})") from error
             await asyncio.sleep(0.05)

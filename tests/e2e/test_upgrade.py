@@ -1,0 +1,82 @@
+"""An upgrade under load: an earlier version runs, this one takes its state folder over from another directory."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.batch import now_us
+from ops import strays
+from ops.paths import CHECKOUT, State
+from ops.ports import free_ports
+from tests.e2e.appliance import Appliance
+
+SECOND = 1_000_000  # µs
+EARLIER = "2ee9b76a35ba6d2fc58ac08bf62ba56740efc767"  # of 22 November 2026
+RATE = 2_000  # samples/s
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The earlier version in a directory of its own; it shares our virtual environment where the lock file allows."""
+    folder = tmp_path_factory.mktemp("earlier")
+    archive = subprocess.run(["git", "archive", EARLIER], cwd=CHECKOUT, capture_output=True, check=False)
+    assert archive.returncode == 0, f"the history is needed, not just one commit: {archive.stderr.decode()}"
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    if filecmp.cmp(folder / "requirements.lock", CHECKOUT / "requirements.lock", shallow=False):
+        (folder / ".venv").symlink_to(CHECKOUT / ".venv")
+    return folder
+
+
+@pytest.fixture
+def appliance(earlier: Path, tmp_path: Path) -> Iterator[Appliance]:
+    """The earlier version, running, under load."""
+    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
+    appliance = Appliance(tmp_path / "state")
+    command = [str(earlier / "plantlog"), "up", "--channels", str(RATE * 11 // 10), "--port", str(free_ports(13))]
+    try:
+        environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert run.returncode == 0, run.stdout + run.stderr
+        yield appliance
+    finally:
+        appliance.plantlog("down", "--wipe", "--yes")
+
+
+async def test_nothing_is_lost_without_a_gap(appliance: Appliance, earlier: Path) -> None:
+    start = now_us() + SECOND
+    await appliance.until_stored(start + 3 * SECOND)
+    before = now_us()
+    said = appliance.plantlog("up")
+    assert "what runs is of another plantlog" in said
+    assert "not everything" not in said
+    after = now_us()
+    result = await appliance.compared(start, after + 5 * SECOND)
+    total = result["all"]
+    assert (total.invented, total.altered, total.missing_silent) == (0, 0, 0), result
+    assert (await appliance.compared(start, before - SECOND))["all"].published > 0
+    later = (await appliance.compared(after, after + 5 * SECOND))["opcua"]
+    assert later.stored == later.published > RATE
+
+    for name, processes in strays.find(State(appliance.root)).items():
+        for process in processes:
+            assert not _of(earlier, process), name
+    assert all(process["ready"] is not False for process in appliance.status()["processes"])
+
+    running = {process["name"]: process["pid"] for process in appliance.status()["processes"]}
+    assert "another plantlog" not in appliance.plantlog("up")
+    assert {process["name"]: process["pid"] for process in appliance.status()["processes"]} == running
+
+
+def _of(folder: Path, process: psutil.Process) -> bool:
+    try:
+        words = [*process.cmdline(), process.environ().get("PYTHONPATH", "")]
+    except psutil.Error:  # it has ended since
+        return False
+    return any(str(folder) in word for word in words)

@@ -1,0 +1,115 @@
+"""How processes ended, as the supervisor's log has it, and what `status` and `up` make of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.config.model import HealthOptions
+from ingest.errors import OperationError
+from ops import exits, strays
+from ops.deployment import Running
+from ops.paths import State
+from ops.ports import free_ports
+from ops.status import Watch
+from ops.supervisor import Program, Supervisor
+from ops.waiting import Progress, wait
+from tests.patience import PATIENCE
+
+LOG = """\
+2026-11-22 04:00:00,000 INFO supervisord started with pid 7
+2026-11-22 04:00:01,000 INFO spawned: 'writer' with pid 8
+2026-11-22 04:00:01,000 INFO spawned: 'collector-opcua' with pid 9
+2026-11-22 04:00:02,100 INFO success: writer entered RUNNING state, process has stayed up for > than 1 seconds
+2026-11-22 04:20:00,000 WARN exited: writer (terminated by SIGKILL; not expected)
+2026-11-22 04:20:01,000 INFO spawned: 'writer' with pid 10
+2026-11-22 04:20:03,000 WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:04,000 INFO spawned: 'writer' with pid 11
+2026-11-22 04:20:06,000 WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:07,000 INFO stopped: collector-opcua (exit status 0)
+a line that was cut
+"""
+
+
+def test_what_ended_in_a_row_is_counted() -> None:
+    found = exits.parse(LOG.splitlines())
+    assert set(found) == {"writer"}
+    assert str(found["writer"]) == "exit 1, 3 times"
+    assert time.localtime(found["writer"].at).tm_sec == 6
+
+
+def test_a_process_that_was_told_to_stop_and_a_new_supervisor_begin_anew() -> None:
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO stopped: writer (exit status 0)"]) == {}
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO supervisord started with pid 12"]) == {}
+
+
+def test_a_long_life_begins_anew() -> None:
+    lines = [
+        *LOG.splitlines(),
+        "2026-11-22 04:20:08,000 INFO spawned: 'writer' with pid 13",
+        "2026-11-22 04:40:08,000 WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
+    ]
+    assert str(exits.parse(lines)["writer"]) == "SIGSEGV (core dumped)"
+
+
+@pytest.fixture
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    """A state folder with a short path, for the socket, of an appliance whose writer was started."""
+    state = State(tmp_path_factory.mktemp("s"))
+    state.claim()
+    Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)
+    yield state
+    strays.end(state, lambda line: None)
+
+
+def python(text: str) -> Program:
+    return Program("writer", [sys.executable, "-c", text])
+
+
+def started(state: State, program: Program) -> Supervisor:
+    supervisor = Supervisor(state)
+    supervisor.start([program])
+    supervisor.start_program(program.name)
+    return supervisor
+
+
+def test_status_says_that_a_process_restarts_and_why(state: State) -> None:
+    started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    watch = Watch(state)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        (writer,) = watch.look()["processes"]
+        if writer["exits"] is not None and writer["exits"]["count"] > 1:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert writer["state"] == "RESTARTING"
+    assert writer["reason"] == f"exit 1, {writer['exits']['count']} times; last words: plant.toml:7: no such thing"
+
+
+def test_up_does_not_wait_for_what_has_ended(state: State) -> None:
+    supervisor = started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    begin = time.monotonic()
+    with pytest.raises(OperationError, match=r"writer ended \(exit 1\): see .*\nplant.toml:7: no such thing"):
+        wait(lambda: False, Progress(supervisor, state, ["writer"]), lambda: "never")
+    assert time.monotonic() - begin < 40
+
+
+def test_what_works_is_waited_for_and_what_is_still_is_not(
+    state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ops.waiting._STILL_SECONDS", 3.0)
+    flag = tmp_path / "enough"
+    script = tmp_path / "busy.py"
+    script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
+    supervisor = started(state, Program("writer", [sys.executable, str(script)]))
+    begin = time.monotonic()
+    progress = Progress(supervisor, state, ["writer"])
+    wait(lambda: time.monotonic() - begin > 9, progress, lambda: "it works")
+    flag.touch()
+    with pytest.raises(OperationError, match="no answer: nothing has moved for 3 s"):
+        wait(lambda: False, progress, lambda: "no answer")
