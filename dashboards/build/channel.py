@@ -6,6 +6,7 @@ from dashboards.build.dashboard import Dashboard
 from dashboards.build.health import GAP_STATES
 from dashboards.build.options import (
     BAD,
+    COLOURED_TEXT,
     GOOD,
     INFO,
     QUIET,
@@ -19,7 +20,7 @@ from dashboards.build.options import (
     target,
     texts,
 )
-from dashboards.build.panels import Field, bar_chart, gauge, stat, state_timeline, table, time_series, with_unit_of
+from dashboards.build.panels import Field, bar_chart, stat, state_timeline, table, time_series, with_unit_of
 from dashboards.build.plant import ALARM_STATES
 from dashboards.build.sql import load
 
@@ -67,6 +68,7 @@ def dashboard() -> Dashboard:
                 [target(_SQL["curve"], form="time_series"), _UNIT],
                 Field(
                     color="palette-classic",
+                    empty="No samples: a channel of texts has its texts in Events",
                     overrides=[
                         override("lowest", custom__lineWidth=0, color=_fixed(INFO), custom__hideFrom=_HIDE_LEGEND),
                         override(
@@ -89,8 +91,8 @@ def dashboard() -> Dashboard:
         state_timeline(
             "Quality",
             "Good: all samples of the step are. Held: none, but the last one holds. Missing: a gap, or nothing yet.",
-            [target(_SQL["quality"], form="time_series")],
-            Field(mappings=_QUALITY),
+            [target(_SQL["quality"])],
+            Field(mappings=_QUALITY, empty="A channel of texts has no quality by time"),
         ),
         24,
         3,
@@ -137,7 +139,7 @@ def dashboard() -> Dashboard:
             Field(
                 overrides=[
                     override("Length", unit="s"),
-                    override("State", mappings=GAP_STATES, custom__cellOptions={"type": "color-text"}),
+                    override("State", mappings=GAP_STATES, custom__cellOptions=COLOURED_TEXT),
                 ],
             ),
         ),
@@ -160,7 +162,7 @@ def dashboard() -> Dashboard:
             "As the tag list has them, and how each alarm stands. Rate: units a second; stale: seconds.",
             [target(_SQL["alarms"])],
             Field(
-                overrides=[override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"})],
+                overrides=[override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT)],
             ),
         ),
         12,
@@ -181,18 +183,15 @@ def dashboard() -> Dashboard:
 
 def _numbers(made: Dashboard) -> None:
     made.add(
-        with_unit_of(
-            gauge(
-                "Newest value, on its range",
-                "The newest value before the end of the chosen time; the range is the tag list's.",
-                [target(_SQL["now"]), _UNIT],
-                Field(color=INFO),
-            ),
-            "Unit",
-            (("unit", "unit"), ("lo", "min"), ("hi", "max")),
+        stat(
+            "Newest value",
+            "The newest value or text before the end of the chosen time; the range is the tag list's.",
+            [target(_SQL["now"])],
+            Field(color=INFO, empty="none yet", overrides=[override("Of its range", noValue="it has no range")]),
+            texts=True,
         ),
-        5,
-        5,
+        6,
+        4,
     )
     made.add(
         _with_unit(
@@ -200,11 +199,11 @@ def _numbers(made: Dashboard) -> None:
                 "Of the chosen time",
                 "Lowest, mean and highest value.",
                 [target(_SQL["figures"]), _UNIT],
-                Field(color=QUIET),
+                Field(color=QUIET, empty="none"),
             )
         ),
-        9,
-        5,
+        8,
+        4,
     )
     made.add(
         stat(
@@ -214,6 +213,7 @@ def _numbers(made: Dashboard) -> None:
             Field(
                 "short",
                 color=QUIET,
+                empty="none",
                 overrides=[
                     override(
                         "Good",
@@ -226,17 +226,17 @@ def _numbers(made: Dashboard) -> None:
             ),
         ),
         6,
-        5,
+        4,
     )
     made.add(
         stat(
             "Covered",
             "How much of the chosen time has no gap, or one that was backfilled.",
             [target(_SQL["covered"])],
-            Field("percent", decimals=1, thresholds=steps((None, BAD), (90, WARN), (99.9, GOOD))),
+            Field("percent", decimals=1, thresholds=steps((None, BAD), (90, WARN), (99.9, GOOD)), empty="none"),
         ),
         4,
-        5,
+        4,
     )
 
 

@@ -6,6 +6,7 @@ from dashboards.build.dashboard import Dashboard
 from dashboards.build.options import (
     ANY_IS_ODD,
     BAD,
+    COLOURED_TEXT,
     GOOD,
     INFO,
     WARN,
@@ -30,6 +31,7 @@ _WHY = texts(
         "4": ("not read", WARN),
         "5": ("silent", INFO),
         "6": ("spool", "purple"),
+        "7": ("another reason", WARN),
     }
 )
 _HOUR = "Of a longer time its last hour is looked at."
@@ -69,7 +71,11 @@ def dashboard() -> Dashboard:
         24,
         6,
     )
-    made.add(_table("Timeline", f"All of it, the latest first. {_HOUR}", "timeline"), 12, 11)
+    made.add(
+        _table("Timeline", f"All of it, the latest first. {_HOUR}", "timeline", override("Detail", custom__width=340)),
+        12,
+        11,
+    )
     made.add(
         _table(
             "Set points, modes and states that were changed",
@@ -87,7 +93,7 @@ def dashboard() -> Dashboard:
             + _HOUR,
             "changed",
             override("Score", decimals=1, thresholds=steps((None, GOOD), (3, WARN), (10, BAD)),
-                     custom__cellOptions={"type": "color-text"}),
+                     custom__cellOptions=COLOURED_TEXT),
         ),
         24,
         8,
@@ -100,8 +106,8 @@ def dashboard() -> Dashboard:
             "stuck",
             override("Times the usual", decimals=0),
         ),
-        12,
-        8,
+        24,
+        6,
     )
     made.add(
         _table(
@@ -109,15 +115,15 @@ def dashboard() -> Dashboard:
             f"A stretch that repeats an earlier one, exactly or scaled: noise never does that. {_HOUR}",
             "replayed",
         ),
-        12,
-        8,
+        24,
+        6,
     )
     made.section("What is missing")
     made.add(
         state_timeline(
             "Gaps by channel",
             "Where samples are missing and why; the whole chosen time.",
-            [target(_SQL["gap_states"], form="time_series")],
+            [target(_SQL["gap_states"])],
             Field(mappings=_WHY),
         ),
         24,
@@ -129,11 +135,11 @@ def dashboard() -> Dashboard:
             f"What each channel has and lacks, and silences that nobody recorded. {_HOUR}",
             "coverage",
             override("Covered", unit="percent", decimals=1, thresholds=steps((None, BAD), (90, WARN), (99.9, GOOD)),
-                     custom__cellOptions={"type": "color-text"}),
+                     custom__cellOptions=COLOURED_TEXT),
             override("Missing", unit="s"),
             override("Longest", unit="s"),
             override("Backfilled", unit="s"),
-            override("Unrecorded silences", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
+            override("Unrecorded silences", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
         ),
         24,
         10,

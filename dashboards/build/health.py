@@ -7,6 +7,7 @@ from dashboards.build.options import (
     ANY_IS_BAD,
     ANY_IS_ODD,
     BAD,
+    COLOURED_TEXT,
     GOOD,
     INFO,
     QUIET,
@@ -50,7 +51,7 @@ def dashboard() -> Dashboard:
     made = Dashboard(0, "health", "Appliance health", "Whether everything arrives, how late, and what is in the way.")
     _numbers(made)
     made.section("What flows")
-    rate = Field("suffix: /s", low=0, color="palette-classic")
+    rate = Field("suffix:/s", low=0, color="palette-classic")
     made.add(
         time_series(
             "Samples stored a second, by source",
@@ -66,10 +67,12 @@ def dashboard() -> Dashboard:
     made.add(
         time_series(
             "Lag: from the newest source time to the commit",
-            "Median of the batches of each step, by source. It holds sampling, network, spool and commit; "
-            "a negative one is a source whose clock is ahead.",
+            "Median of the batches of each step, by source. It holds sampling, network, spool and commit. A time later "
+            "than its arrival counts as its arrival: Sources shows how far it is from the future.",
             [target(_SQL["lag"], form="time_series")],
-            Field("s", color="palette-classic", thresholds=steps((None, GOOD), (10, WARN), (60, BAD)), decimals=2),
+            Field(
+                "s", low=0, color="palette-classic", thresholds=steps((None, GOOD), (10, WARN), (60, BAD)), decimals=2
+            ),
         ),
         12,
         8,
@@ -87,10 +90,11 @@ def dashboard() -> Dashboard:
     )
     made.add(
         time_series(
-            "Gaps that began, by reason",
-            "Intervals without samples, by when they began. README, What is missing, says what the reasons are.",
+            "Outages that began, by reason",
+            "Intervals in which a source, or some of its channels, had no samples: one for all channels that miss it. "
+            "README, What is missing, says what the reasons are.",
             [target(_SQL["gaps_begun"], form="time_series")],
-            Field("none", low=0, color="palette-classic", decimals=0, empty="No gap began in this time"),
+            Field("none", low=0, color="palette-classic", decimals=0, empty="No outage began in this time"),
             style="bars",
             fill=80,
             stacked=True,
@@ -109,19 +113,20 @@ def _numbers(made: Dashboard) -> None:
             "Stored",
             "Samples committed a second, over the last minute.",
             "rate_now",
-            Field("suffix: /s", thresholds=steps((None, BAD), (0.01, QUIET))),
+            Field("suffix:/s", thresholds=steps((None, BAD), (0.01, QUIET))),
         ),
         (
             "Lag",
-            "Median of the last minute, from the newest source time of a batch to its commit.",
+            "Median of the last minute, from the newest source time of a batch to its commit. From the future: how far "
+            "the newest time is ahead of its arrival, where a clock or a tag is wrong; the lag does not count it.",
             "lag_now",
-            Field("s", thresholds=late, empty="no data"),
+            Field("s", thresholds=late, empty="none", overrides=[override("From the future", thresholds=ANY_IS_ODD)]),
         ),
         (
             "Longest wait in the spool",
             "Of the last minute's batches, from received to committed.",
             "wait_now",
-            Field("s", thresholds=late, empty="no data"),
+            Field("s", thresholds=late, empty="none"),
         ),
         (
             "Sources not connected",
@@ -129,7 +134,12 @@ def _numbers(made: Dashboard) -> None:
             "sources_up",
             Field(thresholds=ANY_IS_BAD, decimals=0),
         ),
-        ("Open gaps", "Of sources and channels, now.", "gaps_open", Field(thresholds=ANY_IS_ODD)),
+        (
+            "Without data now",
+            "Channels with an open gap, of their own or of their source; and of how many sources they are.",
+            "gaps_open",
+            Field(thresholds=ANY_IS_ODD, decimals=0),
+        ),
         (
             "In quarantine",
             "Samples, events and gaps that were kept out of the tables and not tried again: plantlog spool quarantine.",
@@ -154,7 +164,7 @@ def _tables(made: Dashboard) -> None:
         state_timeline(
             "State of the sources",
             "What each source's collector said. Degraded: connected, but some of its channels can't be read.",
-            [target(_SQL["source_states"], form="time_series")],
+            [target(_SQL["source_states"])],
             Field(mappings=_STATES),
         ),
         24,
@@ -167,8 +177,10 @@ def _tables(made: Dashboard) -> None:
             [target(_SQL["sources"])],
             Field(
                 overrides=[
-                    override("State", mappings=_STATE_NAMES, custom__cellOptions={"type": "color-text"}),
-                    override("Open gaps", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
+                    override("State", mappings=_STATE_NAMES, custom__cellOptions=COLOURED_TEXT),
+                    override("Without data", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
+                    override("From the future", unit="s", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
+                    *(override(name, custom__width=240) for name in ("Reason", "Address")),
                 ]
             ),
         ),
@@ -183,10 +195,10 @@ def _tables(made: Dashboard) -> None:
             [target(_SQL["jobs"])],
             Field(
                 overrides=[
-                    override("Outcome", mappings=_OUTCOMES, custom__cellOptions={"type": "color-text"}),
+                    override("Outcome", mappings=_OUTCOMES, custom__cellOptions=COLOURED_TEXT),
                     override("Took", unit="s"),
                     override("Bytes", unit="bytes"),
-                    override("Failed today", thresholds=ANY_IS_BAD, custom__cellOptions={"type": "color-text"}),
+                    override("Failed today", thresholds=ANY_IS_BAD, custom__cellOptions=COLOURED_TEXT),
                 ],
             ),
         ),
@@ -215,20 +227,21 @@ def _tables(made: Dashboard) -> None:
             Field(
                 overrides=[
                     override("Length", unit="s"),
-                    override("State", mappings=GAP_STATES, custom__cellOptions={"type": "color-text"}),
+                    override("State", mappings=GAP_STATES, custom__cellOptions=COLOURED_TEXT),
+                    override("Detail", custom__width=420),
                 ],
             ),
         ),
-        12,
-        9,
+        24,
+        8,
     )
     made.add(
         table(
             "Events of this time",
             "Restarts, changes of states, conflicts, clock skew and the like; not the texts of channels.",
             [target(_SQL["events_latest"])],
-            Field(),
+            Field(overrides=[override("Text", custom__width=280), override("Detail", custom__width=560)]),
         ),
-        12,
-        9,
+        24,
+        8,
     )

@@ -12,6 +12,10 @@ DATASOURCE: Json = {"type": "grafana-postgresql-datasource", "uid": "plantlog"}
 # One palette for all levels; Grafana knows these names, the viewer's style sheet has them too.
 GOOD, WARN, BAD, QUIET, INFO = "green", "orange", "red", "text", "blue"
 
+# Cells of tables that show a state by their colour.
+COLOURED_TEXT: Json = {"type": "color-text"}
+COLOURED_CELL: Json = {"type": "color-background", "mode": "basic"}
+
 # What a link keeps of the page that it leaves.
 TIME = "${__url_time_range}"
 
@@ -39,6 +43,11 @@ def override(field: str, **properties: Any) -> Json:
     """Properties of one column; ``custom__width`` is written for ``custom.width``."""
     listed = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
     return {"matcher": {"id": "byName", "options": field}, "properties": listed}
+
+
+def override_type(kind: str, **properties: Any) -> Json:
+    """Properties of all columns of one type: time, number, string, boolean."""
+    return override("", **properties) | {"matcher": {"id": "byType", "options": kind}}
 
 
 def link(title: str, uid: str, variables: Mapping[str, str], own_time: str = TIME) -> Json:

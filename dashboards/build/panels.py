@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dashboards.build.options import DATASOURCE, PLAIN, Json
+from dashboards.build.options import DATASOURCE, PLAIN, Json, override, override_type
+
+# Columns of tables, in pixels: a time with its seconds, a number, and the least of a text. Texts share what is left.
+TIME_WIDTH, NUMBER_WIDTH, LEAST_WIDTH = 165, 92, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +24,21 @@ class Field:
     color: str = "thresholds"  # or palette-classic, or a fixed colour's name
     mappings: Sequence[Json] = ()
     links: Sequence[Json] = ()
-    empty: str | None = None  # what stands where there is no value
+    empty: str = "None in this time"  # what stands where there is nothing
     overrides: Sequence[Json] = ()
 
 
 def _config(of: Field, custom: Json) -> Json:
     modes = ("thresholds", "palette-classic")
     color = {"mode": of.color} if of.color in modes else {"mode": "fixed", "fixedColor": of.color}
-    optional: Json = {"decimals": of.decimals, "min": of.low, "max": of.high, "noValue": of.empty}
+    optional: Json = {"decimals": of.decimals, "min": of.low, "max": of.high}
     defaults: Json = {
         "unit": of.unit,
         "color": color,
         "thresholds": of.thresholds,
         "mappings": list(of.mappings),
         "links": list(of.links),
+        "noValue": of.empty,
         "custom": custom,
     }
     defaults |= {key: value for key, value in optional.items() if value is not None}
@@ -77,7 +81,7 @@ def time_series(
     custom = {
         "drawStyle": style,
         "lineInterpolation": "stepAfter" if steps else "linear",
-        "lineWidth": 1,
+        "lineWidth": 0 if style == "bars" else 1,  # else a bar of height 0 is a line
         "fillOpacity": fill,
         "gradientMode": "none",
         "showPoints": "auto" if style == "line" else "never",
@@ -99,32 +103,18 @@ def time_series(
     return _panel("timeseries", title, description, targets, _config(of, custom), options)
 
 
-def stat(title: str, description: str, targets: Sequence[Json], of: Field, *, graph: bool = False) -> Json:
-    """One number, or one for each column."""
+def stat(title: str, description: str, targets: Sequence[Json], of: Field, *, texts: bool = False) -> Json:
+    """One number, or one for each column; ``texts``: columns of texts, too."""
     options = {
-        "reduceOptions": _reduced(),
+        "reduceOptions": _reduced() | ({"fields": "/.*/"} if texts else {}),
         "orientation": "auto",
         "textMode": "auto",
         "colorMode": "value",
-        "graphMode": "area" if graph else "none",
+        "graphMode": "none",
         "justifyMode": "auto",
         "wideLayout": True,
     }
     return _panel("stat", title, description, targets, _config(of, {}), options)
-
-
-def gauge(title: str, description: str, targets: Sequence[Json], of: Field) -> Json:
-    """One number on its range."""
-    options = {
-        "reduceOptions": _reduced(),
-        "orientation": "auto",
-        "showThresholdLabels": False,
-        "showThresholdMarkers": True,
-        "sizing": "auto",
-        "minVizWidth": 75,
-        "minVizHeight": 75,
-    }
-    return _panel("gauge", title, description, targets, _config(of, {}), options)
 
 
 def bar_gauge(title: str, description: str, targets: Sequence[Json], of: Field) -> Json:
@@ -146,8 +136,18 @@ def bar_gauge(title: str, description: str, targets: Sequence[Json], of: Field) 
 
 
 def table(title: str, description: str, targets: Sequence[Json], of: Field) -> Json:
-    """Rows and columns as the query gives them."""
-    custom = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False, "filterable": False}
+    """Rows and columns as the query gives them. ``of.empty`` is for a table without rows; an empty cell is empty."""
+    custom = {
+        "align": "auto",
+        "cellOptions": {"type": "auto"},
+        "inspect": False,
+        "filterable": False,
+        "minWidth": LEAST_WIDTH,
+    }
+    every = override("", noValue="") | {"matcher": {"id": "byRegexp", "options": "/.*/"}}
+    times = override_type("time", custom__width=TIME_WIDTH, unit="dateTimeAsIso")
+    numbers = override_type("number", custom__width=NUMBER_WIDTH)
+    of = replace(of, overrides=[every, times, numbers, *of.overrides])
     options = {
         "showHeader": True,
         "cellHeight": "sm",
@@ -158,11 +158,15 @@ def table(title: str, description: str, targets: Sequence[Json], of: Field) -> J
 
 
 def state_timeline(title: str, description: str, targets: Sequence[Json], of: Field) -> Json:
-    """Which state each series had when, as coloured stretches."""
+    """Which state each series had when, as coloured stretches. Queries give time, metric and value, as a table.
+
+    As a table, which is parted by its metric: Grafana would fill a long time series with nulls where only another
+    series has a row, and end the stretch there. With colours by threshold it joins all states into one.
+    """
     custom = {
         "fillOpacity": 70,
         "lineWidth": 0,
-        "spanNulls": True,  # series joined by time have nulls where only another changed; a state of no data is a value
+        "spanNulls": True,
         "insertNulls": False,
         "hideFrom": {"legend": False, "tooltip": False, "viz": False},
     }
@@ -174,7 +178,10 @@ def state_timeline(title: str, description: str, targets: Sequence[Json], of: Fi
         "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom"},
         "tooltip": {"mode": "single", "sort": "none"},
     }
-    return _panel("state-timeline", title, description, targets, _config(of, custom), options)
+    config = _config(replace(of, color="palette-classic"), custom)
+    config["defaults"]["displayName"] = "${__field.labels.metric}"
+    parted = {"id": "partitionByValues", "options": {"fields": ["metric"], "keepFields": False}}
+    return _panel("state-timeline", title, description, targets, config, options) | {"transformations": [parted]}
 
 
 def bar_chart(title: str, description: str, targets: Sequence[Json], of: Field, category: str) -> Json:
@@ -204,6 +211,7 @@ def bar_chart(title: str, description: str, targets: Sequence[Json], of: Field, 
         "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
         "tooltip": {"mode": "single", "sort": "none"},
     }
+    of = replace(of, overrides=[override(category, unit="string"), *of.overrides])
     return _panel("barchart", title, description, targets, _config(of, custom), options)
 
 

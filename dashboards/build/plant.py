@@ -7,6 +7,8 @@ from dashboards.build.options import (
     ANY_IS_BAD,
     ANY_IS_ODD,
     BAD,
+    COLOURED_CELL,
+    COLOURED_TEXT,
     GOOD,
     INFO,
     QUIET,
@@ -95,15 +97,15 @@ def dashboard() -> Dashboard:
         table(
             "Units",
             "A unit is a channel's name without its last part. No data: all its channels have an open gap. "
-            "Gaps are those of the chosen time.",
+            "Outages are stretches of the chosen time in which something of the unit was missing.",
             [target(_SQL["units"])],
             Field(
                 overrides=[
                     override("Unit", links=[TO_UNIT]),
-                    override("State", mappings=_STATES, custom__cellOptions={"type": "color-background"}),
-                    override("Alarms", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
-                    override("Without data", thresholds=ANY_IS_BAD, custom__cellOptions={"type": "color-text"}),
-                    override("Gaps", thresholds=ANY_IS_ODD, custom__cellOptions={"type": "color-text"}),
+                    override("State", mappings=_STATES, custom__cellOptions=COLOURED_CELL),
+                    override("Alarms", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
+                    override("Without data", thresholds=ANY_IS_BAD, custom__cellOptions=COLOURED_TEXT),
+                    override("Outages", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
                 ]
             ),
         ),
@@ -131,8 +133,8 @@ def dashboard() -> Dashboard:
             Field(
                 overrides=[
                     *_OF_CHANNEL,
-                    override("Priority", mappings=_PRIORITIES, custom__cellOptions={"type": "color-background"}),
-                    override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"}),
+                    override("Priority", mappings=_PRIORITIES, custom__cellOptions=COLOURED_CELL),
+                    override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT),
                 ],
             ),
         ),
@@ -160,7 +162,7 @@ def dashboard() -> Dashboard:
             Field(
                 overrides=[
                     *_OF_CHANNEL,
-                    override("State", mappings=ALARM_STATES, custom__cellOptions={"type": "color-text"}),
+                    override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT),
                 ],
             ),
         ),

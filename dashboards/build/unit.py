@@ -7,6 +7,7 @@ from dashboards.build.options import (
     ANY_IS_BAD,
     ANY_IS_ODD,
     BAD,
+    COLOURED_TEXT,
     GOOD,
     INFO,
     WARN,
@@ -53,7 +54,8 @@ def dashboard() -> Dashboard:
     made.add(
         stat(
             "What is missing of this time",
-            "Gaps of its channels that were not backfilled, and their lengths added up over all channels.",
+            "Outages: stretches of time in which something of the unit was missing and was not backfilled; "
+            "and how long, added up over all channels.",
             [target(_SQL["gaps"])],
             Field(thresholds=ANY_IS_ODD, overrides=[override("Missing, all channels", unit="s")]),
         ),
@@ -76,14 +78,14 @@ def dashboard() -> Dashboard:
         "Means of the first 12 analog channels with this unit of measure. A line ends where something is missing; "
         "bands are gaps of the whole source. Channels that report changes only hold their value.",
         [target(_SQL["curves"], form="time_series")],
-        Field("none", color="palette-classic"),
+        Field("none", color="palette-classic", empty="No samples of this unit of measure in this time"),
     )
     made.add(repeated(curves, "measure", 2), 12, 8)
     made.add(
         state_timeline(
             "States",
             "The first 16 discrete channels; missing: there is a gap, or the last sample was Bad.",
-            [target(_SQL["states"], form="time_series")],
+            [target(_SQL["states"])],
             Field(mappings=_STATES, empty="This unit has no discrete channels"),
         ),
         24,
@@ -102,7 +104,7 @@ def dashboard() -> Dashboard:
                     *_HIDDEN,
                     override("Value", custom__align="right"),
                     override("Of its range", unit="percent", decimals=0, min=0, max=100),
-                    override("Quality", mappings=_QUALITIES, custom__cellOptions={"type": "color-text"}),
+                    override("Quality", mappings=_QUALITIES, custom__cellOptions=COLOURED_TEXT),
                 ]
             ),
         ),

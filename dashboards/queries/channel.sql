@@ -1,25 +1,50 @@
 -- 3 Channel: one channel in full. Curves come from series(), through drawn(), which has holes where something is missing.
+-- A channel of texts has none: its texts are events.
 
 -- name: units
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
 FROM plant.channel AS c
-WHERE c.retired_at IS NULL AND c.kind <> 'text'
+WHERE c.retired_at IS NULL
+UNION ALL
+SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
 ORDER BY 1;
 
 -- name: channels
-SELECT regexp_replace(c.name, '^.*/', '') AS __text, c.name AS __value
-FROM plant.channel AS c
-WHERE c.retired_at IS NULL AND c.kind <> 'text' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-ORDER BY c.id;
+SELECT u.text AS __text, u.value AS __value
+FROM (
+    SELECT regexp_replace(c.name, '^.*/', '') AS text, c.name AS value, c.id
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    UNION ALL
+    SELECT 'no channels', 'no channels', NULL
+    WHERE NOT EXISTS (SELECT FROM plant.channel AS c
+                      WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
+) AS u
+ORDER BY u.id;
 
 -- name: unit
-SELECT c.unit, c.range_lo AS lo, c.range_hi AS hi FROM plant.channel AS c WHERE c.name = ${channel:sqlstring};
+-- A unit of measure is a suffix: without that word Grafana takes m for minutes, and h, d, s for times, too.
+SELECT coalesce('suffix:' || nullif(c.unit, ''), 'none') AS unit FROM plant.channel AS c WHERE c.name = ${channel:sqlstring};
 
 -- name: now
-SELECT s.value AS "Newest"
+-- As a text, as it may be one; and where on its range it is, if it has a range.
+SELECT CASE WHEN c.kind = 'text' THEN t.text
+            WHEN s.value IS NULL THEN NULL
+            WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(c.unit, ''))
+            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(c.unit, '')) END AS "Newest",
+       CASE WHEN (c.range_hi > c.range_lo) IS NOT TRUE THEN NULL
+            ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
+                 || c.range_hi END AS "Of its range"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
-                                     least(now(), $__timeTo()::timestamptz)) AS s
+LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
+                                    least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
+LEFT JOIN LATERAL (
+    SELECT e.text
+    FROM plant.event AS e
+    WHERE e.channel_id = c.id AND e.type = 'text' AND e.time < $__timeTo()::timestamptz
+      AND e.time >= $__timeTo()::timestamptz - INTERVAL '30 days'
+    ORDER BY e.time DESC LIMIT 1
+) AS t ON c.kind = 'text'
 WHERE c.name = ${channel:sqlstring};
 
 -- name: figures
@@ -34,12 +59,19 @@ WHERE c.name = ${channel:sqlstring};
 -- name: counted
 SELECT sum(d.n) AS "Samples", 100.0 * sum(d.n_good) / nullif(sum(d.n), 0) AS "Good"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+CROSS JOIN LATERAL (
+    SELECT d.n, d.n_good
+    FROM plant.drawn(c.id, $__timeFrom(), $__timeTo(), plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+    WHERE c.kind <> 'text'
+    UNION ALL
+    SELECT count(*), count(*) FILTER (WHERE coalesce(e.status, 0) >= 0)
+    FROM plant.event AS e
+    WHERE c.kind = 'text' AND e.channel_id = c.id AND e.type = 'text' AND $__timeFilter(e.time)
+) AS d
 WHERE c.name = ${channel:sqlstring};
 
 -- name: covered
--- Seconds without a gap that was not backfilled, of all that have passed. Overlapping gaps count once.
+-- Seconds without a break that was not backfilled, of all that have passed. Overlapping ones count once.
 WITH
 asked AS (
     SELECT tstzrange($__timeFrom()::timestamptz,
@@ -48,9 +80,9 @@ asked AS (
 missing AS (
     SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time) * a.time), '{}') AS ranges
     FROM asked AS a
-    JOIN plant.gap_channel AS g ON g.backfilled_at IS NULL AND tstzrange(g.from_time, g.to_time) && a.time
-    JOIN plant.channel AS c ON c.id = g.channel_id
-    WHERE c.name = ${channel:sqlstring}
+    JOIN plant.channel AS c ON c.name = ${channel:sqlstring}
+    CROSS JOIN LATERAL plant.breaks(c.id, lower(a.time), upper(a.time)) AS g
+    WHERE NOT g.backfilled
 )
 SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.ranges) AS r), 0)
                   / greatest(extract(epoch FROM upper(a.time) - lower(a.time)), 1)) AS "Covered"
@@ -62,7 +94,7 @@ SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring}
+WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: earlier
@@ -72,7 +104,7 @@ FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring}
+WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: now_beside
@@ -80,7 +112,7 @@ SELECT d.time, d.mean AS "this time"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring}
+WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: distribution
@@ -113,12 +145,13 @@ ORDER BY n.n;
 
 -- name: quality
 -- Whether each step has good samples, only others, holds a value without samples, or misses something.
-SELECT d.time, CASE WHEN d.n > 0 AND d.n_good = d.n THEN 3 WHEN d.n_good > 0 THEN 2 WHEN d.n > 0 THEN 1
-                    WHEN d.mean IS NOT NULL THEN 4 ELSE 0 END AS "Quality"
+SELECT d.time, 'Quality' AS metric,
+       CASE WHEN d.n > 0 AND d.n_good = d.n THEN 3 WHEN d.n_good > 0 THEN 2 WHEN d.n > 0 THEN 1
+            WHEN d.mean IS NOT NULL THEN 4 ELSE 0 END AS value
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
-WHERE c.name = ${channel:sqlstring}
+WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: facts
@@ -144,7 +177,7 @@ ORDER BY g.from_time DESC
 LIMIT 200;
 
 -- name: events
-SELECT e.time AS "Time", e.type AS "What", e.text AS "Text", nullif(e.detail::text, '{}') AS "Detail"
+SELECT e.time AS "Time", e.type AS "What", e.text AS "Text", plant.in_words(e.detail) AS "Detail"
 FROM plant.event AS e
 JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE c.name = ${channel:sqlstring} AND $__timeFilter(e.time)
@@ -155,10 +188,9 @@ LIMIT 200;
 SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
        least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
        g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
-FROM plant.gap_channel AS g
-JOIN plant.channel AS c ON c.id = g.channel_id
-WHERE c.name = ${channel:sqlstring} AND g.backfilled_at IS NULL AND g.from_time < $__timeTo()::timestamptz
-  AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.breaks(c.id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
+WHERE c.name = ${channel:sqlstring} AND NOT g.backfilled
 ORDER BY g.from_time DESC
 LIMIT 500;
 

@@ -4,6 +4,8 @@
 -- name: patterns
 SELECT u.unit AS __text, u.unit || '/*' AS __value
 FROM (SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS unit FROM plant.channel AS c WHERE c.retired_at IS NULL) AS u
+UNION ALL
+SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
 ORDER BY 1;
 
 -- name: timeline
@@ -15,12 +17,32 @@ ORDER BY t.time DESC
 LIMIT 500;
 
 -- name: changes_in_time
-SELECT date_bin(make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 10)), t.time, 'epoch') AS time,
-       t.what AS metric, count(*) AS value
-FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                    $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
-GROUP BY 1, 2
-ORDER BY 1, 2;
+-- Every step has a value, so that bars are as wide as their step. What channels of one source miss at one moment is one.
+WITH
+bounds AS (
+    SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 10)) AS step,
+           greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour') AS since
+),
+lines AS (
+    SELECT date_bin(x.step, t.time, 'epoch') AS bin, t.what,
+           CASE WHEN t.what LIKE 'gap %' THEN count(DISTINCT c.source_id) ELSE count(*) END AS n
+    FROM bounds AS x
+    CROSS JOIN plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
+                              $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
+    LEFT JOIN (
+        SELECT c.name, c.source_id FROM plant.channel AS c
+        UNION ALL
+        SELECT s.name, s.id FROM plant.source AS s
+    ) AS c ON t.what LIKE 'gap %' AND c.name = t.channel
+    GROUP BY 1, 2
+)
+SELECT t.bin AS time, w.what AS metric, coalesce(l.n, 0) AS value
+FROM bounds AS x
+CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch'), least(now(), $__timeTo()::timestamptz), x.step)
+     AS t (bin)
+CROSS JOIN (SELECT DISTINCT l.what FROM lines AS l) AS w
+LEFT JOIN lines AS l ON l.bin = t.bin AND l.what = w.what
+ORDER BY t.bin, w.what;
 
 -- name: setpoints
 SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
@@ -60,32 +82,42 @@ ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
 -- name: gap_states
--- Where something is missing, by channel: the number says why, and 0 that it is there.
+-- Where something is missing, by channel: the number says why, and 0 that it is there. Of gaps that overlap the one with
+-- the greater number is shown.
 WITH
+wanted AS (
+    SELECT c.channel_id, c.quantity FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
+),
 missing AS (
-    SELECT c.quantity, greatest(g.from_time, $__timeFrom()::timestamptz) AS since,
-           least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS until,
-           CASE WHEN g.backfilled_at IS NOT NULL THEN 1
-                WHEN g.reason IN ('stopped', 'killed') THEN 2
-                WHEN g.reason IN ('disconnected', 'subscription_lost', 'not_available') THEN 3
-                WHEN g.reason IN ('poll_failed', 'poll_missed', 'overflow', 'undecodable', 'refused') THEN 4
-                WHEN g.reason = 'stale' THEN 5 ELSE 6 END AS why
-    FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
-    LEFT JOIN plant.gap_channel AS g
-        ON g.channel_id = c.channel_id AND g.from_time < $__timeTo()::timestamptz
-       AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+    SELECT k.quantity, k.why, lower(r.range) AS since, coalesce(upper(r.range), 'infinity') AS until
+    FROM (
+        SELECT w.quantity, n.why, range_agg(tstzrange(greatest(g.from_time, $__timeFrom()::timestamptz), g.to_time)) AS ranges
+        FROM wanted AS w
+        CROSS JOIN LATERAL plant.breaks(w.channel_id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN g.backfilled THEN 1
+                        WHEN g.reason IN ('stopped', 'killed') THEN 2
+                        WHEN g.reason IN ('disconnected', 'subscription_lost', 'not_available') THEN 3
+                        WHEN g.reason IN ('poll_failed', 'poll_missed', 'overflow', 'undecodable', 'refused') THEN 4
+                        WHEN g.reason = 'stale' THEN 5
+                        WHEN g.reason IN ('spool_full', 'spool_corrupt') THEN 6 ELSE 7 END AS why
+        ) AS n
+        GROUP BY w.quantity, n.why
+    ) AS k
+    CROSS JOIN LATERAL unnest(k.ranges) AS r (range)
+),
+moments AS (
+    SELECT w.quantity, $__timeFrom()::timestamptz AS time FROM wanted AS w
+    UNION
+    SELECT m.quantity, m.since FROM missing AS m
+    UNION
+    SELECT m.quantity, m.until FROM missing AS m WHERE m.until < least(now(), $__timeTo()::timestamptz)
 )
-SELECT m.time, m.metric, max(m.value) AS value
-FROM (
-    SELECT $__timeFrom()::timestamptz AS time, m.quantity AS metric, 0 AS value FROM missing AS m
-    UNION ALL
-    SELECT m.since, m.quantity, m.why FROM missing AS m WHERE m.since IS NOT NULL
-    UNION ALL
-    SELECT m.until, m.quantity, 0 FROM missing AS m
-    WHERE m.until IS NOT NULL AND m.until < least(now(), $__timeTo()::timestamptz)
-) AS m
-GROUP BY m.time, m.metric
-ORDER BY m.time, m.metric;
+SELECT t.time, t.quantity AS metric, coalesce(max(m.why), 0) AS value
+FROM moments AS t
+LEFT JOIN missing AS m ON m.quantity = t.quantity AND m.since <= t.time AND t.time < m.until
+GROUP BY t.time, t.quantity
+ORDER BY t.time, t.quantity;
 
 -- name: changed
 SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,

@@ -1,5 +1,6 @@
 -- 0 Appliance health. Rates and lags come from ingest_batch, which has one row a committed batch; of a longer time the
--- last day is read.
+-- last day is read. Nothing arrives before its time: where a batch's newest time is later than its arrival, a clock or a
+-- tag is wrong, and the lag is counted from the arrival. How far ahead it is stands apart.
 
 -- name: rate_now
 SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples a second"
@@ -7,7 +8,10 @@ FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: lag_now
-SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS "Lag"
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
+           AS "Lag",
+       max(extract(epoch FROM b.last_time - b.received_at)) FILTER (WHERE b.last_time > b.received_at + INTERVAL '1 s')
+           AS "From the future"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
@@ -22,7 +26,10 @@ FROM plant.source AS s
 WHERE s.retired_at IS NULL;
 
 -- name: gaps_open
-SELECT count(*) AS "Open gaps" FROM plant.gap AS g WHERE g.to_time IS NULL;
+SELECT count(DISTINCT g.channel_id) AS "Channels", count(DISTINCT g.source_id) AS "Sources"
+FROM plant.gap_channel AS g
+JOIN plant.channel AS c ON c.id = g.channel_id
+WHERE g.to_time IS NULL AND c.retired_at IS NULL;
 
 -- name: quarantined
 SELECT count(*) AS "In quarantine" FROM plant.quarantine AS q WHERE q.retried_at IS NULL;
@@ -56,7 +63,8 @@ WITH bounds AS (
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
 )
 SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.last_time)) AS value
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
+           AS value
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
 JOIN plant.source AS s ON s.id = b.source_id
@@ -78,46 +86,75 @@ GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
 -- name: source_states
--- What a source's state was when the time begins, and each change since; as numbers, which the panel names.
+-- What a source's state was when the time begins, and each change since; as numbers, which the panel names. A source
+-- whose last change is older than its events, or than 30 days, has been so since.
 WITH
 told AS (
-    SELECT s.name, e.time, e.text
+    SELECT s.name, $__timeFrom()::timestamptz AS time,
+           coalesce(e.text, CASE WHEN s.state_since < $__timeFrom()::timestamptz THEN s.state END) AS state
     FROM plant.source AS s
-    CROSS JOIN LATERAL (
-        SELECT $__timeFrom()::timestamptz AS time, b.text
+    LEFT JOIN LATERAL (
+        SELECT b.text
         FROM plant.event AS b
         WHERE b.type = 'source_state' AND b.source_id = s.id AND b.time < $__timeFrom()::timestamptz
           AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
         ORDER BY b.time DESC LIMIT 1
-    ) AS e
+    ) AS e ON true
+    WHERE s.retired_at IS NULL
     UNION ALL
     SELECT s.name, e.time, e.text
     FROM plant.event AS e
     JOIN plant.source AS s ON s.id = e.source_id
-    WHERE e.type = 'source_state' AND $__timeFilter(e.time)
+    WHERE e.type = 'source_state' AND s.retired_at IS NULL AND $__timeFilter(e.time)
 )
 SELECT t.time, t.name AS metric,
-       CASE t.text WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
-                   ELSE 1 END AS value
+       CASE t.state WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
+                    ELSE 1 END AS value
 FROM told AS t
+WHERE t.state IS NOT NULL
 ORDER BY t.time, t.name;
 
 -- name: gaps_begun
-SELECT date_bin(make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 60)), g.from_time, 'epoch') AS time,
-       g.reason AS metric, count(*) AS value
-FROM plant.gap AS g
-WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
-GROUP BY 1, 2
-ORDER BY 1, 2;
+-- Outages: what one source misses for one reason at one time, however many of its channels. Every step has a value, so
+-- that bars are as wide as their step.
+WITH
+bounds AS (
+    SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 60)) AS step
+),
+outages AS (
+    SELECT g.reason, date_bin(x.step, lower(o.outage), 'epoch') AS bin
+    FROM bounds AS x
+    CROSS JOIN (
+        SELECT g.reason, range_agg(tstzrange(g.from_time, g.to_time)) AS outages
+        FROM plant.gap AS g
+        WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
+        GROUP BY g.source_id, g.reason
+    ) AS g
+    CROSS JOIN LATERAL unnest(g.outages) AS o (outage)
+)
+SELECT t.bin AS time, r.reason AS metric, count(o.bin) AS value
+FROM bounds AS x
+CROSS JOIN LATERAL generate_series(date_bin(x.step, $__timeFrom()::timestamptz, 'epoch'),
+                                   least(now(), $__timeTo()::timestamptz), x.step) AS t (bin)
+CROSS JOIN (SELECT DISTINCT o.reason FROM outages AS o) AS r
+LEFT JOIN outages AS o ON o.bin = t.bin AND o.reason = r.reason
+GROUP BY t.bin, r.reason
+ORDER BY t.bin, r.reason;
 
 -- name: sources
 SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since AS "Since",
        (SELECT count(*) FROM plant.channel AS c WHERE c.source_id = s.id AND c.retired_at IS NULL) AS "Channels",
-       (SELECT count(*) FROM plant.gap AS g WHERE g.source_id = s.id AND g.to_time IS NULL) AS "Open gaps",
-       (SELECT max(b.last_time) FROM plant.ingest_batch AS b
-        WHERE b.source_id = s.id AND b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 hour') AS "Newest sample",
-       s.reason AS "Reason", s.address AS "Address"
+       (SELECT count(DISTINCT c.id) FROM plant.gap_channel AS g JOIN plant.channel AS c ON c.id = g.channel_id
+        WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) AS "Without data",
+       b.newest AS "Newest sample", b.ahead AS "From the future", s.reason AS "Reason", s.address AS "Address"
 FROM plant.source AS s
+CROSS JOIN LATERAL (
+    SELECT max(least(b.last_time, b.received_at)) AS newest,
+           max(extract(epoch FROM b.last_time - b.received_at))
+               FILTER (WHERE b.last_time > b.received_at + INTERVAL '1 s') AS ahead
+    FROM plant.ingest_batch AS b
+    WHERE b.source_id = s.id AND b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 hour'
+) AS b
 WHERE s.retired_at IS NULL
 ORDER BY s.state IN ('connected', 'degraded'), s.name;
 
@@ -138,7 +175,7 @@ LIMIT 200;
 
 -- name: events_latest
 SELECT e.time AS "Time", e.type AS "What", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
-       nullif(e.detail::text, '{}') AS "Detail"
+       plant.in_words(e.detail) AS "Detail"
 FROM plant.event AS e
 LEFT JOIN plant.channel AS c ON c.id = e.channel_id
 LEFT JOIN plant.source AS s ON s.id = e.source_id
@@ -179,10 +216,22 @@ CROSS JOIN LATERAL (
 ORDER BY r.outcome = 'ok', j.job;
 
 -- name: counted
--- How often what happened: from counts by the minute, never from events.
-SELECT date_bin(make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)), e.bucket, 'epoch') AS time,
-       e.type AS metric, sum(e.n) AS value
-FROM plant.event_count_1m AS e
-WHERE $__timeFilter(e.bucket) AND e.type <> 'text'
-GROUP BY 1, 2
-ORDER BY 1, 2;
+-- How often what happened: from counts by the minute, never from events. Every step has a value.
+WITH
+bounds AS (
+    SELECT make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)) AS step
+),
+counts AS (
+    SELECT date_bin(x.step, e.bucket, 'epoch') AS bin, e.type, sum(e.n) AS n
+    FROM bounds AS x
+    CROSS JOIN plant.event_count_1m AS e
+    WHERE $__timeFilter(e.bucket) AND e.type <> 'text'
+    GROUP BY date_bin(x.step, e.bucket, 'epoch'), e.type
+)
+SELECT t.bin AS time, k.type AS metric, coalesce(c.n, 0) AS value
+FROM bounds AS x
+CROSS JOIN LATERAL generate_series(date_bin(x.step, $__timeFrom()::timestamptz, 'epoch'),
+                                   least(now(), $__timeTo()::timestamptz), x.step) AS t (bin)
+CROSS JOIN (SELECT DISTINCT c.type FROM counts AS c) AS k
+LEFT JOIN counts AS c ON c.bin = t.bin AND c.type = k.type
+ORDER BY t.bin, k.type;

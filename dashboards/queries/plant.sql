@@ -5,6 +5,8 @@
 SELECT DISTINCT split_part(c.name, '/', 1) AS __text, split_part(c.name, '/', 1) AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
+UNION ALL
+SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
 ORDER BY 1;
 
 -- name: channels
@@ -32,12 +34,16 @@ missing AS (
     WHERE g.to_time IS NULL
     GROUP BY c.unit
 ),
+-- Outages: stretches of time in which something of the unit was missing, however many of its channels.
 lost AS (
-    SELECT c.unit, count(*) AS gaps
-    FROM plant.gap_channel AS g
-    JOIN channels AS c ON c.id = g.channel_id
-    WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
-    GROUP BY c.unit
+    SELECT m.unit, (SELECT count(*) FROM unnest(m.missing)) AS outages
+    FROM (
+        SELECT c.unit, range_agg(tstzrange(g.from_time, g.to_time)) AS missing
+        FROM plant.gap_channel AS g
+        JOIN channels AS c ON c.id = g.channel_id
+        WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+        GROUP BY c.unit
+    ) AS m
 ),
 alarms AS (
     SELECT a.plant_unit AS unit, count(*) AS n, min(a.priority_rank) AS rank
@@ -48,7 +54,8 @@ SELECT u.unit AS "Unit",
        CASE WHEN a.rank <= 2 THEN 'alarm'
             WHEN m.channels >= u.channels THEN 'no data' WHEN m.channels > 0 THEN 'partly'
             WHEN a.n > 0 THEN 'warning' ELSE 'good' END AS "State",
-       coalesce(a.n, 0) AS "Alarms", u.channels AS "Channels", coalesce(m.channels, 0) AS "Without data", coalesce(l.gaps, 0) AS "Gaps",
+       coalesce(a.n, 0) AS "Alarms", u.channels AS "Channels", coalesce(m.channels, 0) AS "Without data",
+       coalesce(l.outages, 0) AS "Outages",
        m.reason AS "Reason", m.since AS "Since"
 FROM (SELECT c.unit, count(*) AS channels FROM channels AS c GROUP BY c.unit) AS u
 LEFT JOIN missing AS m ON m.unit = u.unit
@@ -101,11 +108,23 @@ ORDER BY a.channel, a.limit_name
 LIMIT 200;
 
 -- name: alarm_rate
--- Changes of alarms, from counts by the minute.
-SELECT date_bin(make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)), e.bucket, 'epoch') AS time,
-       split_part(c.name, '/', 1) AS metric, sum(e.n) AS value
-FROM plant.event_count_1m AS e
-JOIN plant.channel AS c ON c.id = e.channel_id
-WHERE e.type = 'alarm' AND $__timeFilter(e.bucket) AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-GROUP BY 1, 2
-ORDER BY 1, 2;
+-- Changes of alarms, from counts by the minute. Every step has a value, so that bars are as wide as their step.
+WITH
+bounds AS (
+    SELECT make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)) AS step
+),
+changes AS (
+    SELECT date_bin(x.step, e.bucket, 'epoch') AS bin, split_part(c.name, '/', 1) AS area, sum(e.n) AS n
+    FROM bounds AS x
+    CROSS JOIN plant.event_count_1m AS e
+    JOIN plant.channel AS c ON c.id = e.channel_id
+    WHERE e.type = 'alarm' AND $__timeFilter(e.bucket) AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+    GROUP BY 1, 2
+)
+SELECT t.bin AS time, a.area AS metric, coalesce(c.n, 0) AS value
+FROM bounds AS x
+CROSS JOIN LATERAL generate_series(date_bin(x.step, $__timeFrom()::timestamptz, 'epoch'),
+                                   least(now(), $__timeTo()::timestamptz), x.step) AS t (bin)
+CROSS JOIN (SELECT DISTINCT c.area FROM changes AS c) AS a
+LEFT JOIN changes AS c ON c.bin = t.bin AND c.area = a.area
+ORDER BY t.bin, a.area;

@@ -37,21 +37,37 @@ ORDER BY 2 DESC
 LIMIT 16;
 
 -- name: by_day
--- Samples by the day that they are of, in each form.
-SELECT s.day AS time, s.form AS metric, sum(s.bytes) AS value
-FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed')
-  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
-GROUP BY s.day, s.form
-ORDER BY s.day, s.form;
+-- Samples by the day that they are of, in each form. Every day has a value, so that a bar is as wide as a day.
+WITH
+days AS (
+    SELECT s.day, s.form, sum(s.bytes) AS bytes
+    FROM plant.storage() AS s
+    WHERE s.relation IN ('samples_raw', 'samples_packed')
+      AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
+    GROUP BY s.day, s.form
+)
+SELECT t.day AS time, f.form AS metric, coalesce(d.bytes, 0) AS value
+FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz, INTERVAL '24 hours')
+     AS t (day)
+CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
+LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
+ORDER BY t.day, f.form;
 
 -- name: rows_by_day
-SELECT s.day AS time, s.form AS metric, sum(s.rows) AS value
-FROM plant.storage() AS s
-WHERE s.relation IN ('samples_raw', 'samples_packed')
-  AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
-GROUP BY s.day, s.form
-ORDER BY s.day, s.form;
+WITH
+days AS (
+    SELECT s.day, s.form, sum(s.rows) AS rows
+    FROM plant.storage() AS s
+    WHERE s.relation IN ('samples_raw', 'samples_packed')
+      AND s.day >= date_trunc('day', $__timeFrom()::timestamptz, 'UTC') AND s.day <= $__timeTo()
+    GROUP BY s.day, s.form
+)
+SELECT t.day AS time, f.form AS metric, coalesce(d.rows, 0) AS value
+FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz, INTERVAL '24 hours')
+     AS t (day)
+CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
+LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
+ORDER BY t.day, f.form;
 
 -- name: database_by_time
 SELECT r.started_at AS time, r.bytes AS "Database"

@@ -5,16 +5,25 @@
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
+UNION ALL
+SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
 ORDER BY 1;
 
 -- name: measures
--- The units of measure of its analog channels, in the order of the tag list: each gets a chart.
+-- The units of measure of its analog channels, in the order of the tag list: each gets a chart. The last row is for a
+-- unit that has none: a panel can't be repeated for nothing.
 SELECT u.text AS __text, u.text AS __value
 FROM (
     SELECT coalesce(nullif(c.unit, ''), 'no unit') AS text, min(c.id) AS first
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
     GROUP BY 1
+    UNION ALL
+    SELECT 'no analog channels', NULL
+    WHERE NOT EXISTS (
+        SELECT FROM plant.channel AS c
+        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    )
 ) AS u
 ORDER BY u.first
 LIMIT 12;
@@ -29,13 +38,20 @@ FROM plant.channel AS c
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring};
 
 -- name: gaps
-SELECT count(*) AS "Gaps",
-       sum(extract(epoch FROM least(coalesce(g.to_time, now()), $__timeTo()::timestamptz)
-                              - greatest(g.from_time, $__timeFrom()::timestamptz))) AS "Missing, all channels"
-FROM plant.gap_channel AS g
-JOIN plant.channel AS c ON c.id = g.channel_id
-WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring} AND g.backfilled_at IS NULL
-  AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz;
+-- Outages: stretches of time in which something of the unit was missing, however many of its channels.
+WITH
+missing AS (
+    SELECT range_agg(tstzrange(g.from_time, g.to_time)
+                     * tstzrange($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS ranges
+    FROM plant.gap_channel AS g
+    JOIN plant.channel AS c ON c.id = g.channel_id
+    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring} AND g.backfilled_at IS NULL
+      AND g.from_time < least(now(), $__timeTo()::timestamptz) AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+    GROUP BY g.channel_id
+)
+SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS m))) AS "Outages",
+       (SELECT coalesce(sum(extract(epoch FROM upper(r.range) - lower(r.range))), 0)
+        FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing, all channels";
 
 -- name: curves
 -- Of the first 12 channels with this unit of measure.
@@ -44,7 +60,7 @@ FROM (
     SELECT c.id, c.name
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND coalesce(nullif(c.unit, ''), 'no unit') = ${measure:sqlstring}
+      AND coalesce(nullif(c.unit, ''), 'no unit') IN (${measure:sqlstring})
     ORDER BY c.id LIMIT 12
 ) AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
@@ -98,8 +114,8 @@ LEFT JOIN LATERAL (
 ORDER BY c.id;
 
 -- name: events
-SELECT e.time AS "Time", regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path, e.type AS "What", e.text AS "Text",
-       nullif(e.detail::text, '{}') AS "Detail"
+SELECT e.time AS "Time", regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
+       e.type AS "What", e.text AS "Text", plant.in_words(e.detail) AS "Detail"
 FROM plant.channel AS c
 CROSS JOIN LATERAL (
     SELECT e.time, e.type, e.text, e.detail

@@ -1,8 +1,8 @@
 -- drawn: what a chart draws of one channel: steps of equal length, with a hole where something is missing
 --
 -- Not a question, but what the dashboards are built of. A step has the samples in it; one without samples has the value
--- that still holds, because many channels report changes only; one that a gap lies in which was not backfilled, and
--- what comes behind a Bad sample or such a gap, has none until the next sample.
+-- that still holds, because many channels report changes only; one that a break lies in which was not backfilled, and
+-- what comes behind a Bad sample or such a break, has none until the next sample. plant.breaks says which gaps are some.
 --
 -- Parameters
 --   channel  int          id
@@ -37,9 +37,8 @@ got AS (
 missing AS MATERIALIZED (
     SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time)), '{}') AS ranges
     FROM bounds AS b
-    JOIN plant.gap_channel AS g
-        ON g.channel_id = channel AND g.backfilled_at IS NULL AND g.from_time < b.last
-       AND coalesce(g.to_time, 'infinity') > b.first - INTERVAL '24 hours'
+    CROSS JOIN LATERAL plant.breaks(channel, b.first - INTERVAL '24 hours', b.last) AS g
+    WHERE NOT g.backfilled
 ),
 -- What held before the first step, unless something was missing since.
 before AS (

@@ -26,7 +26,7 @@ wanted AS (
 ),
 events AS (
     SELECT e.time, e.type AS what, coalesce(w.name, s.name, '') AS channel,
-           concat_ws(' ', e.text, nullif(e.detail, '{}')::text) AS detail
+           concat_ws(': ', nullif(e.text, ''), plant.in_words(e.detail)) AS detail
     FROM plant.event AS e
     LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
     LEFT JOIN plant.source AS s ON s.id = e.source_id

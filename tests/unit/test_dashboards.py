@@ -16,6 +16,7 @@ from dashboards.viewer.expand import Range, expand
 from dashboards.viewer.library import FOLDER, Dashboard, Library
 from dashboards.viewer.page import FOLDER as PAGE
 from tests.integration.viewer.filled import NOW
+from tests.unit.dashboard_rules import RULES, Rule
 
 _DASHBOARDS = list(Library())
 _BY_UID = {one.uid: one for one in _DASHBOARDS}
@@ -82,6 +83,12 @@ def test_sql_needs_only_variables_of_its_dashboard(one: Dashboard) -> None:
         before = dict(list(variables.items())[:number])
         if variable["type"] == "query":
             expand(one.variable(variable["name"]).sql, before, over)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
+def test_grafana_draws_it_as_it_is_meant(one: Dashboard, rule: Rule) -> None:
+    assert list(rule(one.content)) == [], rule.__doc__
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)

@@ -1,4 +1,4 @@
-// A panel's field configuration: defaults, overrides by name, thresholds, mappings and colours.
+// A panel's field configuration: defaults, overrides by name and type, thresholds, mappings and colours.
 const PALETTE = 10; // colours of series in page.css, --series-0 and on
 
 export function css(name) {
@@ -19,14 +19,20 @@ function assign(into, id, value) {
   else into[id] = value;
 }
 
-export function configOf(panel, name, extra = {}) {
+const MATCHERS = {
+  byName: (field, options) => options === field.name,
+  byRegexp: (field, options) => asRegexp(options).test(field.name),
+  byType: (field, options) => options === field.type,
+};
+
+// The field's label is filled in where its name is made of it.
+export function configOf(panel, field, extra = {}) {
   const defaults = panel.fieldConfig.defaults;
   const found = { ...defaults, ...extra, custom: { ...(defaults.custom || {}) } };
   for (const { matcher, properties } of panel.fieldConfig.overrides || []) {
-    const matches =
-      matcher.id === "byName" ? matcher.options === name : matcher.id === "byRegexp" && asRegexp(matcher.options).test(name);
-    if (matches) properties.forEach(({ id, value }) => assign(found, id, value));
+    if (MATCHERS[matcher.id]?.(field, matcher.options)) properties.forEach(({ id, value }) => assign(found, id, value));
   }
+  found.displayName = found.displayName?.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, name) => field.labels?.[name] ?? "");
   return found;
 }
 
@@ -42,7 +48,7 @@ export function mapped(config, value) {
   return null;
 }
 
-export function thresholdColour(config, value) {
+function thresholdColour(config, value) {
   let found = null;
   for (const step of config.thresholds?.steps || []) {
     if (step.value === null || (typeof value === "number" && value >= step.value)) found = step.color;
@@ -59,11 +65,30 @@ export function valueColour(config, value, index = 0) {
   return colour(thresholdColour(config, value) || "text");
 }
 
-// configFromData: unit, range or limits of the other queries, from the first row of one.
+// A frame for each set of values of some columns, which become the labels of the others.
+function parted({ fields, columns }, by) {
+  const keys = by.map((name) => fields.findIndex((field) => field.name === name));
+  const kept = fields.map((_, at) => at).filter((at) => !keys.includes(at));
+  const frames = new Map();
+  (columns[0] || []).forEach((_, row) => {
+    const values = keys.map((at) => columns[at][row]);
+    const named = JSON.stringify(values);
+    if (!frames.has(named)) {
+      const labels = Object.fromEntries(by.map((name, index) => [name, values[index]]));
+      frames.set(named, { fields: kept.map((at) => ({ ...fields[at], labels })), columns: kept.map(() => []) });
+    }
+    kept.forEach((at, index) => frames.get(named).columns[index].push(columns[at][row]));
+  });
+  return [...frames.values()];
+}
+
+// configFromData: unit, range or limits of the other queries, from the first row of one. partitionByValues: see parted.
 export function transformed(panel, answers) {
   const shown = { ...answers };
   const extra = {};
+  const by = [];
   for (const { id, options } of panel.transformations || []) {
+    if (id === "partitionByValues") by.push(...options.fields);
     if (id !== "configFromData" || !shown[options.configRefId]) continue;
     const { fields, columns } = shown[options.configRefId];
     delete shown[options.configRefId];
@@ -73,5 +98,6 @@ export function transformed(panel, answers) {
       if (value !== null && value !== undefined && value !== "") extra[handlerKey] = value;
     }
   }
-  return { frames: Object.values(shown), extra };
+  const frames = Object.values(shown);
+  return { frames: by.length ? frames.flatMap((frame) => parted(frame, by)) : frames, extra };
 }

@@ -6,13 +6,12 @@ import { stateTimeline } from "./panels/statetimeline.js";
 import { table } from "./panels/table.js";
 import { text } from "./panels/text.js";
 import { timeseries } from "./panels/timeseries.js";
-import { barChart, barGauge, gauge, stat } from "./panels/values.js";
+import { barChart, barGauge, stat } from "./panels/values.js";
 import { interval } from "./time.js";
 
 const KINDS = {
   timeseries,
   stat,
-  gauge,
   bargauge: barGauge,
   barchart: barChart,
   table,
@@ -110,10 +109,7 @@ export class Panel {
   draw(answers, range) {
     this.answers = answers;
     this.drawnRange = range;
-    if (empty(answers)) {
-      this.#say(this.definition.fieldConfig.defaults.noValue || "None in this time", "empty");
-      return;
-    }
+    if (empty(answers)) return this.#say(this.definition.fieldConfig.defaults.noValue, "empty");
     const context = {
       range: { ...range, ...this.context.bounds() },
       variables: this.variables(),
@@ -125,7 +121,7 @@ export class Panel {
     this.removed = null;
     const scrolled = this.body.scrollTop;
     if (!made) {
-      this.#say("None in this time", "empty");
+      this.#say(this.definition.fieldConfig.defaults.noValue, "empty");
     } else if (made.placed) {
       replace(this.body, made.node);
       this.removed = made.placed();

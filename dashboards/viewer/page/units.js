@@ -1,4 +1,4 @@
-// Values with their units, by Grafana's names of units; a name that is none of them is itself the unit.
+// Values with their units, by Grafana's names of units; suffix:x is the unit x itself.
 const EMPTY = "–";
 
 function digits(value, decimals) {
@@ -56,8 +56,6 @@ export function format(value, unit = "none", decimals = undefined) {
     case "d":
       return seconds(value * 86400, decimals);
     default:
-      return unit.startsWith("suffix:")
-        ? `${format(value, "short", decimals)}${unit.slice(7)}`
-        : `${digits(value, decimals)} ${unit}`;
+      return `${digits(value, decimals)} ${unit.startsWith("suffix:") ? unit.slice(7) : unit}`;
   }
 }

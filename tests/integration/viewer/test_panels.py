@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -13,7 +14,8 @@ import pytest
 from dashboards.viewer.expand import Range, expand
 from dashboards.viewer.library import Dashboard, Library, Query
 from dashboards.viewer.reader import Reader
-from tests.database import Database
+from ops.postgres.bootstrap import bootstrap
+from tests.database import PASSWORDS, Database, drop, logins_of
 from tests.integration.viewer.filled import CHANNEL, NOW, SINCE, UNIT
 
 _OVER = Range(SINCE, NOW, 5000)
@@ -96,6 +98,52 @@ async def test_a_gap_is_a_hole_in_the_curve(reader: Reader) -> None:
     assert all(value is not None for value in minutes[25] + minutes[10])
     assert minutes[18]
     assert all(value is None for value in minutes[18])
+
+
+def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str]) -> list[tuple[str, float]]:
+    """The shown columns of a table as Grafana lays them out, on a screen of 1600 pixels without its menu."""
+    config, width = panel["fieldConfig"], panel["gridPos"]["w"] / 24 * 1568 - 20
+    shown: dict[str, float] = {}
+    for name, kind in zip(names, kinds, strict=True):
+        custom = dict(config["defaults"]["custom"])
+        for one in config["overrides"]:
+            if {"byName": name, "byType": kind, "byRegexp": "/.*/"}[one["matcher"]["id"]] == one["matcher"]["options"]:
+                custom |= {p["id"].removeprefix("custom."): p["value"] for p in one["properties"]}
+        if not custom.get("hidden"):
+            shown[name] = custom.get("width", 0)
+    free = sum(one == 0 for one in shown.values())
+    left = width - sum(shown.values())
+    least = config["defaults"]["custom"]["minWidth"]
+    return [(name, one or max(least, left / free)) for name, one in shown.items()] + [("all", width)]
+
+
+@pytest.mark.parametrize("uid", [one.uid for one in Library()])
+async def test_no_table_is_cut_off(reader: Reader, uid: str) -> None:
+    dashboard = Library().dashboard(uid)
+    for panel in dashboard.panels():
+        if panel["type"] != "table":
+            continue
+        (query,) = dashboard.panel(panel["id"])
+        answer = await reader.ask(*expand(query.sql, _VALUES, _OVER))
+        *columns, (_, width) = _widths(panel, answer.names, answer.kinds)
+        assert sum(one for _, one in columns) <= width + 1, (panel["title"], columns)
+        assert min(one for _, one in columns) >= 80, (panel["title"], columns)
+
+
+async def test_a_variable_of_an_empty_plant_has_a_value(server: str, tmp_path: Path) -> None:
+    owner = f"{server.rpartition('/')[0]}/nothing_yet"
+    await bootstrap(owner, PASSWORDS)
+    try:
+        file = tmp_path / "reader.dsn"
+        file.write_text(logins_of(owner).reader_dsn)
+        reader = Reader(file)
+        for dashboard in Library():
+            for query in _variables(dashboard):
+                answer = await reader.ask(*expand(query.sql, _VALUES, _OVER))
+                assert len(answer.columns[0]) == 1, (dashboard.uid, query.ref)
+        await reader.close()
+    finally:
+        await drop(server, "nothing_yet")
 
 
 def _ago(ms: float) -> int:

@@ -70,7 +70,7 @@ async def test_a_panel_is_answered_in_columns(page: str, session: aiohttp.Client
         assert response.status == 200, said
     assert [field["name"] for field in said["A"]["fields"]] == ["time", "lowest", "highest", "mean"]
     assert len({len(column) for column in said["A"]["columns"]}) == 1
-    assert said["Unit"]["columns"][0] == ["bar"]
+    assert said["Unit"]["columns"][0] == ["suffix:bar"]
 
 
 async def test_every_answer_has_its_headers(page: str, session: aiohttp.ClientSession) -> None:

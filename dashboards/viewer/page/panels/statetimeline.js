@@ -9,7 +9,6 @@ import { format } from "../units.js";
 function stretches(times, values, until) {
   const found = [];
   values.forEach((value, row) => {
-    if (value === undefined) return;
     const last = found[found.length - 1];
     if (last && last.value === value) return;
     if (last && last.to === null) last.to = times[row];
@@ -28,11 +27,9 @@ export function stateTimeline(panel, answers, context) {
     if (at < 0) continue;
     fields.forEach((field, index) => {
       if (index === at) return;
-      const config = configOf(panel, field.name, extra);
-      // Series that were joined by time have nulls where only another has a row: those connect.
-      const known = columns[index].map((value) => (value === null && config.custom.spanNulls === true ? undefined : value));
+      const config = configOf(panel, field, extra);
       const until = Math.min(context.range.until, Date.now());
-      rows.push({ name: config.displayName || field.name, config, stretches: stretches(columns[at], known, until) });
+      rows.push({ name: config.displayName || field.name, config, stretches: stretches(columns[at], columns[index], until) });
     });
   }
   if (!rows.length) return null;

@@ -35,7 +35,7 @@ export function table(panel, answers, context) {
   const { frames, extra } = transformed(panel, answers);
   const { fields, columns } = frames[0] || { fields: [], columns: [] };
   const rows = columns.length ? columns[0].map((_, row) => row) : [];
-  const configs = fields.map((field) => configOf(panel, field.name, extra));
+  const configs = fields.map((field) => configOf(panel, field, extra));
   const shown = fields.map((_, at) => at).filter((at) => !configs[at].custom.hidden);
   const body = element("tbody");
   let sorted = { at: -1, down: false };
@@ -63,7 +63,6 @@ export function table(panel, answers, context) {
       "th",
       {
         class: fields[at].type === "number" ? "number" : "",
-        style: configs[at].custom.width ? { width: `${configs[at].custom.width}px` } : {},
         onclick: () => {
           sorted = { at, down: sorted.at === at ? !sorted.down : fields[at].type === "number" };
           draw();

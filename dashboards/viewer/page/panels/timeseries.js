@@ -14,10 +14,10 @@ function joined(frames) {
     if (at < 0 || !columns[at].length) continue;
     const numbers = fields.map((_, index) => index).filter((index) => fields[index].type === "number");
     tables.push([columns[at], ...numbers.map((index) => columns[index])]);
-    names.push(...numbers.map((index) => fields[index].name));
+    names.push(...numbers.map((index) => fields[index]));
   }
   if (!tables.length) return null;
-  return { names, data: tables.length === 1 ? tables[0] : uPlot.join(tables) };
+  return { fields: names, data: tables.length === 1 ? tables[0] : uPlot.join(tables) };
 }
 
 function paint(config, index) {
@@ -182,11 +182,12 @@ export function timeseries(panel, answers, context, height) {
   const { frames, extra } = transformed(panel, answers);
   const found = joined(frames);
   if (!found) return null;
-  const { names, data: raw } = found;
-  const configs = names.map((name) => configOf(panel, name, extra));
+  const { fields, data: raw } = found;
+  const names = fields.map((field) => field.name);
+  const configs = fields.map((field) => configOf(panel, field, extra));
   const stacked = configs.some((config) => config.custom.stacking?.mode === "normal");
   const regions = context.regions;
-  const first = configs[0] || configOf(panel, "", extra);
+  const first = configs[0] || configOf(panel, { name: "" }, extra);
   const holder = element("div", { class: "chart" });
   const below = legend(panel, configs, names, raw);
   let data = raw;

@@ -1,0 +1,207 @@
+"""What a dashboard's file has to keep to, so that Grafana draws it as it is meant: each rule gives its complaints.
+
+Every rule stands for something that was seen to go wrong in Grafana 13.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from dashboards.build.sql import load
+
+Json: TypeAlias = dict[str, Any]
+Rule: TypeAlias = Callable[[Json], Iterator[str]]
+
+_DATA_SOURCES = {"plantlog", "-- Grafana --"}
+_GRAFANAS_UNITS = {"none", "short", "percent", "percentunit", "bytes", "s", "d", "string", "dateTimeAsIso"}
+_LEAST_WIDTH = 60
+_OF_QUERIES = {
+    sql
+    for name in ("health", "plant", "unit", "channel", "forensics", "storage")
+    for sql in (text.strip() for text in load(name).values())
+}
+
+
+def _panels(dashboard: Json, *kinds: str) -> Iterator[Json]:
+    """Panels that ask something, of some types or of all."""
+    for panel in dashboard["panels"]:
+        for one in (panel, *panel.get("panels", ())):
+            if one.get("targets") and (not kinds or one["type"] in kinds):
+                yield one
+
+
+def _defaults(panel: Json) -> Json:
+    return panel["fieldConfig"]["defaults"]  # type: ignore[no-any-return]
+
+
+def _overrides(panel: Json) -> Iterator[tuple[str, str, Json]]:
+    """(matcher, what it matches, properties)"""
+    for one in panel["fieldConfig"]["overrides"]:
+        yield one["matcher"]["id"], one["matcher"]["options"], {p["id"]: p["value"] for p in one["properties"]}
+
+
+def _variables(dashboard: Json) -> Iterator[Json]:
+    return (one for one in dashboard["templating"]["list"] if one["type"] == "query")
+
+
+def _queries(dashboard: Json) -> Iterator[tuple[str, str]]:
+    for panel in _panels(dashboard):
+        yield from ((panel["title"], target["rawSql"]) for target in panel["targets"])
+    yield from ((one["name"], one["query"]) for one in _variables(dashboard))
+    for one in dashboard["annotations"]["list"]:
+        if "rawSql" in one.get("target", {}):
+            yield one["name"], one["target"]["rawSql"]
+
+
+def states_keep_their_colours(dashboard: Json) -> Iterator[str]:
+    """By threshold, merged states are one grey bar from -∞ to +."""
+    for panel in _panels(dashboard, "state-timeline"):
+        if _defaults(panel)["color"]["mode"] != "palette-classic":
+            yield panel["title"]
+
+
+def states_are_not_cut_by_nulls(dashboard: Json) -> Iterator[str]:
+    """A long time series made wide has nulls where another series has a row: bars end there."""
+    for panel in _panels(dashboard, "state-timeline"):
+        parted = [t["options"]["fields"] for t in panel["transformations"] if t["id"] == "partitionByValues"]
+        if any(target["format"] != "table" for target in panel["targets"]) or parted != [["metric"]]:
+            yield panel["title"]
+        if _defaults(panel).get("displayName") != "${__field.labels.metric}":
+            yield f"{panel['title']}: displayName"
+
+
+def units_are_grafanas_or_suffixes(dashboard: Json) -> Iterator[str]:
+    """m is minutes to Grafana, h hours; and it puts a space before a suffix itself."""
+    for panel in _panels(dashboard):
+        said = [_defaults(panel).get("unit", "none"), *(p["unit"] for _, _, p in _overrides(panel) if "unit" in p)]
+        for unit in said:
+            if unit not in _GRAFANAS_UNITS and not re.fullmatch(r"suffix:\S.*", unit):
+                yield f"{panel['title']}: {unit!r}"
+        for transformation in panel["transformations"]:
+            if transformation["id"] == "configFromData":
+                ref = transformation["options"]["configRefId"]
+                (sql,) = (target["rawSql"] for target in panel["targets"] if target["refId"] == ref)
+                if "'suffix:' || " not in sql:
+                    yield f"{panel['title']}: the unit of {ref}"
+
+
+def categories_have_no_unit(dashboard: Json) -> Iterator[str]:
+    """Else the axis of a bar chart has the unit of its bars."""
+    for panel in _panels(dashboard, "barchart"):
+        category = panel["options"]["xField"]
+        if not any(what == category and p.get("unit") == "string" for _, what, p in _overrides(panel)):
+            yield panel["title"]
+
+
+def columns_fit(dashboard: Json) -> Iterator[str]:
+    """Grafana's least width, 150, cuts tables off; times need 165 and numbers 92, and no milliseconds."""
+    for panel in _panels(dashboard, "table"):
+        by_type = {what: p for matcher, what, p in _overrides(panel) if matcher == "byType"}
+        if (
+            _defaults(panel)["custom"].get("minWidth") != _LEAST_WIDTH
+            or by_type.get("time", {}).get("custom.width") != 165
+            or by_type["time"].get("unit") != "dateTimeAsIso"
+            or by_type.get("number", {}).get("custom.width") != 92
+        ):
+            yield panel["title"]
+
+
+def coloured_cells_are_plain(dashboard: Json) -> Iterator[str]:
+    """A background is a gradient unless its mode says otherwise."""
+    for panel in _panels(dashboard, "table"):
+        for _, what, properties in _overrides(panel):
+            cell = properties.get("custom.cellOptions", {})
+            if cell.get("type") == "color-background" and cell.get("mode") != "basic":
+                yield f"{panel['title']}: {what}"
+
+
+def nothing_is_no_data(dashboard: Json) -> Iterator[str]:
+    """A panel without rows says what there is none of; an empty cell of a table stays empty."""
+    for panel in _panels(dashboard):
+        if not _defaults(panel).get("noValue"):
+            yield panel["title"]
+        elif panel["type"] == "table" and not any(
+            matcher == "byRegexp" and what == "/.*/" and p.get("noValue") == ""
+            for matcher, what, p in _overrides(panel)
+        ):
+            yield f"{panel['title']}: its cells"
+
+
+def bars_are_as_wide_as_their_step(dashboard: Json) -> Iterator[str]:
+    """The width of bars is the least distance of two of them: every step needs a value."""
+    for panel in _panels(dashboard, "timeseries"):
+        if _defaults(panel)["custom"]["drawStyle"] == "bars":
+            for target in panel["targets"]:
+                if "generate_series(" not in target["rawSql"]:
+                    yield panel["title"]
+
+
+def gauges_have_a_range(dashboard: Json) -> Iterator[str]:
+    """One without is from 0 to 100, whatever its value means."""
+    for panel in _panels(dashboard, "gauge"):
+        if not {"min", "max"} <= _defaults(panel).keys():
+            yield panel["title"]
+
+
+def variables_are_never_empty(dashboard: Json) -> Iterator[str]:
+    """Nothing can be repeated for a variable without a value, and it is called All."""
+    for one in _variables(dashboard):
+        if not re.search(r"UNION ALL\s+SELECT [^;]*WHERE NOT EXISTS", one["query"]):
+            yield one["name"]
+
+
+def many_values_are_asked_for_as_many(dashboard: Json) -> Iterator[str]:
+    """A variable of several values is a list, also where one panel stands for each."""
+    many = {one["name"] for one in _variables(dashboard) if one["multi"]}
+    for title, sql in _queries(dashboard):
+        for before, name in re.findall(r"(\w*\s*[([=]?\s*)\$\{(\w+):sqlstring\}", sql):
+            if name in many and not re.search(r"(IN \(|ARRAY\[)$", before):
+                yield f"{title}: {name}"
+
+
+def queries_stand_in_their_files(dashboard: Json) -> Iterator[str]:
+    """And are of the data source that is provisioned."""
+    for title, sql in _queries(dashboard):
+        if sql.strip() not in _OF_QUERIES:
+            yield title
+    for panel in _panels(dashboard):
+        for one in (panel, *panel["targets"]):
+            if one["datasource"]["uid"] not in _DATA_SOURCES:
+                yield f"{panel['title']}: data source {one['datasource']['uid']}"
+
+
+def details_are_in_words(dashboard: Json) -> Iterator[str]:
+    """Not as JSON with microseconds since 1970."""
+    for title, sql in _queries(dashboard):
+        if re.search(r"detail::text|to_jsonb|\* 1e6|1000000", sql):
+            yield title
+
+
+def counts_of_gaps_are_of_outages(dashboard: Json) -> Iterator[str]:
+    """A gap of each of 15 channels, at one time, is one outage."""
+    rows = re.compile(
+        r"count\(\*\)(?:(?!WHERE|FILTER).)*?plant\.gap\b|count\(\*\) AS \"?gaps", re.DOTALL | re.IGNORECASE
+    )
+    for title, sql in _queries(dashboard):
+        if rows.search(sql):
+            yield title
+
+
+RULES: tuple[Rule, ...] = (
+    states_keep_their_colours,
+    states_are_not_cut_by_nulls,
+    units_are_grafanas_or_suffixes,
+    categories_have_no_unit,
+    columns_fit,
+    coloured_cells_are_plain,
+    nothing_is_no_data,
+    bars_are_as_wide_as_their_step,
+    gauges_have_a_range,
+    variables_are_never_empty,
+    many_values_are_asked_for_as_many,
+    queries_stand_in_their_files,
+    details_are_in_words,
+    counts_of_gaps_are_of_outages,
+)
