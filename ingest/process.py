@@ -23,6 +23,7 @@ from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
 from ingest.errors import OperationError, SpoolError
 from ingest.modbus import collector as modbus
+from ingest.modbus.transport import Lines
 from ingest.opcua import collector as opcua
 from ingest.push import endpoint
 from ingest.push.channels import Channels
@@ -49,6 +50,7 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     # What is read from a source's history: the writer takes it when nothing else waits.
     lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
     stages = _stages(sources, registry, spool)
+    lines = Lines()
 
     async def report() -> health.HealthReport:
         ready = all(status.state in ("connected", "degraded") for status in statuses)
@@ -65,7 +67,7 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
     ):
         tasks = [asyncio.create_task(stage.run(), name=f"alarms of {name}") for name, stage in stages.items()]
         for source, status in zip(sources, statuses, strict=True):
-            collect = _collect(source, registry, status, stages.get(source.name, spool), lane, state)
+            collect = _collect(source, registry, status, stages.get(source.name, spool), lane, state, lines)
             tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
         if kind == "opcua" and statuses:
             watched = supplies.watch_certificates(state / "pki", plant.opcua_sources(), statuses[0].source_id, spool)
@@ -142,13 +144,14 @@ def _collect(
     spool: Appender,
     lane: Spool,
     state: Path,
+    lines: Lines,
 ) -> Callable[[], Awaitable[None]]:
     channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
     match source:
         case OpcuaSource():
             return opcua.Collector(source, channel_ids, status, spool, state / "pki", lane).run
         case ModbusSource():
-            return partial(modbus.collect, source, channel_ids, status, spool)
+            return partial(modbus.collect, source, channel_ids, status, spool, lines)
 
 
 async def _keep(collect: Callable[[], Awaitable[None]], status: SourceStatus, spool: Spool, kind: str) -> None:

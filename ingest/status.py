@@ -29,3 +29,4 @@ class SourceStatus:
     last_sample_at: int = 0  # µs, source time of the newest sample
     open_gaps: int = 0  # of the source as a whole and of its channels, each counted
     bad_channels: dict[str, str] = field(default_factory=dict)  # channel name → why it can't be read
+    remarks: dict[str, str] = field(default_factory=dict)  # subject → what is not as usual, though samples come

@@ -95,10 +95,10 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
 
 
 def _why(source: dict[str, Any]) -> str:
-    """Why a source is not connected, or the first of its channels that can't be read."""
+    """Why a source is not connected, or the first of its channels that can't be read, or what is not as usual."""
     bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
     more = f"; {count(len(bad) - _BAD, 'more channel')}: status --channels" if len(bad) > _BAD else ""
-    return str(source["reason"]) or "; ".join(bad[:_BAD]) + more
+    return str(source["reason"]) or "; ".join(bad[:_BAD]) + more or "; ".join(source.get("remarks", {}).values())
 
 
 def bad_channels(status: dict[str, Any]) -> str:

@@ -41,6 +41,8 @@ ChannelTemplate = Annotated[
 ]
 
 
+UnitId = Annotated[int, Field(ge=0, le=255)]
+
 DEFAULT_CLASS = "default"  # of retention
 
 
@@ -96,6 +98,7 @@ class ModbusTag(Tag):
     divisor: float = 1.0  # value = register × scale ÷ divisor + offset; exact for tenths, where a scale of 0.1 is not
     offset: float = 0.0
     interval: Duration | None = None  # poll interval; None: the source's
+    unit_id: UnitId | None = None  # None: the source's
 
     @property
     def table(self) -> RegisterTable:
@@ -146,7 +149,7 @@ class ModbusSource(_Source):
 
     kind: Literal["modbus"]
     address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:[0-9]+$")]
-    unit_id: Annotated[int, Field(ge=0, le=255)] = 1
+    unit_id: UnitId = 1
     poll_interval: Duration = 1.0
     time_out: Duration = 1.0
     bridge: Annotated[int, Field(ge=0, le=120)] = 8  # unused registers read through to save a request

@@ -61,7 +61,8 @@ class Group:
 
     def plan(self) -> None:
         """The fewest reads for all tags, also for those that were refused."""
-        reads = plan(self._tags, self.indices, self._source.bridge, self._source.max_registers)
+        source = self._source
+        reads = plan(self._tags, self.indices, source.bridge, source.max_registers, source.unit_id)
         self.blocks = [Block(read, Decoder(read, self._tags)) for read in reads]
 
     def turn(self, now: float) -> list[Block]:

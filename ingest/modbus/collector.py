@@ -29,12 +29,13 @@ from ingest.modbus.failures import (
 from ingest.modbus.outbox import Outbox
 from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.schedule import Schedule
-from ingest.modbus.transport import TcpDevice
+from ingest.modbus.transport import Device, Lines
 from ingest.status import SourceState, SourceStatus
 
 log = logging.getLogger(__name__)
 
 _SILENT = 2  # time-outs one after another, without any answer, before the connection is given up
+_CLOSES = "the device closes the connection after each answer: one connection a request"
 _TICK = 1.0  # s, how often it is noted that nothing is missing while no poll is due
 
 
@@ -49,15 +50,29 @@ class _Turn:
 
 
 async def collect(
-    source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, look: Look = machine
+    source: ModbusSource,
+    channel_ids: Mapping[str, int],
+    status: SourceStatus,
+    spool: Appender,
+    lines: Lines,
+    look: Look = machine,
 ) -> None:
-    """Poll the device until cancelled. Bad tags, lost connections and a full spool never end it."""
-    await _Collector(source, channel_ids, status, spool, look).run()
+    """Poll the device until cancelled. Bad tags, lost connections and a full spool never end it.
+
+    ``lines`` are those of all sources of the process.
+    """
+    await _Collector(source, channel_ids, status, spool, lines, look).run()
 
 
 class _Collector:
     def __init__(
-        self, source: ModbusSource, channel_ids: Mapping[str, int], status: SourceStatus, spool: Appender, look: Look
+        self,
+        source: ModbusSource,
+        channel_ids: Mapping[str, int],
+        status: SourceStatus,
+        spool: Appender,
+        lines: Lines,
+        look: Look,
     ) -> None:
         self._source = source
         self._tags = source.tags
@@ -68,7 +83,7 @@ class _Collector:
         self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
         self._outbox = Outbox(status, self._ids, intervals, spool, self._clock.now())
         self._late = metrics.late_answers.labels(source=status.name)
-        self._device = TcpDevice(source.address, source.unit_id, source.time_out, self._late.inc)
+        self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._said: SourceState = "starting"  # the last state that became an event
         self._backoff = source.backoff_min
@@ -100,8 +115,7 @@ class _Collector:
             self._follow()
             try:
                 self._status.state = "connecting"
-                await self._device.connect()
-                if connected:
+                if await self._device.connect() and connected:
                     self._reconnected()
                 connected = True
                 await self._poll()
@@ -142,6 +156,7 @@ class _Collector:
                 await self._make(turn)
                 group.schedule.made()
                 self._backoff = self._source.backoff_min
+                self._remark("connection", _CLOSES if self._device.line.closes else "")
                 self._state("degraded" if self._bad else "connected", "", turn.poll)
             finally:
                 turn.poll.at = self._clock.last
@@ -220,8 +235,8 @@ class _Collector:
             if turn.garbled:
                 raise ConnectionLost(str(error), BAD_DECODING_ERROR)
             turn.garbled = True
-            await self._device.connect()
-            self._reconnected()
+            if await self._device.connect():
+                self._reconnected()
 
     def _answered(self, block: Block) -> None:
         block.answered()
@@ -265,6 +280,13 @@ class _Collector:
             self._bad_samples(poll, [i for i in range(len(self._tags)) if i not in self._bad], poll.at, lost.status)
         self._state("disconnected", str(lost), poll)
         self._outbox.add(poll)
+
+    def _remark(self, subject: str, text: str) -> None:
+        """What ``status`` shows besides the state; nothing where ``text`` is empty."""
+        if text:
+            self._status.remarks[subject] = text
+        else:
+            self._status.remarks.pop(subject, None)
 
     def _missed(self, polls: int) -> None:
         if polls:

@@ -30,10 +30,10 @@ class Frame:
     pdu: bytes  # function code and data, at least one byte
 
 
-def request(transaction: int, unit_id: int, read: Read) -> bytes:
+def request(transaction: int, read: Read) -> bytes:
     """The request for ``read``."""
     pdu = struct.pack(">BHH", _FUNCTIONS[read.table], read.start, read.count)
-    return _HEADER.pack(transaction, 0, len(pdu) + 1, unit_id) + pdu
+    return _HEADER.pack(transaction, 0, len(pdu) + 1, read.unit_id) + pdu
 
 
 class Framer:

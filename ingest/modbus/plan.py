@@ -17,19 +17,35 @@ _BITS_PER_REGISTER = 16  # what bridging costs on the wire is counted in registe
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``."""
+    """One request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``.
+
+    ``unit_id`` says which of the devices behind an address is asked.
+    """
 
     table: RegisterTable
     start: int
     count: int
     tags: tuple[int, ...]
+    unit_id: int = 1
 
 
-def plan(tags: Sequence[ModbusTag], indices: Sequence[int], bridge: int, max_registers: int) -> list[Read]:
+def plan(
+    tags: Sequence[ModbusTag], indices: Sequence[int], bridge: int, max_registers: int, unit_id: int = 1
+) -> list[Read]:
     """Reads that cover ``tags[i]`` for each i of ``indices``, each tag in exactly one.
 
-    Up to ``bridge`` unused registers are read through to save a request.
+    Up to ``bridge`` unused registers are read through to save a request. Tags that name no unit are of ``unit_id``.
     """
+    units: dict[int, list[int]] = {}
+    for i in indices:
+        own = tags[i].unit_id
+        units.setdefault(unit_id if own is None else own, []).append(i)
+    return [read for unit, of in units.items() for read in _of_unit(unit, tags, of, bridge, max_registers)]
+
+
+def _of_unit(
+    unit_id: int, tags: Sequence[ModbusTag], indices: Sequence[int], bridge: int, max_registers: int
+) -> list[Read]:
     reads: list[Read] = []
     for table in ("coil", "discrete", "input", "holding"):
         wanted = sorted((i for i in indices if tags[i].table == table), key=lambda i: tags[i].register)
@@ -41,24 +57,24 @@ def plan(tags: Sequence[ModbusTag], indices: Sequence[int], bridge: int, max_reg
         for i in wanted:
             first, last = tags[i].register, tags[i].register + width(tags[i])
             if members and (first - end > gap or max(end, last) - start > limit):
-                reads.append(Read(table, start, end - start, tuple(members)))
+                reads.append(Read(table, start, end - start, tuple(members), unit_id))
                 members = []
             if not members:
                 start = end = first
             end = max(end, last)
             members.append(i)
         if members:
-            reads.append(Read(table, start, end - start, tuple(members)))
+            reads.append(Read(table, start, end - start, tuple(members), unit_id))
     return reads
 
 
 def split(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
     """``read`` as two reads of half its tags each, each as tight as its tags allow."""
     middle = len(read.tags) // 2
-    return [_tight(read.table, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
+    return [_tight(read, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
 
 
-def _tight(table: RegisterTable, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
+def _tight(read: Read, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
     start = min(tags[i].register for i in members)
     end = max(tags[i].register + width(tags[i]) for i in members)
-    return Read(table, start, end - start, members)
+    return Read(read.table, start, end - start, members, read.unit_id)

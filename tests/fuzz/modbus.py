@@ -17,6 +17,7 @@ import math
 import struct
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,15 +203,15 @@ class _Wire(asyncio.WriteTransport):
 async def _exchange(read: Read, pieces: Sequence[bytes], frames: Sequence[Frame], garbled: bool) -> None:
     late = [0]
 
-    def counted() -> None:
+    def counted(unit_id: int) -> None:
         late[0] += 1
 
-    link, wire = _Link(_UNIT, counted), _Wire()
+    link, wire = _Link(counted), _Wire()
     link.connection_made(wire)
-    asked = request(_TRANSACTION, _UNIT, read)
-    answer = asyncio.ensure_future(link.ask(_TRANSACTION, asked))
+    read = replace(read, unit_id=_UNIT)
+    answer = asyncio.ensure_future(link.ask(_TRANSACTION, read))
     await asyncio.sleep(0)
-    assert wire.written == asked
+    assert wire.written == request(_TRANSACTION, read)
     for piece in pieces:
         if not wire.closed:  # asyncio gives nothing more to a protocol whose transport was aborted
             link.data_received(piece)

@@ -19,6 +19,7 @@ from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus import blocks
 from ingest.modbus.collector import collect
 from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
+from ingest.modbus.transport import Lines
 from ingest.status import SourceStatus
 from tests.appender import Kept
 from tests.modbus_wire import CLOSE, answered, asked, excepted, good, nasty
@@ -44,7 +45,12 @@ def tag(name: str, address: str, value_type: str = "uint16", **more: object) -> 
 
 @asynccontextmanager
 async def collecting(
-    port: int, tags: list[ModbusTag], kept: Kept | None = None, look: Look = machine, **options: object
+    port: int,
+    tags: list[ModbusTag],
+    kept: Kept | None = None,
+    look: Look = machine,
+    lines: Lines | None = None,
+    **options: object,
 ) -> AsyncIterator[tuple[Kept, SourceStatus]]:
     """A collector that runs inside the block and is stopped in order behind it. Channel ids are the tags' places."""
     fast = {"poll_interval": 0.1, "time_out": 0.5, "backoff_min": 0.05, "backoff_max": 0.2}
@@ -53,7 +59,8 @@ async def collecting(
     )
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
     kept = kept or Kept()
-    task = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept, look))
+    ids = {t.name: i for i, t in enumerate(tags)}
+    task = asyncio.create_task(collect(source, ids, status, kept, lines or Lines(), look))
     try:
         yield kept, status
     finally:
