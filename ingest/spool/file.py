@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import zlib
 from contextlib import closing
@@ -16,12 +17,14 @@ from schema.queries import load
 
 VERSION = 2  # PRAGMA user_version; 0: files of before there were versions; 2: counts
 PAGE_SIZE = 16384
+LATEST_SEQUENCE = 2**53  # the year 2255: a higher one was never given
 
 _NEWEST_VERSION = 1000  # no plantlog ever writes more: a larger one is damage
 _BUSY_SECONDS = 10.0  # the other process holds the file for milliseconds
 _CHECKPOINT_PAGES = 256  # 4 MiB: what a checkpoint may need of the ballast
 _CHECKED_BYTES = 256 * 1024**2  # a larger file is not read through when it is opened
 _PAGE_PRAGMAS = ("page_count", "freelist_count", "page_size")
+_CLOCK_GOES = 1_700_000_000_000_000  # µs, November 2023: a clock that shows less is dead
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -74,6 +77,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     """From any earlier version, or from nothing, to this one, in one transaction and without copying a batch."""
     queries = load("spool")
     connection.create_function("note_crc32", 2, note_crc32, deterministic=True)
+    connection.create_function("first_sequence", 0, _first_sequence)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _version(connection, path) < VERSION:
@@ -126,10 +130,15 @@ def checkpoint(connection: sqlite3.Connection) -> None:
 def last_sequence(connection: sqlite3.Connection) -> int:
     """The highest sequence ever given. Raises SpoolCorrupt where that can't be."""
     row = connection.execute(load("spool")["last"]).fetchone()
-    # A new file counts from the clock, in µs.
-    if row is None or not isinstance(row[0], int) or not 0 < row[0] < 2 * now_us():
+    if row is None or not isinstance(row[0], int) or not 0 < row[0] < LATEST_SEQUENCE:
         raise SpoolCorrupt(f"the last sequence is {row and row[0]!r}")
     return row[0]
+
+
+def _first_sequence() -> int:
+    """Of a new file: the clock, in µs. A dead clock shows the same at each start: chance then keeps files apart."""
+    now = now_us()
+    return now if now > _CLOCK_GOES else _CLOCK_GOES + random.randrange(2**50)
 
 
 def insert(connection: sqlite3.Connection, sequence: int, r: Record) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ingest.batch import Gap, GapBatch, now_us
 from ingest.errors import SpoolCorrupt, SpoolError
 from ingest.spool import aside, trouble
-from ingest.spool.file import connect, identity, insert, last_sequence, note_crc32
+from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32
 from ingest.spool.format import Record, decode, encode
 from ingest.spool.pages import Pages, Value
 from ingest.spool.sidecar import Lock, Mark, read_mark, read_sources
@@ -149,7 +149,8 @@ def _write(fresh: Path, path: Path, folder: Path, why: str) -> tuple[int, int]:
         connection.execute("BEGIN IMMEDIATE")
         found = _salvage(connection, folder, head, path.name)
         # Never a sequence that was given before, whatever of the damaged file can be read.
-        given = max(last_sequence(connection), found.last or 0, last.sequence, head.sequence, now_us())
+        # A fresh file counts from the clock.
+        given = max(last_sequence(connection), found.last or 0, last.sequence, head.sequence)
         gaps = _gaps(found, path, head, last, why)
         for batch in gaps:
             given += 1
@@ -180,7 +181,7 @@ def _salvage(fresh: sqlite3.Connection, folder: Path, head: Mark, name: str) -> 
                     record = _intact(sequence, row)
                     if record is not None and insert(fresh, sequence, record):
                         found.intact.append((sequence, record.source_id, record.received_at))
-                case [int(), "batch", int(last)] if 0 < last < 2 * now_us():
+                case [int(), "batch", int(last)] if 0 < last < LATEST_SEQUENCE:
                     found.last = max(found.last or 0, last)
                 case [str(name), str(value), int(crc32)] if note_crc32(name, value) == crc32:
                     found.notes.setdefault(name, set()).add(value)
@@ -199,7 +200,7 @@ def _intact(sequence: int, row: list[Value]) -> Record | None:
 
 def _gaps(found: _Found, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch]:
     """What may be missing, for each source that the file had: all of a source between two batches that are intact."""
-    now = now_us()
+    now = max(now_us(), last.received_at)  # the clock may be dead
     end = _LONGEST_AHEAD if found.last is None else max(found.last, last.sequence)
     holes = _holes([sequence for sequence, _, _ in found.intact], head.sequence, end)
     sources = read_sources(path)
@@ -213,7 +214,7 @@ def _gaps(found: _Found, path: Path, head: Mark, last: Mark, why: str) -> list[G
         intervals = _intervals(holes, of_source, max(since, head.received_at - _CLOCK_US), now)
         gaps = tuple(Gap(begin, to, "spool_corrupt", None, f"spool file damaged: {why}") for begin, to in intervals)
         if gaps:
-            said.append(GapBatch(source, now, gaps))
+            said.append(GapBatch(source, now_us(), gaps))
     return said
 
 

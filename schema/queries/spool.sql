@@ -3,7 +3,7 @@
 
 -- name: create
 -- Sequences never repeat, not even in a file made anew: a new file counts on from the clock (µs), which is
--- far ahead of any count of batches. plant.ingest_batch is keyed by them.
+-- far ahead of any count of batches. plant.ingest_batch is keyed by them. first_sequence() is ours.
 CREATE TABLE IF NOT EXISTS batch (
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
     source_id   INTEGER NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS note (
     crc32 INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 INSERT INTO sqlite_sequence (name, seq)
-SELECT 'batch', CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
+SELECT 'batch', first_sequence()
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
 
 -- name: has_table

@@ -9,7 +9,7 @@ import random
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,6 +142,55 @@ async def test_an_intact_file_is_left_alone(stored: Stored, tmp_path: Path) -> N
     assert not _look(stored, taken, notes)
     assert notes == stored.notes
     assert not (tmp_path / "damaged").exists()
+
+
+@pytest.fixture
+def dead_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called: the machine's clock stands a minute behind 1970, as after a start with an empty battery."""
+    return lambda: monkeypatch.setattr("ingest.batch.time.time_ns", lambda: 60 * 10**9)
+
+
+async def test_a_dead_clock_damages_nothing(stored: Stored, tmp_path: Path, dead_clock: Callable[[], None]) -> None:
+    path = _copy(stored, tmp_path)
+    dead_clock()
+    taken, notes = await _recover(path)
+    assert taken.keys() == stored.rows.keys()
+    assert notes == stored.notes
+    assert not (tmp_path / "damaged").exists()
+
+
+async def test_with_a_dead_clock_what_is_lost_is_on_record(tmp_path: Path, dead_clock: Callable[[], None]) -> None:
+    spool = Spool(tmp_path / NAME, 64 * MIB)
+    begin = now_us()
+    await spool.append(replace(batch([(1, 0, 0.0, 0)], 4), received_at=begin))
+    await spool.append(replace(batch([(2, 0, 0.0, 0)], 4), received_at=begin + 7_000_000))
+    await spool.close()
+    (tmp_path / NAME).unlink()
+    dead_clock()
+    taken, _ = await _recover(tmp_path / NAME)
+    (found,) = taken.values()
+    assert isinstance(found, GapBatch)
+    (gap,) = found.gaps
+    assert gap.from_time <= begin
+    assert gap.to_time == begin + 7_000_000
+
+
+async def test_with_a_dead_clock_new_files_share_no_sequence(tmp_path: Path, dead_clock: Callable[[], None]) -> None:
+    """plant.ingest_batch would take the second one's batches for a replay of the first one's: a silent loss."""
+    before = Spool(tmp_path / "before" / NAME, 64 * MIB)
+    await before.append(batch([(1, 0, 0.0, 0)]))
+    await before.close()
+    dead_clock()
+    given = []
+    for name in ("first", "second"):
+        spool = Spool(tmp_path / name / NAME, 64 * MIB)
+        await spool.append(batch([(1, 0, 0.0, 0)]))
+        await spool.close()
+        file = SpoolFile(spool.path)
+        given.append(file.take(10)[0].sequence)
+        file.close()
+    assert abs(given[0] - given[1]) > 1_000_000
+    assert min(given) > 1_700_000_000_000_000, "as far ahead as of a clock that goes"
 
 
 def _overwrite(path: Path, at: int, data: bytes) -> None:
