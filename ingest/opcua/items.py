@@ -16,7 +16,7 @@ from asyncua import Client, ua
 from ingest.batch import now_us
 from ingest.config.model import OpcuaSource
 from ingest.opcua.progress import Progress
-from ingest.opcua.tags import Tags
+from ingest.opcua.tags import Tags, Times
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ class Item:
     id: int  # the server's
     node_id: str
     parameters: Parameters
+    queue_size: int = 0  # as revised; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Subscription:
     items: dict[int, Item] = field(default_factory=dict)  # by channel id, which is the client handle
     progress: Progress = field(default_factory=Progress)
     changing: bool = False  # items are being made or deleted: which ones the server has is not known
+    before: Times | None = field(default=None, compare=False)  # a run of messages, which isn't over
 
 
 @dataclass(slots=True)
@@ -197,8 +199,10 @@ async def _create_items(
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
     for (channel, _), result in zip(chunk, answer.Results, strict=True):
         if result.StatusCode.is_good():
-            item = Item(result.MonitoredItemId, tags.tag(channel).address, _parameters(tags, channel)[1])
-            subscription.items[channel] = item
+            parameters = _parameters(tags, channel)[1]
+            subscription.items[channel] = Item(
+                result.MonitoredItemId, tags.tag(channel).address, parameters, result.RevisedQueueSize
+            )
             subscribed.bad.pop(channel, None)
         else:
             subscribed.bad[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)

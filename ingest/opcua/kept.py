@@ -53,6 +53,6 @@ def read(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[Subscr
     return subscribed, useful
 
 
-def _item(number: int, node_id: str, parameters: list[Any]) -> Item:
+def _item(number: int, node_id: str, parameters: list[Any], revised: int = 0) -> Item:
     sampling, queue_size, discard_oldest, deadband = parameters
-    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband))
+    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband), revised)

@@ -20,6 +20,7 @@ class Notification:
 
     sequence: int
     publish_time: int  # µs, the server's clock; 0: it tells none
+    more: bool  # the server may hold more that it queued before (of a message sent again nobody says)
     data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
     status: int | None  # of a StatusChangeNotification: the subscription ended with it
 
@@ -35,7 +36,6 @@ class PublishResponse:
 
     subscription_id: int
     available: frozenset[int]  # sequence numbers that the server still holds
-    more: bool
     notification: Notification
 
 
@@ -46,14 +46,14 @@ def publish_response(body: bytes) -> PublishResponse:
     subscription_id = reader.uint32()
     available = frozenset(reader.uint32() for _ in range(reader.count(4)))
     more = reader.byte() != 0
-    return PublishResponse(subscription_id, available, more, _notification(reader))
+    return PublishResponse(subscription_id, available, _notification(reader, more))
 
 
 def republish_response(body: bytes) -> Notification:
     """The message that was asked for again. Raises DecodeError."""
     reader = Reader(body)
     response_header(reader, _REPUBLISH_RESPONSE)
-    return _notification(reader)
+    return _notification(reader, more=True)
 
 
 def response_header(reader: Reader, expected: int) -> None:
@@ -68,7 +68,7 @@ def response_header(reader: Reader, expected: int) -> None:
     reader.extension_object()
 
 
-def _notification(reader: Reader) -> Notification:
+def _notification(reader: Reader, more: bool) -> Notification:
     sequence = reader.uint32()
     ticks = reader.int64()
     changes: list[tuple[int, int]] = []
@@ -79,4 +79,4 @@ def _notification(reader: Reader) -> Notification:
             changes.append((start, end))
         elif type_id == _STATUS_CHANGE:
             status = Reader(reader.body[:end], start).uint32()
-    return Notification(sequence, microseconds(ticks) if ticks > 0 else 0, tuple(changes), status)
+    return Notification(sequence, microseconds(ticks) if ticks > 0 else 0, more, tuple(changes), status)

@@ -56,7 +56,7 @@ class Progress:
         return [s for s in missing if s not in self._done] if missing is not None else None
 
     def done(self, sequence: int, publish_time: int) -> None:
-        """A message is on disk, or on record as lost."""
+        """A message is on disk, or on record as lost; ``publish_time`` is 0 where more of that time is outstanding."""
         if distance(self.first, sequence) > _LAST_SEQUENCE // 2:
             return  # one from before, sent again
         self._done[sequence] = publish_time

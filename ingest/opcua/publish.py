@@ -144,13 +144,14 @@ class Publisher:
         await self._durable(body, notification, subscription, {self._note(subscription): progress.note()})
         if distance(progress.noted, first) < 2**31:
             progress.noted = first
-        progress.done(notification.sequence, _published(notification))
+        progress.done(notification.sequence, 0 if notification.more else _published(notification))
         if offered:
             self._held.append((subscription, notification.sequence))
 
     async def _quiet(self, subscription: Subscription, notification: Notification) -> None:
         """Nothing came for a while: time to write down how far we are."""
         progress = subscription.progress
+        subscription.before = None
         progress.quiet(_published(notification))
         first = progress.first
         with suppress(SpoolError):

@@ -13,10 +13,11 @@ from ingest.appender import Appender, Notes
 from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s, now_us
 from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import DataChange, data_change
+from ingest.opcua.data_change import DataChange, Text, data_change
 from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification
-from ingest.opcua.tags import Tags
+from ingest.opcua.overflow import Message, Queue, overflows
+from ingest.opcua.tags import Tags, Times
 from ingest.opcua.tracking import Skew, Tracking
 from ingest.status import SourceStatus
 
@@ -45,13 +46,15 @@ class Receiver:
         if notification.publish_time:
             self._skew.seen("server", notification.publish_time, arrival)
         appends: list[Awaitable[None]] = []
-        for start, end in notification.data_changes:
+        for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
                 change = self._tracking.tags.by_place(data_change(body, start, end, arrival))
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
-            appends += [self.append(batch, notes) for batch in await self._batches(change, arrival, subscription)]
+            more = notification.more or place < len(notification.data_changes)
+            batches = await self._batches(change, arrival, more, subscription)
+            appends += [self.append(batch, notes) for batch in batches]
         await asyncio.gather(*appends)
 
     async def look(self) -> None:
@@ -96,7 +99,7 @@ class Receiver:
         channels = list(subscription.items)
         await self._gaps.record(start, now_us(), "undecodable", str(error), channels)
 
-    async def _batches(self, change: DataChange, arrival: int, subscription: Subscription) -> list[Batch]:
+    async def _batches(self, change: DataChange, arrival: int, more: bool, subscription: Subscription) -> list[Batch]:
         """Samples and texts of one notification; what else it tells goes on record."""
         tracking, tags = self._tracking, self._tracking.tags
         for item, what in change.unsupported:
@@ -110,42 +113,49 @@ class Receiver:
             if t.handle < len(tags.ids)
         ]
         batches: list[Batch] = []
-        if change.handle:
-            handle = np.concatenate(change.handle)
-            time, value = np.concatenate(change.time), np.concatenate(change.value)
-            status = np.concatenate(change.status)
-            ours = handle < np.uint32(len(tags.ids))  # a server may make up handles
-            if not ours.all():
-                handle, time, value, status = handle[ours], time[ours], value[ours], status[ours]
-            await self._look_at(tracking, handle, time, status, arrival, subscription)
-            samples, bad_texts = self._apart(tags, handle, time, value, status, arrival)
-            events += bad_texts
-            if samples is not None:
-                batches.append(samples)
-        events += tracking.origins(change, np.empty(0, np.uint32) if not change.handle else handle)
+        place, time, value, status = _columns(change)
+        ours = place < np.uint32(len(tags))  # a server may make up handles
+        if not ours.all():
+            place, time, value, status = place[ours], time[ours], value[ours], status[ours]
+        with_texts = _with_texts(place, time, status, change.texts, len(tags))
+        await self._look_at(tracking, Message(*with_texts, arrival, more), subscription)
+        samples, bad_texts = self._apart(tags, place, time, value, status, arrival)
+        events += bad_texts
+        if samples is not None:
+            batches.append(samples)
+        events += tracking.origins(change, with_texts[0])
         if events:
             batches.append(EventBatch(self._status.source_id, arrival, events))
         return batches
 
-    async def _look_at(
-        self,
-        tracking: Tracking,
-        handle: UInt32s,
-        time: Int64s,
-        status: UInt32s,
-        arrival: int,
-        subscription: Subscription,
-    ) -> None:
-        since = subscription.progress.complete_to - round(subscription.interval * 1e6)
-        overflows = list(tracking.overflows(handle, time, status, since))
-        if overflows:
-            await self._gaps.record_each(overflows, "overflow", "the server's queue was full")
-        known = time[tracking.time[handle] > 0]  # a first value may be as old as it likes
+    async def _look_at(self, tracking: Tracking, message: Message, subscription: Subscription) -> None:
+        await self._overflows(tracking, message, subscription)
+        known = message.time[tracking.time[message.place] > 0]  # a first value may be as old as it likes
         if len(known):
-            self._skew.seen("source", int(known.max()), arrival)
-        heard_again = tracking.sampled(handle, time)
+            self._skew.seen("source", int(known.max()), message.arrival)
+        heard_again = tracking.sampled(message.place, message.time)
         if heard_again:
-            await self._gaps.close(arrival, heard_again)
+            await self._gaps.close(message.arrival, heard_again)
+
+    async def _overflows(self, tracking: Tracking, message: Message, subscription: Subscription) -> None:
+        """Put on record what the server threw away, before anything is that came behind it."""
+        tags, run = tracking.tags, subscription.before
+        if not message.more:
+            subscription.before = None
+        elif run is None:
+            subscription.before = Times(tags, tracking.time.copy())
+        since = subscription.progress.complete_to - round(subscription.interval * 1e6)
+
+        def queue(place: int) -> Queue:
+            item = subscription.items.get(int(tags.ids[place]))
+            return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
+
+        before = None if run is None else run.of(tags)
+        found = overflows(message, tracking.time, before, since, queue)
+        holes = [(int(tags.ids[place]), start, end) for place, start, end in found]
+        if holes:
+            await self._gaps.record_each(holes, "overflow", "the server's queue was full")
+            await self._gaps.must_say()
 
     def _apart(
         self, tags: Tags, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
@@ -161,3 +171,24 @@ class Receiver:
         if not len(handle):
             return None, events
         return SampleBatch(self._status.source_id, arrival, tags.ids[handle], time, value, status), events
+
+
+def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Float64s, UInt32s]:
+    """Places, times, values and status codes of all that is not a text."""
+    if not change.handle:
+        return np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.uint32)
+    return tuple(np.concatenate(c) for c in (change.handle, change.time, change.value, change.status))  # type: ignore[return-value]
+
+
+def _with_texts(
+    place: UInt32s, time: Int64s, status: UInt32s, texts: list[Text], n: int
+) -> tuple[UInt32s, Int64s, UInt32s]:
+    """Numbers and texts (of ``n`` channels) in order of time: a text channel has either, where some are Bad."""
+    ours = [t for t in texts if t.handle < n]
+    if not ours:
+        return place, time, status
+    time = np.concatenate([time, np.array([t.time for t in ours], np.int64)])
+    order = np.argsort(time, kind="stable")
+    place = np.concatenate([place, np.array([t.handle for t in ours], np.uint32)])
+    status = np.concatenate([status, np.array([t.status for t in ours], np.uint32)])
+    return place[order], time[order], status[order]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.batch import Int32s, UInt32s
+from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.data_change import DataChange
 
@@ -56,3 +57,20 @@ class Tags:
     def _of(self, handles: UInt32s) -> UInt32s:
         places: UInt32s = self._places[np.minimum(handles, np.uint32(len(self._places) - 1))]
         return places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """When (µs) each tag had its last sample, as it was known at one moment; 0: not known."""
+
+    tags: Tags
+    time: Int64s  # (n,)
+
+    def of(self, tags: Tags) -> Int64s:
+        """By places of ``tags``."""
+        if tags is self.tags:
+            return self.time
+        time = np.zeros(len(tags), np.int64)
+        stay = np.flatnonzero(np.isin(tags.ids, self.tags.ids))
+        time[stay] = self.time[self.tags.places(tags.ids[stay].tolist())]
+        return time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import monotonic
 
 import numpy as np
@@ -12,7 +11,6 @@ from ingest.batch import Event, Int64s, UInt32s, now_us
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.tags import Tags
 
-_OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _ORIGINS = ("source", "server", "arrival")
 
 
@@ -41,17 +39,6 @@ class Tracking:
                 (self._stale, before._stale),
             ):
                 mine[stay] = theirs[old]
-
-    def overflows(self, handle: UInt32s, time: Int64s, status: UInt32s, since: int) -> Iterator[tuple[int, int, int]]:
-        """(channel id, from µs, to µs) where the server's queue was full: after the sample before, until this one.
-
-        ``since`` stands for the sample before where there is none. Call before :meth:`sampled`.
-        """
-        marked = np.flatnonzero(status & _OVERFLOW == _OVERFLOW)
-        for k in marked.tolist():
-            before = np.flatnonzero(handle[:k] == handle[k])
-            last = int(time[before[-1]]) if len(before) else int(self.time[handle[k]]) or since
-            yield int(self._ids[handle[k]]), min(last, int(time[k])), int(time[k])
 
     def sampled(self, handle: UInt32s, time: Int64s) -> list[int]:
         """These came; returns the ids of channels that were stale until now."""

@@ -97,7 +97,7 @@ def _published(body: bytes) -> None:
         said = theirs.Parameters
         assert ours.subscription_id == said.SubscriptionId
         assert ours.available == frozenset(said.AvailableSequenceNumbers or ())
-        assert ours.more == said.MoreNotifications
+        assert ours.notification.more == said.MoreNotifications
     _notified(body, ours.notification, theirs)
 
 

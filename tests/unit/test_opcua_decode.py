@@ -151,7 +151,7 @@ def test_a_whole_response() -> None:
     response.Parameters.NotificationMessage.NotificationData = [change]
     body = bytes(struct_to_binary(response))
     decoded = publish_response(body)
-    assert (decoded.subscription_id, decoded.available, decoded.more) == (77, frozenset({4, 5}), True)
+    assert (decoded.subscription_id, decoded.available, decoded.notification.more) == (77, frozenset({4, 5}), True)
     assert decoded.notification.sequence == 5
     ((start, end),) = decoded.notification.data_changes
     assert [row[:1] for row in rows(data_change(body, start, end, ARRIVAL))] == [(3,)]

@@ -89,3 +89,12 @@ def test_only_what_a_fresh_process_would_not_ask_for_is_forgotten(
         assert forgotten <= on_disk
         assert not forgotten & asked
         assert set(sent) - on_disk <= asked, "what is not on disk is asked for"
+
+
+def test_a_message_with_more_behind_it_completes_nothing() -> None:
+    """What a server queued before it sent the first message of a run may be in the last one."""
+    progress = Progress(5, 40)
+    progress.done(5, 0)
+    assert (progress.first, progress.complete_to) == (6, 40)
+    progress.done(6, 60)
+    assert (progress.first, progress.complete_to) == (7, 60)

@@ -1,0 +1,87 @@
+"""Where values are missing when a server's queue of a monitored item was full (OPC 10000-4, 5.13.1.5 and 7.21).
+
+The specification says of the Overflow bit that it is set on the value behind the hole, and elsewhere that it is set on
+the new value; servers do the one or the other, or flag every value that they queued while the queue was full. So a
+flag is taken for no more than what all of them mean: the queue that this value came from was full, and lost values.
+The place of the hole follows from the queue. It held ``queue_size`` values, and the oldest were thrown away from its
+head, or the newest at its end.
+
+A queue of one value never tells (the specification wants it so), nor do some servers: such a loss can't be found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingest.batch import Int64s, UInt32s
+
+_OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """What one notification brought, in order of arrival."""
+
+    place: UInt32s  # (n,) of the tag
+    time: Int64s  # (n,) µs
+    status: UInt32s  # (n,)
+    arrival: int  # µs
+    more: bool  # the server's queues may not have been emptied: this message begins a run, or goes on with it
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A server's queue of a monitored item."""
+
+    size: int  # as revised; 0: not known
+    discard_oldest: bool
+
+
+def overflows(
+    message: Message, last: Int64s, run: Int64s | None, since: int, queue: Callable[[int], Queue]
+) -> Iterator[tuple[int, int, int]]:
+    """(place, from µs, to µs): one hole at most of each item, between two samples.
+
+    ``last`` is a column by place, the time (µs) of the last sample before the message, 0: not known; ``run`` the same
+    before the run that the message goes on with. ``since`` (µs) stands for a time that is not known: all that was
+    published until then came. ``queue`` is that of the item at a place.
+    """
+    flagged = message.status & _OVERFLOW == _OVERFLOW
+    if not flagged.any():
+        return
+    began, before = run is not None, last if run is None else run
+    order = np.argsort(message.place, kind="stable")
+    places = message.place[order]
+    latest = max(message.arrival, int(message.time.max()))  # a source's clock may be ahead of ours
+    for place in np.unique(message.place[flagged]).tolist():
+        start, end = np.searchsorted(places, [place, place + 1])
+        time, marked = message.time[order[start:end]], np.flatnonzero(flagged[order[start:end]])
+        of = queue(place)
+        k = 0
+        if of.discard_oldest:
+            behind = _behind_the_hole(of.size, len(time), int(marked[-1]), message.more, began)
+            to = int(time[: behind + 1].max())
+        else:
+            k = 0 if began or not before[place] else int(marked[0])
+            to = latest
+        known = int(time[k - 1] if k else before[place])
+        if not 0 < known < time[k]:
+            old = max(0, message.arrival - int(time.max()))  # the newest value may be as old as its clock is slow
+            known = min(since - old, int(time[k]) - 1)
+        yield place, known, to
+
+
+def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool) -> int:
+    """The last of an item's ``count`` values that a hole can be before, where the last flagged one is ``marked``.
+
+    The hole is at the head of a queue that was full, and the flag is in that queue: at the flagged value or before.
+    Where all queues were emptied, a full queue's values are all here, or in the run before.
+    """
+    if more or not size:
+        return marked
+    if count < size:  # the queue's head came earlier in the run; or its size is not what the server says
+        return 0 if began else marked
+    return min(marked, count - size)

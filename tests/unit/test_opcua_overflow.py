@@ -1,0 +1,209 @@
+"""Every value that a server discarded lies within a gap: whatever it flags, discards, and sends in one message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.opcua.overflow import Message, Queue, overflows
+
+OVERFLOW = 0x0480
+STEP = 1000  # µs between two values
+NONE = np.zeros(1, np.int64)
+
+Flags = Literal["first", "last", "queued while full", "next"]
+
+
+@dataclass
+class Served:
+    """A server's queue of one monitored item. Values are numbers, their times STEP apart."""
+
+    size: int
+    oldest: bool
+    flags: Flags
+    held: list[list[int]] = field(default_factory=list)  # [value, flag]
+    discarded: list[int] = field(default_factory=list)
+    owed: bool = False  # a flag for whatever is next
+
+    def put(self, value: int) -> None:
+        entry = [value, int(self.owed)]
+        self.owed = False
+        if len(self.held) < self.size:
+            self.held.append(entry)
+            return
+        if self.oldest:
+            self.discarded.append(self.held.pop(0)[0])
+            self.held.append(entry)
+        else:
+            self.discarded.append(self.held[-1][0])
+            entry[1] |= self.held[-1][1]
+            self.held[-1] = entry
+        if self.flags == "queued while full":
+            self.held[-1][1] = 1
+        elif self.flags == "first" or (self.flags == "next" and self.oldest):
+            self.held[0][1] = 1
+        else:
+            for other in self.held:
+                other[1] = 0
+            self.held[-1][1] = 1
+
+
+@dataclass
+class Dropping(Served):
+    """One that throws the new value away, against the specification, and flags the one that is queued next."""
+
+    def put(self, value: int) -> None:
+        if len(self.held) < self.size:
+            super().put(value)
+            return
+        self.discarded.append(value)
+        if self.flags == "next":
+            self.owed = True
+        else:
+            places = {"first": [0], "last": [-1], "queued while full": [-1]}[self.flags]
+            for place in places:
+                self.held[place][1] = 1
+
+
+class Client:
+    """Takes messages as the collector does."""
+
+    def __init__(self, size: int, oldest: bool) -> None:
+        self.queue = Queue(size, oldest)
+        self.last = np.zeros(1, np.int64)
+        self.before: np.ndarray | None = None
+        self.complete_to = STEP // 2
+        self.gaps: list[tuple[int, int]] = []
+        self.got: list[int] = []
+
+    def take(self, entries: list[list[int]], arrival: int, more: bool) -> None:
+        if entries:
+            time = np.array([value * STEP for value, _ in entries], np.int64)
+            status = np.array([OVERFLOW * flag for _, flag in entries], np.uint32)
+            message = Message(np.zeros(len(entries), np.uint32), time, status, arrival, more)
+            found = overflows(message, self.last, self.before, self.complete_to, lambda _: self.queue)
+            self.gaps += [(start, end) for _, start, end in found]
+            if more and self.before is None:
+                self.before = self.last.copy()
+            self.last[0] = time[-1]
+            self.got += [value for value, _ in entries]
+        if not more:
+            self.before = None
+            self.complete_to = arrival
+
+    def restart(self) -> None:
+        """The process was killed: what it had in memory is gone."""
+        self.last = np.zeros(1, np.int64)
+        self.before = None
+
+
+def inside(value: int, gaps: list[tuple[int, int]]) -> bool:
+    return any(start < value * STEP < end for start, end in gaps)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(1, 12)),
+        st.tuples(st.just("publish"), st.integers(1, 8)),  # at most as many values in a message
+        st.tuples(st.just("restart"), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+@given(
+    st.sampled_from([Served, Dropping]),
+    st.integers(2, 6),
+    st.booleans(),
+    st.sampled_from(["first", "last", "queued while full", "next"]),
+    STEPS,
+)
+def test_what_was_discarded_is_within_a_gap(
+    kind: type[Served], size: int, oldest: bool, flags: Flags, steps: list[tuple[str, int]]
+) -> None:
+    if kind is Dropping:
+        oldest = False
+    queue, client, value = kind(size, oldest, flags), Client(size, oldest), 0
+    for step, count in [*steps, ("put", 1), ("publish", 100), ("put", 1), ("publish", 100)]:
+        if step == "put":
+            for _ in range(count):
+                value += 1
+                queue.put(value)
+        elif step == "publish":
+            sent, queue.held = queue.held[:count], queue.held[count:]
+            client.take(sent, value * STEP + STEP // 2, bool(queue.held))
+        elif kind is Served:
+            client.restart()
+    assert sorted(client.got + queue.discarded) == list(range(1, value + 1))
+    for discarded in queue.discarded:
+        assert inside(discarded, client.gaps), (discarded, client.gaps)
+    if not queue.discarded:
+        assert client.gaps == []
+
+
+@given(
+    st.integers(2, 6),
+    st.sampled_from(["first", "last", "queued while full", "next"]),
+    st.lists(st.tuples(st.integers(1, 15), st.integers(1, 4)), min_size=1, max_size=10),
+)
+def test_a_server_may_empty_its_queues_into_messages_that_nobody_fetches(
+    size: int, flags: Flags, rounds: list[tuple[int, int]]
+) -> None:
+    """Several queues, one after another, in one message, which is split anywhere (node-opcua does so)."""
+    queue, client, value = Served(size, True, flags), Client(size, True), 0
+    pending: list[list[int]] = []
+    for count, most in rounds:
+        for _ in range(count):
+            value += 1
+            queue.put(value)
+        pending, queue.held = pending + queue.held, []
+        if most < 4:
+            sent, pending = pending[: most * 4], pending[most * 4 :]
+            client.take(sent, value * STEP + STEP // 2, bool(pending))
+    client.take(pending, value * STEP + STEP // 2, False)
+    for discarded in queue.discarded:
+        assert inside(discarded, client.gaps), (discarded, client.gaps)
+
+
+@pytest.mark.parametrize("flags", ["first", "last", "queued while full", "next"])
+def test_a_queue_that_came_whole_has_its_gap_between_two_samples(flags: Flags) -> None:
+    queue, client = Served(100, True, flags), Client(100, True)
+    for value in range(1, 300):
+        queue.put(value)
+        if value in (10, 299):
+            client.take(queue.held, value * STEP, False)
+            queue.held = []
+    assert client.gaps == [(10 * STEP, 200 * STEP)]
+
+
+def test_the_newest_are_missing_before_the_last() -> None:
+    queue, client = Served(5, False, "last"), Client(5, False)
+    for value in range(1, 20):
+        queue.put(value)
+        if value in (1, 19):
+            client.take(queue.held, value * STEP + 7, False)
+            queue.held = []
+    assert client.gaps == [(5 * STEP, 19 * STEP + 7)]
+
+
+def test_a_slow_clock_and_a_fresh_process() -> None:
+    """The source is 40 s behind; all that is known is until when nothing was missing, by our clock."""
+    time = np.array([1000, 2000, 3000, 4000], np.int64) * STEP
+    arrival = 4000 * STEP + 40_000_000
+    status = np.array([OVERFLOW, 0, 0, 0], np.uint32)
+    message = Message(np.zeros(4, np.uint32), time, status, arrival, False)
+    (gap,) = overflows(message, NONE, None, 500 * STEP + 40_000_000, lambda _: Queue(4, True))
+    assert gap == (0, 500 * STEP, 1000 * STEP)
+
+
+def test_a_clock_that_went_back_makes_no_empty_gap() -> None:
+    time = np.array([5, 6, 7], np.int64) * STEP
+    message = Message(np.zeros(3, np.uint32), time, np.array([0, OVERFLOW, 0], np.uint32), 100 * STEP, False)
+    last = np.array([90 * STEP], np.int64)
+    ((_, start, end),) = overflows(message, last, None, 91 * STEP, lambda _: Queue(3, True))
+    assert start < end == 5 * STEP
