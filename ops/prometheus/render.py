@@ -16,6 +16,7 @@ GRAFANA = CHECKOUT / "dashboards" / "provisioning" / "alerting" / "plantlog.yaml
 _MADE = "Made by `python -m ops.prometheus` from ops/prometheus/alerts.py: change that, and run it."
 _DATA_SOURCE = "plantlog-prometheus"
 _FOLDER = "plantlog"
+_OF_PROMETHEUS = "PlantlogNotScraped"  # the alert that is about Prometheus itself
 _LOOK_SECONDS = 600  # how far back Grafana's query may look; ranges in the query are its own
 
 
@@ -85,15 +86,22 @@ def _grafana_rule(alert: Alert) -> Mapping[str, Node]:
             ),
         ],
         "noDataState": "OK",  # no series: nothing fires
-        "execErrState": "Error",
+        # With Prometheus away no rule can be evaluated: one of them says so, and the others stay as they were.
+        "execErrState": "Error" if alert.name == _OF_PROMETHEUS else "KeepLast",
         "for": alert.hold,
-        # Grafana's $value is a text; the number of a query is under its refId.
-        "annotations": {
-            name: text.replace("$value ", "$values.A.Value ") for name, text in _annotations(alert).items()
-        },
+        "annotations": {name: _with_values(text) for name, text in _annotations(alert).items()},
         "labels": {"severity": alert.severity},
         "isPaused": False,
     }
+
+
+def _with_values(text: str) -> str:
+    """Grafana's $value is a text; a query's number is under its refId, and absent where there was no answer."""
+    return re.sub(
+        r"{{ ([^{}]*)\$value\b([^{}]*) }}",
+        lambda use: f"{{{{ with $values.A }}}}{{{{ {use[1]}.Value{use[2]} }}}}{{{{ end }}}}",
+        text,
+    )
 
 
 def _expression(ref: str, model: Mapping[str, Node]) -> Mapping[str, Node]:

@@ -33,12 +33,12 @@ def prometheus(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -
     program = shutil.which("prometheus")
     assert program is not None, "prometheus is missing: apt-get install prometheus"
     folder = tmp_path_factory.mktemp("prometheus")
-    shutil.copytree(CHECKOUT / "ops" / "prometheus" / "rules", folder / "rules")
+    recipe = CHECKOUT / "ops" / "prometheus"
+    shutil.copytree(recipe, folder, ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
     rules = folder / "rules" / "plantlog.yml"
     rules.write_text(re.sub(r'for: "\d+[mh]"', 'for: "2s"', rules.read_text()))
-    config = (CHECKOUT / "ops" / "prometheus" / "prometheus.yml").read_text()
+    config = (recipe / "prometheus.yml").read_text()
     (folder / "prometheus.yml").write_text(config.replace("interval: 15s", "interval: 1s"))
-    (folder / "targets").mkdir()
     (folder / "targets" / "native.json").write_text(appliance.plantlog("targets"))
     port = free_ports(1)
     log = (folder / "log").open("w")

@@ -145,7 +145,7 @@ def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any
         # Its health page is asked where the configuration puts it, and scraped there.
         port = health.port(name, plant.health)
         assert f"http://127.0.0.1:{port}/" in service["healthcheck"]["test"][-1], name
-        scraped = (CHECKOUT / "ops" / "prometheus" / "targets" / "containers.yml").read_text()
+        scraped = (CHECKOUT / "ops" / "prometheus" / "containers" / "plantlog.yml").read_text()
         assert f'- targets: ["{name}:{port}"]\n  labels: {{process: {name},' in scraped
 
 

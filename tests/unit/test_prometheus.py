@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,25 @@ def test_what_is_made_from_the_alerts_is_as_they_are(path: Path) -> None:
     assert path.read_text() == files()[path], "run `python -m ops.prometheus`"
 
 
+def test_a_native_prometheus_scrapes_only_what_targets_says() -> None:
+    """The configuration, as a checkout has it, finds no file with targets of containers."""
+    patterns = re.findall(r"^ +- (targets/\S+)$", (FOLDER / "prometheus.yml").read_text(), re.MULTILINE)
+    assert patterns
+    kept = subprocess.run(["git", "ls-files"], cwd=FOLDER, capture_output=True, text=True, check=True).stdout.split()
+    assert [path for path in kept for pattern in patterns if fnmatch(path, pattern)] == []
+
+
+def test_days_are_written_as_days() -> None:
+    """humanize makes 134.9m, thousandths, of an eighth of a day."""
+    for alert in ALERTS:
+        assert not re.search(r"humanize }} [a-z]", alert.summary), alert.name
+
+
+def test_every_folder_that_grafana_looks_for_is_there() -> None:
+    there = {path.name for path in GRAFANA.parents[1].iterdir()}
+    assert {"alerting", "dashboards", "datasources", "plugins"} <= there
+
+
 def test_promtool_takes_configuration_and_rules() -> None:
     assert f"{len(ALERTS) + len(RECORDS)} rules found" in promtool("check", "rules", str(RULES))
     promtool("check", "config", "prometheus.yml")
@@ -81,8 +101,12 @@ def test_grafana_asks_the_same_of_the_same_data_source() -> None:
         assert f"severity: {alert.severity}\n" in rule
         assert "datasourceUid: plantlog-prometheus\n" in rule
         assert f"runbook: {json.dumps(alert.runbook, ensure_ascii=False)}\n" in rule
-        # Grafana has no number under $value
-        assert "$value " not in rule
+        # Grafana has no number under $value, and none at all where the query had no answer
+        assert not re.search(r"\$value\b", rule)
+        assert rule.count(".Value") == rule.count("{{ with $values.A }}") == rule.count("{{ end }}")
+        # Without Prometheus there is one alert, not one for each rule
+        about_it = alert.name == "PlantlogNotScraped"
+        assert f"execErrState: {'Error' if about_it else 'KeepLast'}\n" in rule
     uids = [rule.split("\n", 1)[0] for rule in rules]
     assert len(set(uids)) == len(uids)
     assert all(re.fullmatch(r"[a-z-]{1,40}", uid) for uid in uids)  # Grafana's limit is 40
