@@ -58,7 +58,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _number(one["samples"]),
             escape(one["reason"]),
         )
-    sources = _table("source", "state", ">channels", ">bad", ">gaps", ">samples/s", ">newest", ">reconn.", "why")
+    sources = _table("source", "state", ">channels", ">bad", "outage", ">samples/s", ">newest", ">reconn.", "why")
     for one in status["sources"]:
         age = one["last_sample_age_seconds"]
         sources.add_row(
@@ -66,7 +66,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _coloured(one["state"]),
             _number(one["channels"]),
             f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
-            f"[yellow]{one['open_gaps']:,}[/]" if one["open_gaps"] else "0",
+            "[yellow]open[/]" if one["open_gaps"] else "",
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
             "never" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
@@ -136,7 +136,7 @@ def _flow(status: dict[str, Any]) -> Table:
         size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
         quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
-        gaps = f"{count(database['open_gaps'], 'gap')} open, {database['gaps_today']:,} since midnight (UTC)"
+        gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
         flow.add_row("on record", f"{gaps}; {quarantined}")
     else:
         flow.add_row("database", f"[red]not reachable[/]: {escape(database['reason'])}")

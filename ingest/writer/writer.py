@@ -237,7 +237,8 @@ class Writer:
         metrics.write_rows.observe(len(group.columns))
         now = now_us()
         live = [b for path, of_file in group.taken if not is_low(path) for b in of_file]
-        lags = [(now - b.last_time) / 1e6 for b in live if isinstance(b.batch, SampleBatch)]
+        # Nothing arrives before its time: one tag from the future is not the lag of all.
+        lags = [(now - min(b.last_time, b.batch.received_at)) / 1e6 for b in live if isinstance(b.batch, SampleBatch)]
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))
         self.lag_seconds = max(lags, default=self.lag_seconds)

@@ -220,6 +220,15 @@ async def test_history_is_taken_when_nothing_else_waits(
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id < 10") == 180_000
 
 
+async def test_a_sample_from_the_future_is_not_the_lag(database: Database, tmp_path: Path) -> None:
+    three_years = 3 * 365 * 86_400_000_000
+    await spooled(tmp_path, replace(batch([(1, now_us() - T0 + three_years, 1.0, 0)]), received_at=now_us()))
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(future_limit=1e9))
+    await drained(writer)
+    assert writer.lag_seconds is not None
+    assert 0 <= writer.lag_seconds < PATIENCE
+
+
 @pytest.mark.parametrize("connections", [1, 3])
 async def test_history_does_not_delay_live_data(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, connections: int

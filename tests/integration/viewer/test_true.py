@@ -16,6 +16,7 @@ from dashboards.viewer.expand import Range, expand
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from ops.postgres.bootstrap import bootstrap
+from schema.queries import load
 from tests.database import PASSWORDS, Database, drop, logins_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -171,6 +172,16 @@ async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
         "stale": 1,
         "poll_missed": 1,
     }
+
+
+async def test_status_counts_outages_too(story: Database) -> None:
+    connection = await asyncpg.connect(story.reader_dsn)
+    found = await connection.fetchrow(load("status")["database"])
+    await connection.close()
+    assert found is not None
+    began = [NOW - timedelta(seconds=ago) for ago in (2100, 1500, 1000, 500)]  # slow, and three
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    assert (found["outages_open"], found["outages_today"]) == (0, sum(at >= today for at in began))
 
 
 async def test_a_gap_of_a_channel_is_none_of_another(panels: Panels) -> None:
