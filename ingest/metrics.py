@@ -95,3 +95,9 @@ notification_failures = Counter(
     "plantlog_notification_failures_total", "Attempts that a receiver did not take", ["target"]
 )
 notifications_waiting = Gauge("plantlog_notifications_waiting", "Messages not yet delivered", ["target"])
+
+
+def forget_source(name: str) -> None:
+    """Take away the gauges of a source that is read no more: its last state is no news."""
+    for gauge in (source_up, bad_channels, open_gaps, alarms_active, alarms_unacknowledged, alarms_inhibited):
+        gauge.remove_by_labels({"source": name})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,11 @@ from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.notifier import process as notifier
 from ingest.alarms.stage import Stage, staged
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch, now_us
+from ingest.batch import now_us
+from ingest.collectors import Collectors, ids_of, started
+from ingest.config import snapshot
 from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
-from ingest.errors import OperationError, SpoolError
-from ingest.modbus import collector as modbus
-from ingest.modbus.transport import Lines
-from ingest.opcua import collector as opcua
+from ingest.errors import OperationError, PlantlogError
 from ingest.push import endpoint
 from ingest.push.channels import Channels
 from ingest.push.gateway import Gateway
@@ -37,49 +36,68 @@ log = logging.getLogger(__name__)
 
 _PORTS = {"opcua": 0, "modbus": 1, "writer": 2, "push": 3, "notifier": 6}  # behind [health].port
 _DRAIN_SECONDS = 8.0
-_AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
 
 
 async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: Path, stop: asyncio.Event) -> None:
-    """Collect from all sources of one kind until ``stop``, each isolated from the others."""
-    registry = Registry.load(state / "registry.json")
-    sources: Sequence[OpcuaSource | ModbusSource] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
+    """Collect from all sources of one kind until ``stop``, each isolated from the others.
+
+    SIGHUP: the configuration in force is another one, and what differs is applied.
+    """
     since = now_us()
-    statuses = [_status(source, registry) for source in sources]
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
     # What is read from a source's history: the writer takes it when nothing else waits.
     lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
-    stages = _stages(sources, registry, spool)
-    lines = Lines()
+    collectors = Collectors(state, spool, lane)
+    configuration = await _configure(kind, collectors, state)
 
     async def report() -> health.HealthReport:
+        statuses = collectors.statuses()
         ready = all(status.state in ("connected", "degraded") for status in statuses)
-        said = await _report(kind, ready, since, statuses, spool, stages.values())
+        said = await _report(kind, ready, since, statuses, spool, collectors.stages())
         if kind == "opcua":
-            soon = await asyncio.to_thread(supplies.measure_certificates, state / "pki", plant.opcua_sources())
+            sources = list(collectors.opcua_sources().values())
+            soon = await asyncio.to_thread(supplies.measure_certificates, state / "pki", sources)
             said["certificates"] = [str(one) for one in soon]
-        return said
+        return {**said, "configuration": configuration}
 
-    desk = Desk(list(stages.values()), plant.alarms)
+    edited = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, edited.set)
     async with (
         health.serve(plant.health.host, plant.health.port + _PORTS[kind], report),
-        control.serve(control.socket_path(state, kind), desk),
+        control.serve(control.socket_path(state, kind), Desk(collectors.stages, plant.alarms)),
     ):
-        tasks = [asyncio.create_task(stage.run(), name=f"alarms of {name}") for name, stage in stages.items()]
-        for source, status in zip(sources, statuses, strict=True):
-            collect = _collect(source, registry, status, stages.get(source.name, spool), lane, state, lines)
-            tasks.append(asyncio.create_task(_keep(collect, status, spool, kind), name=source.name))
-        if kind == "opcua" and statuses:
-            watched = supplies.watch_certificates(state / "pki", plant.opcua_sources(), statuses[0].source_id, spool)
-            tasks.append(asyncio.create_task(watched, name="certificates"))
-        await stop.wait()
+        certificates = partial(supplies.watch_certificates, state / "pki", collectors.opcua_sources, spool)
+        watching = [asyncio.create_task(certificates(), name="certificates")] if kind == "opcua" else []
+        stopping = asyncio.create_task(stop.wait())
+        while not stopping.done():
+            editing = asyncio.create_task(edited.wait())
+            await asyncio.wait((stopping, editing), return_when=asyncio.FIRST_COMPLETED)
+            editing.cancel()
+            if edited.is_set():
+                edited.clear()
+                try:
+                    configuration = await _configure(kind, collectors, state)
+                except PlantlogError as error:
+                    log.error("the configuration stays as it is: %s", error)
         log.info("stopping: what is in hand goes to disk")
-        for task in tasks:
+        for task in watching:
             task.cancel()
-        await asyncio.wait(tasks or [asyncio.create_task(asyncio.sleep(0))], timeout=_DRAIN_SECONDS)
+        await collectors.stop(_DRAIN_SECONDS)
         await spool.close()
         if lane is not spool:
             await lane.close()
+
+
+async def _configure(kind: Literal["opcua", "modbus"], collectors: Collectors, state: Path) -> int:
+    """Apply the configuration in force; its number. Raises OperationError, and nothing is changed."""
+    current = snapshot.in_force(state)
+    if current is None:
+        raise OperationError(f"{state} has no configuration: `plantlog up` puts one in force")
+    registry = Registry.load(state / "registry.json")
+    plant = current.plant
+    sources: Sequence[OpcuaSource | ModbusSource] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
+    await collectors.configure(sources, registry)
+    return current.number
 
 
 async def _report(
@@ -109,8 +127,8 @@ def _stages(sources: Iterable[Source], registry: Registry, spool: Spool) -> dict
     """Source name → what judges its samples; only those that have something to judge."""
     stages = {}
     for source in sources:
-        channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
-        stage = staged(source, channel_ids, registry.sources[source.name], spool)
+        source_id, channel_ids = ids_of(source, registry)
+        stage = staged(source, channel_ids, source_id, spool)
         if stage is not None:
             stages[source.name] = stage
     return stages
@@ -129,52 +147,6 @@ def _alarms(stages: Iterable[Stage]) -> dict[str, int]:
     return dict(total)
 
 
-def _status(source: Source, registry: Registry) -> SourceStatus:
-    missing = [tag.name for tag in source.tags if tag.name not in registry.channels]
-    if source.name not in registry.sources or missing:
-        what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
-        raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
-    return SourceStatus(registry.sources[source.name], source.name, source.kind, source.address, len(source.tags))
-
-
-def _collect(
-    source: OpcuaSource | ModbusSource,
-    registry: Registry,
-    status: SourceStatus,
-    spool: Appender,
-    lane: Spool,
-    state: Path,
-    lines: Lines,
-) -> Callable[[], Awaitable[None]]:
-    channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
-    match source:
-        case OpcuaSource():
-            return opcua.Collector(source, channel_ids, status, spool, state / "pki", lane).run
-        case ModbusSource():
-            return partial(modbus.collect, source, channel_ids, status, spool, lines)
-
-
-async def _keep(collect: Callable[[], Awaitable[None]], status: SourceStatus, spool: Spool, kind: str) -> None:
-    """Run one source's collector for ever. It handles what a plant does; this handles our own mistakes."""
-    await _started(status, spool, kind)
-    while True:
-        try:
-            await collect()
-        except asyncio.CancelledError:
-            status.state = "stopped"
-            raise
-        except Exception as error:
-            log.exception("source %s: the collector failed, started again in %.0f s", status.name, _AGAIN_SECONDS)
-            status.state, status.reason = "disconnected", f"{type(error).__name__}: {error}"
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-
-async def _started(status: SourceStatus, spool: Spool, kind: str) -> None:
-    started = Event("restart", now_us(), detail={"process": f"collector-{kind}"})
-    with suppress(SpoolError):
-        await spool.append(EventBatch(status.source_id, started.time, (started,)))
-
-
 async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Take what gateways push until ``stop``. Ready means that they can; whether they do is each source's state."""
     registry = Registry.load(state / "registry.json")
@@ -182,7 +154,10 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     since = now_us()
     spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
     try:
-        statuses = [_status(source, registry) for source in plant.push_sources()]
+        statuses = [
+            SourceStatus(ids_of(source, registry)[0], source.name, source.kind, source.address, len(source.tags))
+            for source in plant.push_sources()
+        ]
         stages = _stages(plant.push_sources(), registry, spool)
         gateways = [
             _gateway(source, registry, status, stages.get(source.name, spool), channels)
@@ -195,10 +170,10 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
         async with (
             health.serve(plant.health.host, plant.health.port + _PORTS["push"], report),
-            control.serve(control.socket_path(state, "push"), Desk(list(stages.values()), plant.alarms)),
+            control.serve(control.socket_path(state, "push"), Desk(lambda: list(stages.values()), plant.alarms)),
         ):
             for status in statuses:
-                await _started(status, spool, "push")
+                await started(status, spool)
             async with endpoint.serve(plant.push, gateways), asyncio.TaskGroup() as group:
                 watching = [group.create_task(gateway.silence.watch(), name=gateway.name) for gateway in gateways]
                 watching += [group.create_task(stage.run(), name=f"alarms of {n}") for n, stage in stages.items()]
@@ -216,7 +191,7 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 def _gateway(
     source: PushSource, registry: Registry, status: SourceStatus, spool: Appender, channels: Channels
 ) -> Gateway:
-    channel_ids = {tag.name: registry.channels[tag.name] for tag in source.tags}
+    _, channel_ids = ids_of(source, registry)
     return Gateway(source, channel_ids, status, spool, channels)
 
 

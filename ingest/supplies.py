@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,16 +67,20 @@ def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> list[Cert
     return [one for one in found if one.days < _WARN_DAYS]
 
 
-async def watch_certificates(pki: Path, sources: Sequence[OpcuaSource], source_id: int, spool: Appender) -> None:
-    """Say each day which certificates end soon, in the log and as events of ``source_id``; until cancelled."""
+async def watch_certificates(pki: Path, sources: Callable[[], Mapping[int, OpcuaSource]], spool: Appender) -> None:
+    """Say each day which certificates end soon, in the log and as events of the first source; until cancelled.
+
+    ``sources``: those that are read now, by id.
+    """
     while True:
         now = now_us()
         events = []
-        for one in await asyncio.to_thread(measure_certificates, pki, sources):
+        read = sources()
+        for one in await asyncio.to_thread(measure_certificates, pki, list(read.values())):
             log.warning("%s", one)
             detail = {"certificate": str(one.path), "ends": one.ends.isoformat(), "days": round(one.days, 1)}
             events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
         with suppress(SpoolError):  # the log has it, and it is said again tomorrow
-            if events:
-                await spool.append(EventBatch(source_id, now, events))
+            if events and read:
+                await spool.append(EventBatch(min(read), now, events))
         await asyncio.sleep(86400)

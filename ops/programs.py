@@ -23,6 +23,10 @@ _OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 _OTHER_PORTS = "end that, or choose other ports for the simulator's plant with up --port"
 
 
+# They apply another configuration while they run, told by SIGHUP; all others are started anew.
+FOLLOWING = ("collector-opcua", "collector-modbus")
+
+
 def postgres(state: State) -> Program:
     """The state folder's own database server."""
     rootfs = os.environ.get("PLANTLOG_ROOTFS")
@@ -48,18 +52,16 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
         *(("--modbus-port", str(min(modbus))) if modbus else ()),
         *load_options(deployment),
     )
-    files = sorted(path for path in deployment.config.parent.rglob("*") if path.suffix in (".toml", ".csv"))
-    return Program("simulator", command, _environment(_digest(path.read_bytes() for path in files), "simulator"))
+    return Program("simulator", command, _environment(_digest([]), "simulator"))
 
 
 def ingest(plant: Plant, registry: Registry, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
     read: dict[str, list[Any]] = {
         "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
-        "collector-opcua": [_read_by_collector(plant.opcua_sources(), plant, registry)],
-        "collector-modbus": [_read_by_collector(plant.modbus_sources(), plant, registry)],
+        **{name: _read_by_collector((), plant, registry) for name in FOLLOWING},
         "collector-push": [
-            _read_by_collector(plant.push_sources(), plant, registry),
+            *_read_by_collector(plant.push_sources(), plant, registry),
             plant.push.model_dump(),
             state.dsn_file("ingest").read_text(),
         ],

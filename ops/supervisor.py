@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -218,6 +219,10 @@ class Supervisor:
         """Stop a program and wait until it is gone."""
         if any(process.name == name and process.state in STARTED for process in self.processes()):
             self._call("stopProcess", name)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a program that runs."""
+        self._call("signalProcess", name, str(number.value))
 
     def shutdown(self) -> None:
         """Stop the supervisor and what still runs, in the order of the flow; returns when it no longer answers."""

@@ -27,7 +27,7 @@ from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.register import register
 from ops.steps import Step, Steps
 from ops.supervisor import STARTED, Program, Supervisor
-from ops.waiting import Progress, ended, until_alive, until_ready, wait
+from ops.waiting import Progress, ended, until_alive, until_configured, until_ready, wait
 from ops.words import count
 
 _GONE_SECONDS = 30.0  # of a supervisor and its processes, once they were told to end
@@ -71,7 +71,7 @@ def up(asked: Asked, console: Console) -> None:
             registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
             registered.tell(step)
             wanted = _programs(deployment, plant, used, registered.registry, state)
-            snapshot.save(state.root, deployment.config, digests, plant)
+            current = snapshot.save(state.root, deployment.config, digests, plant)
             if not supervisor.of_this_plantlog():
                 _carried_over(supervisor, wanted, used, state, step)
             elif changed := supervisor.update(wanted):
@@ -87,6 +87,8 @@ def up(asked: Asked, console: Console) -> None:
             for name in health.processes(plant):
                 supervisor.start_program(name)
             until_alive(plant, progress)
+            following = [name for name in health.processes(plant) if name in programs.FOLLOWING]
+            until_configured(following, current.number, plant, progress)
         with steps.step("wait until everything is connected") as step:
             until_ready(plant, progress, step)
     _tell(deployment, plant, used, state, console)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ class Progress:
     """Whether some processes get on. Those that work are waited for without end."""
 
     def __init__(self, supervisor: Supervisor, state: State, names: Sequence[str]) -> None:
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self._state = state
         self._names = names
         self._pids: dict[str, int] = {}
@@ -40,7 +41,7 @@ class Progress:
 
     def check(self) -> None:
         """Raises OperationError where a process has ended."""
-        for process in self._supervisor.processes():
+        for process in self.supervisor.processes():
             if process.name in self._names:
                 self._check(process)
 
@@ -97,6 +98,22 @@ def until_alive(plant: Plant, progress: Progress) -> None:
         return not silent
 
     wait(all_answer, progress, lambda: f"no answer from {', '.join(silent)}")
+
+
+def until_configured(names: Sequence[str], configuration: int, plant: Plant, progress: Progress) -> None:
+    """Have the processes ``names``, which run, apply the configuration of this number."""
+    told: dict[str, int] = {}  # process → when it began
+
+    def applied(name: str) -> bool:
+        said = health.ask(name, plant.health)
+        if said is None or said["configuration"] == configuration:
+            return said is not None
+        if told.get(name) != said["since"]:
+            told[name] = said["since"]
+            progress.supervisor.signal(name, signal.SIGHUP)
+        return False
+
+    wait(lambda: all(applied(name) for name in names), progress, lambda: f"{', '.join(names)}: not as configured")
 
 
 def until_ready(plant: Plant, progress: Progress, step: Step) -> None:

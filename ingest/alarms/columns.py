@@ -27,7 +27,8 @@ class Columns:
     Raises ValueError where no channel has one.
     """
 
-    def __init__(self, limits: Mapping[int, tuple[Limit, ...]], now: int) -> None:
+    def __init__(self, limits: Mapping[int, tuple[Limit, ...]], now: int, before: Columns | None = None) -> None:
+        """``before``: of the limits as they were; a channel that has the same ones goes on as it is there."""
         self._limits = {channel: of for channel, of in limits.items() if of}
         if not self._limits:
             raise ValueError("no channel has a limit")
@@ -50,6 +51,24 @@ class Columns:
             self._band(channel - self._below, [Watch(limit) for limit in of])
             self._has_rates |= any(limit.name == "rate" for limit in of)
             self._has_stale |= any(limit.name == "stale" for limit in of)
+
+        for channel in self._limits if before is not None else ():
+            assert before is not None
+            if before.limits_of(channel) == self._limits[channel]:
+                self._go_on(channel, before)
+
+    def _go_on(self, channel: int, before: Columns) -> None:
+        mine, theirs = channel - self._below, channel - before._below
+        for name in ("_low", "_high", "_rate", "_stale", "_time", "_value", "_seen"):
+            getattr(self, name)[mine] = getattr(before, name)[theirs]
+        if theirs in before._channels:
+            self._channels[mine] = before._channels[theirs]
+        if theirs in before._timed:
+            self._timed.add(mine)
+
+    def limits_of(self, channel_id: int) -> tuple[Limit, ...]:
+        """The limits of a channel."""
+        return self._limits.get(channel_id, ())
 
     def put(self, channel: Channel) -> None:
         """Go on with a channel as an earlier process left it."""

@@ -36,14 +36,14 @@ class Asked:
 class Desk:
     """The alarms of all sources of a process."""
 
-    def __init__(self, stages: Sequence[Stage], options: AlarmOptions) -> None:
+    def __init__(self, stages: Callable[[], Sequence[Stage]], options: AlarmOptions) -> None:
         self._stages = stages
         self._options = options
 
     def alarms(self) -> list[dict[str, Any]]:
         """Every limit of every channel, with its state, by name."""
         found = []
-        for stage in self._stages:
+        for stage in self._stages():
             columns = stage.columns
             for channel_id in columns.channels() if columns is not None else ():
                 assert columns is not None
@@ -60,7 +60,7 @@ class Desk:
         done: list[str] = []
         wrong: list[str] = []
         known = False
-        for stage in self._stages:
+        for stage in self._stages():
             columns = stage.columns
             for channel_id in list(columns.channels()) if columns is not None else ():
                 name = stage.names[channel_id]

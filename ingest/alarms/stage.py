@@ -36,26 +36,41 @@ class Stage:
     """The alarms of one source; an Appender, as the spool behind it."""
 
     def __init__(self, source: Source, channel_ids: Mapping[str, int], source_id: int, spool: Appender) -> None:
-        self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
         self.source = source.name
         self._source_id = source_id
         self._spool = spool
         self._unsaid: list[Event] = []  # that are not on disk yet
         self._unkept: set[Channel] = set()  # channels whose note is not that on disk
+        self._looked = now_us()
+        self.columns: Columns | None = None
+        states = {kept.channel_of(note): text for note, text in spool.notes.items()}
+        self._begin(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
+
+    def configure(self, source: Source, channel_ids: Mapping[str, int]) -> None:
+        """Go on with other limits or channels; those whose limits are as before go on as they are."""
+        before = self.columns
+        states = {} if before is None else {c.channel_id: kept.write(c) for c in before.touched()}
+        self._unkept = {c for c in self._unkept if c.channel_id in channel_ids.values()}
+        self._begin(source, channel_ids, {c: text for c, text in states.items() if text is not None})
+
+    def _begin(self, source: Source, channel_ids: Mapping[str, int], states: Mapping[int, str]) -> None:
+        """Judge by these limits from now on. ``states``: the notes of channels in which something happened."""
+        self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
         limits = {channel_ids[tag.name]: limits_of(tag) for tag in source.tags}
         now = now_us()
-        self._looked = now
-        self.columns = Columns(limits, now) if any(limits.values()) else None
-        for note, text in spool.notes.items():
-            channel_id = kept.channel_of(note)
-            if channel_id not in limits or channel_id is None:
+        before = self.columns
+        self.columns = Columns(limits, now, before) if any(limits.values()) else None
+        for channel_id, text in states.items():
+            of = limits.get(channel_id, ())
+            if before is not None and of and before.limits_of(channel_id) == of:
                 continue
-            channel, ended = kept.read(text, channel_id, limits[channel_id], now)
-            if limits[channel_id] and self.columns is not None:
+            channel, ended = kept.read(text, channel_id, of, now)
+            if of and self.columns is not None:
                 self.columns.put(channel)
             if ended:
                 self._unsaid += map(kept.event_of, ended)
-                self._unkept.add(channel)
+            if ended or before is not None:
+                self._unkept = {c for c in self._unkept if c.channel_id != channel_id} | {channel}
 
     @property
     def notes(self) -> Mapping[str, str]:

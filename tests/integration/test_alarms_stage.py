@@ -190,7 +190,7 @@ async def test_a_limit_that_is_no_longer_configured_ends_its_alarm() -> None:
 
 async def do(stage: Stage, deed: Deed, channel: str, **more: object) -> list[str]:
     asked = Asked(deed, channel, "ann", **more)  # type: ignore[arg-type]
-    return await Desk([stage], AlarmOptions(max_shelving=3600.0)).do(asked)
+    return await Desk(lambda: [stage], AlarmOptions(max_shelving=3600.0)).do(asked)
 
 
 async def test_operators() -> None:
@@ -214,10 +214,10 @@ async def test_operators() -> None:
     assert await do(stage, "unshelve", "a/level") == ["a/level hi: unacknowledged_active"]
     assert await do(stage, "out-of-service", "a/level", limit="lo", why="calibration") == ["a/level lo: out_of_service"]
     assert await do(stage, "suppress", "a/flow", why="stopped") == ["a/flow hi: suppressed_by_design"]
-    states = {(a["channel"], a["limit"]): a["state"] for a in Desk([stage], AlarmOptions()).alarms()}
+    states = {(a["channel"], a["limit"]): a["state"] for a in Desk(lambda: [stage], AlarmOptions()).alarms()}
     assert states["a/level", "lo"] == "out_of_service"
     again = Stage(SOURCE, IDS, 1, appender)  # another process
-    assert {(a["channel"], a["limit"]): a["state"] for a in Desk([again], AlarmOptions()).alarms()} == states
+    assert {(a["channel"], a["limit"]): a["state"] for a in Desk(lambda: [again], AlarmOptions()).alarms()} == states
     assert await do(again, "in-service", "a/level") == ["a/level lo: normal"]
     assert await do(again, "unsuppress", "a/flow") == ["a/flow hi: normal"]
     said = appender.events("alarm")
@@ -261,8 +261,8 @@ async def test_the_command_line_reaches_the_collector_that_has_the_channel(spool
     await stage.append(one(9.5, now_us()))
     ask = {"deed": "ack", "channel": "a/level", "limit": "hihi", "who": "Ann"}
     async with (
-        control.serve(control.socket_path(tmp_path, "opcua"), Desk([], AlarmOptions())),
-        control.serve(control.socket_path(tmp_path, "modbus"), Desk([stage], AlarmOptions())),
+        control.serve(control.socket_path(tmp_path, "opcua"), Desk(lambda: [], AlarmOptions())),
+        control.serve(control.socket_path(tmp_path, "modbus"), Desk(lambda: [stage], AlarmOptions())),
     ):
         assert control.socket_path(tmp_path, "modbus").stat().st_mode & 0o777 == 0o600
         active = await asyncio.to_thread(client.alarms, state, False)

@@ -11,6 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
 from ingest import supplies
+from ingest.config.model import OpcuaSource
 from ingest.errors import OperationError, SourceError
 from ingest.opcua import trust
 from ingest.opcua.certificate import identity
@@ -103,7 +104,8 @@ async def test_a_certificate_that_ends_soon_is_an_event(state: State, tmp_path: 
     for name, days in (("soon.der", 12), ("later.der", 40)):
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
     kept = Kept()
-    watching = asyncio.create_task(supplies.watch_certificates(state.pki, [], 7, kept))
+    source = OpcuaSource(name="plc", kind="opcua", address="opc.tcp://h:4840", tags=())
+    watching = asyncio.create_task(supplies.watch_certificates(state.pki, lambda: {7: source}, kept))
     await kept.until(lambda: len(kept.events("certificate_expiry")) == 2)
     watching.cancel()
     ours, server = kept.events("certificate_expiry")

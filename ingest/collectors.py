@@ -1,0 +1,203 @@
+"""The sources of one kind that a process reads: each has a task of its own, and follows the configuration.
+
+What changed of a source is applied where it is: another tag list to the living session, another address to that source
+alone. No other source notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ingest import metrics
+from ingest.alarms.stage import Stage
+from ingest.appender import Appender
+from ingest.batch import Event, EventBatch, now_us
+from ingest.config.model import ModbusSource, OpcuaSource, PushSource, Source
+from ingest.errors import OperationError, SpoolError
+from ingest.gaps import Gaps
+from ingest.modbus import collector as modbus
+from ingest.modbus.transport import Lines
+from ingest.opcua.collector import Collector as OpcuaCollector
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ingest.status import SourceStatus
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
+# What a living OPC UA session can follow; all else a connection is made with.
+_FOLLOWED = {"tags", "publishing_interval", "sampling_interval", "queue_size", "discard_oldest", "stale_after"}
+
+
+class Collectors:
+    """The running sources of a process, by name."""
+
+    def __init__(self, state: Path, spool: Spool, lane: Spool) -> None:
+        """``lane`` takes what is read from a source's history."""
+        self._state = state
+        self._spool = spool
+        self._lane = lane
+        self._lines = Lines()
+        self._running: dict[str, _Running] = {}
+
+    async def configure(self, sources: Sequence[OpcuaSource | ModbusSource], registry: Registry) -> None:
+        """Start, change and stop what differs. Raises OperationError, with nothing changed, where ids are missing."""
+        wanted = {source.name: (source, *ids_of(source, registry)) for source in sources}
+        for name in self._running.keys() - wanted.keys():
+            await self._running.pop(name).remove()
+        for name, (source, source_id, channel_ids) in wanted.items():
+            before = self._running.get(name)
+            if before is not None and before.is_as(source, channel_ids):
+                continue
+            if before is not None and before.follow(source, channel_ids):
+                log.info("source %s: its tags changed, %d now", name, len(source.tags))
+                continue
+            if before is not None:
+                log.info("source %s: its configuration changed, read anew", name)
+                await before.stop()
+            status = SourceStatus(source_id, name, source.kind, source.address, len(source.tags))
+            stage = before.stage if before is not None else Stage(source, channel_ids, source_id, self._spool)
+            if before is not None:
+                stage.configure(source, channel_ids)
+            self._running[name] = _Running(source, channel_ids, status, stage, self._state, self._lane, self._lines)
+
+    def opcua_sources(self) -> dict[int, OpcuaSource]:
+        """The OPC UA servers that are read, by source id."""
+        running = [(running.status.source_id, running.source) for running in self._running.values()]
+        return {number: source for number, source in running if isinstance(source, OpcuaSource)}
+
+    def statuses(self) -> list[SourceStatus]:
+        """What each source's collector says of it."""
+        return [running.status for running in self._running.values()]
+
+    def stages(self) -> list[Stage]:
+        """The alarms of each source."""
+        return [running.stage for running in self._running.values()]
+
+    async def stop(self, seconds: float) -> None:
+        """End all within ``seconds``: what is in hand goes to disk."""
+        stopping = [asyncio.create_task(running.stop()) for running in self._running.values()]
+        if stopping:
+            await asyncio.wait(stopping, timeout=seconds)
+
+
+class _Running:
+    """One source that is collected from, for ever."""
+
+    def __init__(
+        self,
+        source: OpcuaSource | ModbusSource,
+        channel_ids: Mapping[str, int],
+        status: SourceStatus,
+        stage: Stage,
+        state: Path,
+        lane: Appender,
+        lines: Lines,
+    ) -> None:
+        self.status = status
+        self.stage = stage
+        self.source = source
+        self._ids = channel_ids
+        self._files = _files(source)
+        self._state = state
+        self._lane = lane
+        self._lines = lines
+        self._follower: OpcuaCollector | None = None
+        self._tasks = [
+            asyncio.create_task(self._keep(), name=source.name),
+            asyncio.create_task(stage.run(), name=f"alarms of {source.name}"),
+        ]
+
+    def is_as(self, source: Source, channel_ids: Mapping[str, int]) -> bool:
+        """Whether it is configured so already."""
+        return (source, channel_ids, _files(source)) == (self.source, self._ids, self._files)
+
+    def follow(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
+        """Go on with another tag list in the living session; False: it takes another connection."""
+        if self._follower is None or not isinstance(source, OpcuaSource) or _files(source) != self._files:
+            return False
+        if source.model_dump(exclude=_FOLLOWED) != self.source.model_dump(exclude=_FOLLOWED):
+            return False
+        self.source, self._ids = source, channel_ids
+        self.stage.configure(source, channel_ids)
+        self._follower.configure(source, channel_ids)
+        return True
+
+    async def stop(self) -> None:
+        """End; what is in hand goes to disk."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def remove(self) -> None:
+        """End, for good: the configuration no longer names the source. Nothing of it is missing from now on."""
+        await self.stop()
+        log.info("source %s: the configuration no longer names it", self.status.name)
+        gaps = Gaps(self.status, self.stage)
+        await gaps.close(now_us())
+        await gaps.close(now_us(), gaps.channels())
+        metrics.forget_source(self.status.name)
+
+    async def _keep(self) -> None:
+        """Run the collector for ever. It handles what a plant does; this handles our own mistakes."""
+        await started(self.status, self.stage)
+        while True:
+            try:
+                await self._collect()
+            except asyncio.CancelledError:
+                self.status.state = "stopped"
+                raise
+            except Exception as error:
+                log.exception(
+                    "source %s: the collector failed, started again in %.0f s", self.status.name, _AGAIN_SECONDS
+                )
+                self.status.state, self.status.reason = "disconnected", f"{type(error).__name__}: {error}"
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _collect(self) -> None:
+        match self.source:
+            case OpcuaSource():
+                pki = self._state / "pki"
+                collector = OpcuaCollector(self.source, self._ids, self.status, self.stage, pki, self._lane)
+                self._follower = collector
+                await collector.run()
+            case ModbusSource():
+                await modbus.collect(self.source, self._ids, self.status, self.stage, self._lines)
+
+
+async def started(status: SourceStatus, spool: Appender) -> None:
+    """Put on record that a source's collector was started."""
+    event = Event("restart", now_us(), detail={"process": f"collector-{status.kind}"})
+    with suppress(SpoolError):
+        await spool.append(EventBatch(status.source_id, event.time, (event,)))
+
+
+def ids_of(source: Source, registry: Registry) -> tuple[int, dict[str, int]]:
+    """A source's id, and its channels' by name. Raises OperationError where they are not registered."""
+    missing = [tag.name for tag in source.tags if tag.name not in registry.channels]
+    if source.name not in registry.sources or missing:
+        what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
+        raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
+    return registry.sources[source.name], {tag.name: registry.channels[tag.name] for tag in source.tags}
+
+
+def _files(source: Source) -> dict[Path, str]:
+    """The files that a source's options name, and their digests: another content is another configuration."""
+    match source:
+        case OpcuaSource():
+            named = (source.password_file, source.server_certificate)
+        case PushSource():
+            named = (source.token_file, None)
+        case _:
+            named = (None, None)
+    found = {}
+    for path in named:
+        if path is not None:
+            with suppress(OSError):
+                found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

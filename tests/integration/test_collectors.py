@@ -1,0 +1,250 @@
+"""A collector process follows the configuration: what differs is applied, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.collectors import Collectors
+from ingest.config import snapshot
+from ingest.config.model import HealthOptions, ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, Plant
+from ingest.errors import OperationError
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ingest.spool.take import SpoolFile
+from ops import health
+from ops.ports import free_ports
+from tests.integration.test_opcua_recovery import serving
+from tests.modbus_wire import good, nasty
+from tests.patience import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+A = OpcuaTag(name="a", address="ns=2;s=unit.a")
+B = OpcuaTag(name="b", address="ns=2;s=unit.b", alarm_hi=0.5)
+C = OpcuaTag(name="c", address="ns=2;s=unit.a")
+REGISTRY = Registry({"one": 1, "two": 2, "plc": 3}, {"a": 11, "b": 12, "c": 13, "r": 14, "r2": 15})
+
+
+def opcua(name: str, address: str, tags: Sequence[OpcuaTag], **options: object) -> OpcuaSource:
+    fast = {"publishing_interval": 0.1, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0, "queue_size": 1000}
+    given = {"name": name, "kind": "opcua", "address": address, "insecure": True, **fast, **options}
+    return OpcuaSource.model_validate({**given, "tags": list(tags)})
+
+
+class Spooled:
+    """What a spool file holds, read while others write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[SampleBatch | EventBatch | GapBatch]:
+        if not self._path.exists():
+            return []
+        file = SpoolFile(self._path)
+        try:
+            return [taken.batch for taken in file.take(1_000_000)]  # type: ignore[misc]
+        finally:
+            file.close()
+
+    def values(self, channel: int) -> list[float]:
+        """Each (time, value) once, in the order of time."""
+        rows = {
+            (int(batch.time[i]), float(batch.value[i]))
+            for batch in self.read()
+            if isinstance(batch, SampleBatch)
+            for i in range(len(batch))
+            if batch.channel_id[i] == channel
+        }
+        return [value for _, value in sorted(rows)]
+
+    def gaps(self, *sources: int) -> list[Gap]:
+        """What is known of each gap in which something is missing, of these sources (none: of all)."""
+        batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
+        said = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
+        known = {(gap.channel_ids, gap.from_time): gap for gap in said}
+        return [gap for gap in known.values() if gap.to_time is None or gap.to_time > gap.from_time]
+
+    def events(self, kind: str) -> list[tuple[int, Event]]:
+        """(source id, event) of one type."""
+        batches = [batch for batch in self.read() if isinstance(batch, EventBatch)]
+        return [(batch.source_id, event) for batch in batches for event in batch.events if event.type == kind]
+
+
+@asynccontextmanager
+async def collecting(state: Path) -> AsyncIterator[tuple[Collectors, Spooled]]:
+    spool = Spool(state / "spool" / "opcua.sqlite", 1024**3)
+    lane = Spool(state / "spool" / "opcua.backfill.sqlite", 1024**3)
+    collectors = Collectors(state, spool, lane)
+    try:
+        yield collectors, Spooled(state / "spool" / "opcua.sqlite")
+    finally:
+        await collectors.stop(PATIENCE)
+        await spool.close()
+        await lane.close()
+
+
+async def until(condition: object) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.05)
+
+
+def states(collectors: Collectors) -> dict[str, str]:
+    return {status.name: status.state for status in collectors.statuses()}
+
+
+async def test_a_source_is_edited_added_and_removed_beside_another(tmp_path: Path) -> None:
+    async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
+        one, two = opcua("one", server.address, [A]), opcua("two", server.address, [C])
+        await collectors.configure([one], REGISTRY)
+        await until(lambda: states(collectors) == {"one": "connected"})
+        writing = asyncio.create_task(server.write(300, 0.01))
+        await collectors.configure([one, two], REGISTRY)
+        await until(lambda: states(collectors) == {"one": "connected", "two": "connected"})
+        await collectors.configure([opcua("one", server.address, [A, B]), two], REGISTRY)
+        await until(lambda: bool(spooled.values(12)))
+        await collectors.configure([opcua("one", server.address, [A, B])], REGISTRY)
+        assert states(collectors) == {"one": "connected"}
+        await collectors.configure([opcua("one", server.address, [B, A])], REGISTRY)
+        await writing
+        await until(lambda: [v for v in spooled.values(11) if v] == server.written)
+        assert spooled.gaps() == []
+        assert [source for source, _ in spooled.events("restart")] == [1, 2], "each was started once"
+        assert [status.reconnects for status in collectors.statuses()] == [0]
+
+
+async def test_another_connection_is_that_source_alone(tmp_path: Path) -> None:
+    """What a session is made with costs a new one; the subscription is handed over, so no value is lost."""
+    async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
+        two = opcua("two", server.address, [C])
+        await collectors.configure([opcua("one", server.address, [A]), two], REGISTRY)
+        await until(lambda: set(states(collectors).values()) == {"connected"})
+        writing = asyncio.create_task(server.write(200, 0.01))
+        await collectors.configure([opcua("one", server.address, [A], publish_requests=5), two], REGISTRY)
+        await writing
+        await until(lambda: [v for v in spooled.values(11) if v] == server.written)
+        await until(lambda: [v for v in spooled.values(13) if v] == server.written)
+        assert [source for source, _ in spooled.events("restart")] == [1, 2, 1]
+        assert spooled.gaps() == []
+
+
+async def test_what_is_not_registered_changes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, _):
+        await collectors.configure([opcua("one", server.address, [A])], REGISTRY)
+        await until(lambda: states(collectors) == {"one": "connected"})
+        stranger = OpcuaTag(name="stranger", address="ns=2;s=unit.b")
+        with pytest.raises(OperationError, match="channel stranger is not registered"):
+            await collectors.configure([opcua("one", server.address, [A, stranger])], REGISTRY)
+        with pytest.raises(OperationError, match="source three is not registered"):
+            await collectors.configure([opcua("three", server.address, [A])], REGISTRY)
+        assert states(collectors) == {"one": "connected"}
+
+
+async def test_alarm_limits_follow(tmp_path: Path) -> None:
+    """An alarm goes on where its limit stays as it was, and ends where its limit is taken away."""
+    async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
+        watched = A.model_copy(update={"alarm_hi": 5.0})
+        await collectors.configure([opcua("one", server.address, [watched])], REGISTRY)
+        await until(lambda: states(collectors) == {"one": "connected"})
+        await server.write(10)
+        await until(lambda: len(spooled.events("alarm")) == 1)
+        await collectors.configure([opcua("one", server.address, [B, watched])], REGISTRY)
+        await server.write(10)
+        await until(lambda: [v for v in spooled.values(11) if v] == server.written)
+        assert len(spooled.events("alarm")) == 1, "it is the same alarm"
+        (stage,) = collectors.stages()
+        assert stage.summary()["medium"] == 1
+        await collectors.configure([opcua("one", server.address, [B, A])], REGISTRY)
+        await until(lambda: len(spooled.events("alarm")) == 2)
+        assert stage.summary()["medium"] == 0
+        assert not any(note.startswith("alarm:") for note in stage.notes)
+
+
+async def test_a_removed_source_leaves_no_open_gap(tmp_path: Path) -> None:
+    async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
+        await collectors.configure([opcua("one", server.address, [A])], REGISTRY)
+        await until(lambda: states(collectors) == {"one": "connected"})
+        await server.server.refuse(True)
+        await until(lambda: states(collectors) == {"one": "disconnected"})
+        await until(lambda: [gap.to_time for gap in spooled.gaps()] == [None])
+        await collectors.configure([], REGISTRY)
+        assert [gap.reason for gap in spooled.gaps() if gap.to_time is None] == []
+
+
+def put_in_force(state: Path, sources: Sequence[OpcuaSource | ModbusSource], port: int) -> int:
+    plant = Plant.model_validate({"name": "demo", "health": HealthOptions(port=port), "sources": tuple(sources)})
+    return snapshot.save(state, state / "plant.toml", {}, plant).number
+
+
+@asynccontextmanager
+async def process(kind: str, state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = (sys.executable, "-m", "ingest", kind, "--state", str(state))
+    running = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+    try:
+        yield running
+        running.terminate()
+        async with asyncio.timeout(PATIENCE):
+            assert await running.wait() == 0
+    finally:
+        if running.returncode is None:
+            running.kill()
+
+
+async def test_sighup_applies_what_is_in_force(tmp_path: Path) -> None:
+    port = free_ports(3)
+    REGISTRY.save(tmp_path / "registry.json")
+
+    async def until_it_says(number: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                said = await asyncio.to_thread(health.ask, "collector-opcua", HealthOptions(port=port))
+                if said is not None and said["configuration"] == number and said["ready"]:
+                    return
+                await asyncio.sleep(0.05)
+
+    async with serving(tmp_path / "server") as server:
+        first = put_in_force(tmp_path, [opcua("one", server.address, [A])], port)
+        spooled = Spooled(tmp_path / "spool" / "opcua.sqlite")
+        async with process("opcua", tmp_path) as running:
+            await until_it_says(first)
+            writing = asyncio.create_task(server.write(200, 0.01))
+            second = put_in_force(tmp_path, [opcua("one", server.address, [A, B])], port)
+            assert second == first + 1
+            running.send_signal(signal.SIGHUP)
+            await until_it_says(second)
+            (tmp_path / "registry.json").rename(tmp_path / "away.json")
+            put_in_force(tmp_path, [opcua("one", server.address, [B])], port)
+            running.send_signal(signal.SIGHUP)  # what can't be applied changes nothing
+            await writing
+            await until(lambda: [v for v in spooled.values(11) if v] == server.written)
+            assert spooled.gaps() == []
+
+
+async def test_one_modbus_source_is_edited_and_the_others_go_on(tmp_path: Path) -> None:
+    async with nasty(lambda frame, number: [(0, good(frame, number))]) as port:
+
+        def source(name: str, *registers: str) -> ModbusSource:
+            tags = [ModbusTag(name=r, address=f"holding:{i}", type="uint16") for i, r in enumerate(registers)]
+            given = {"name": name, "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", "poll_interval": 0.5}
+            return ModbusSource.model_validate({**given, "tags": tags})
+
+        health_port = free_ports(3)
+        REGISTRY.save(tmp_path / "registry.json")
+        put_in_force(tmp_path, [source("one", "a"), source("plc", "r")], health_port)
+        spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
+        async with process("modbus", tmp_path) as running:
+            await until(lambda: len(spooled.values(11)) > 1 and len(spooled.values(14)) > 1)
+            start = now_us()
+            put_in_force(tmp_path, [source("one", "a"), source("plc", "r", "r2")], health_port)
+            running.send_signal(signal.SIGHUP)
+            await until(lambda: len(spooled.values(15)) > 1)
+            assert spooled.gaps(1) == []
+            restarts = [source for source, event in spooled.events("restart") if event.time > start]
+            assert 1 not in restarts
