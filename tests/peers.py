@@ -1,18 +1,54 @@
-"""Servers that are not plantlog's own, as child processes: installed from the lock file on first use."""
+"""Servers that are not plantlog's own, as child processes with a truth of their own: installed or built on first use.
+
+Each is started as ``PORT FOLDER PREFIX COUNT``, OPC UA servers with the milliseconds between two values of a node
+behind that, devices with options of their own. It writes what it publishes, from its own data and before anybody can
+see it, into ``FOLDER/truth`` in the form of the simulator's (``simulator.truth``), so that ``simulator.compare`` and
+``published`` read it. It prints ``ready``, obeys the lines of its standard input, answers each with ``done``, and ends
+with it: ``add`` (one more channel), ``rate MS`` (0: silence), ``burst N`` (N values of each node at once); devices know
+``add``, and libmodbus ``delay MS`` and ``close 1``.
+
+Channel i of an OPC UA server is ``PREFIX/Double0``, then ``Float0``, ``Int320``, ``Boolean0``, ``String0``, ``Double1``
+…, and its node id ends in ``s=Double0`` …; every round has another value, and each third one of the numbers 7 is
+Uncertain. Channel i of a device is ``PREFIX/unit1/c0`` …, float32 in holding register 700 + 2 i, another value with
+each answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from ops.alone import alone
+from asyncua import Client
 
-_FOLDER = Path(__file__).parent / "peers"
-_START_SECONDS = 60
+from ingest.config.model import OpcuaTag
+from simulator.truth import read_truth
+from tests import certificates
+from tests.peer_builds import device, milo, node, open62541
+
+_SECONDS = 120  # to start or to do what it is told
+FIRST_REGISTER = 700
+_NODE_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``command`` installs or builds it where needed; ``namespace``: the index of an OPC UA server's own."""
+
+    command: Callable[[], list[str]]
+    namespace: int | None = None
+
+
+KINDS: Mapping[str, Kind] = {
+    "milo": Kind(milo, 2),
+    "open62541": Kind(open62541, 1),
+    "node-opcua": Kind(lambda: node("opcua-server.js"), 1),
+    "libmodbus": Kind(device),
+    "modbus-serial": Kind(lambda: node("modbus-server.js")),
+}
 
 
 def free_port() -> int:
@@ -23,51 +59,99 @@ def free_port() -> int:
         return port
 
 
-def install() -> None:
-    """The packages in package-lock.json, exactly."""
-    with alone(_FOLDER):
-        if not (_FOLDER / "node_modules" / ".package-lock.json").exists():
-            command = ["npm", "ci", "--ignore-scripts", "--no-fund", "--no-audit"]
-            run = subprocess.run(command, cwd=_FOLDER, capture_output=True, text=True, check=False)
-            assert run.returncode == 0, run.stderr
+def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
+    """The first channels of a server, without its prefix."""
+    nodes = [(f"{list(_NODE_KINDS)[i % 5]}{i // 5}", list(_NODE_KINDS.values())[i % 5]) for i in range(count)]
+    address = f"ns={KINDS[name].namespace};s="
+    return [OpcuaTag.model_validate({"name": n, "address": address + n, "kind": kind}) for n, kind in nodes]
 
 
 class Peer:
-    """A running peer: its port, and the lines that it has printed."""
+    """One that can be told, killed and started again."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.lines: list[str] = []
+    def __init__(self, name: str, folder: Path, count: int, *options: str, port: int | None = None) -> None:
+        """``folder`` is its own; ``name`` is of :data:`KINDS` and the prefix of its channels."""
+        self.name = name
+        self.folder = folder
+        self.port = port or free_port()
+        self._arguments = (str(self.port), str(folder), name, str(count), *options)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def truth(self) -> Path:
+        """What ``simulator.compare`` reads."""
+        return self.folder / "truth"
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Returns when it serves."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if KINDS[self.name].namespace is not None and not (self.folder / "pki" / "cert.der").exists():
+            certificates.make(self.folder / "pki")
+        command = await asyncio.to_thread(KINDS[self.name].command)
+        with (self.folder / "peer.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(*command, *self._arguments),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        await self._said("ready")
+
+    async def tell(self, command: str) -> None:
+        """Returns when it has done that."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n".encode())
+        await self._said("done")
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        self._process._transport.close()  # type: ignore[attr-defined]  # else its pipe outlives the loop
+        self._process = None
+
+    async def certificate(self) -> bytes:
+        """An OPC UA server's (DER), as it shows it to whoever asks for its endpoints."""
+        endpoints = await Client(f"opc.tcp://127.0.0.1:{self.port}").connect_and_get_server_endpoints()
+        return next(bytes(e.ServerCertificate) for e in endpoints if e.ServerCertificate)
+
+    def published(self) -> dict[tuple[str, int], tuple[object, int]]:
+        """(name without prefix, µs) → (value, status); numbers as float."""
+        truth = read_truth(self.truth)
+        numbers = {
+            (truth.names[row["tag"]].partition("/")[2], int(row["time"])): (float(row["value"]), int(row["status"]))
+            for rows in truth.rows.values()
+            for row in rows
+        }
+        texts = {(t.name.partition("/")[2], t.time): (t.text, t.status) for t in truth.texts}
+        return {**numbers, **texts}
+
+    async def _said(self, word: str) -> None:
+        assert self._process is not None
+        output = self._process.stdout
+        assert output is not None
+        async with asyncio.timeout(_SECONDS):
+            line = (await output.readline()).decode().strip()
+        log = self.folder / "peer.log"
+        assert line == word, f"{self.name} said {line!r}: {log.read_text(errors='replace')[-2000:]}"
 
 
 @asynccontextmanager
-async def peer(script: str, *arguments: str) -> AsyncIterator[Peer]:
-    """``node script PORT arguments``, ready inside the block."""
-    install()
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        *("node", script, str(port), *arguments),
-        cwd=_FOLDER,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    output = process.stdout
-    running = Peer(port)
+async def peer(name: str, folder: Path, count: int, *options: str) -> AsyncIterator[Peer]:
+    """Running inside the block."""
+    running = Peer(name, folder, count, *options)
     try:
-        async with asyncio.timeout(_START_SECONDS):
-            while (line := (await output.readline()).decode().strip()) != "ready":
-                assert line or not output.at_eof(), f"{script} ended before it was ready"
-
-        async def read() -> None:
-            while text := await output.readline():
-                running.lines.append(text.decode().strip())
-
-        reading = asyncio.create_task(read())
+        await running.start()
         yield running
-        reading.cancel()
     finally:
-        process.kill()
-        await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]  # else its pipe outlives the loop
+        await running.kill()

@@ -6,7 +6,6 @@ Each keeps its ground truth in the simulator's form, and can be killed, suspende
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -15,15 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-import numpy as np
 from asyncua import Client
 
-from ingest.batch import now_us
 from ingest.errors import OperationError
 from ops.paths import CHECKOUT
 from simulator.export import export
 from simulator.load import OPCUA_CHANNELS, LoadPlant
-from simulator.truth import TruthWriter
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
@@ -140,6 +136,7 @@ class Simulated(PlantProcess):
 
 
 _PEERS = CHECKOUT / "tests" / "peers"
+_NODE_MS = 200  # between two values of a node
 _KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
 _EACH = 20  # nodes of a kind
 
@@ -151,14 +148,12 @@ class NodeOpcua(PlantProcess):
 
     def __init__(self, folder: Path, ports: Ports) -> None:
         super().__init__(folder, ports)
-        self._nodes = [f"ns=1;s={kind}{i}" for kind in _KINDS for i in range(_EACH)]
-        self._names = [f"node/{kind}{i}" for kind in _KINDS for i in range(_EACH)]
-        self._reading: asyncio.Task[None] | None = None
+        self._names = [f"{kind}{i}" for kind in _KINDS for i in range(_EACH)]
 
     def configure(self, config: Path) -> None:
         """One source, with all nodes."""
         (config / "tags").mkdir(parents=True, exist_ok=True)
-        lines = [f"{name},{node},{_kind(name)}" for name, node in zip(self._names, self._nodes, strict=True)]
+        lines = [f"node/{name},ns=1;s={name},{_kind(name)}" for name in self._names]
         (config / "tags" / "opcua.csv").write_text("\n".join(("name,address,kind", *lines)) + "\n")
         address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
         # Its certificate names the machine, not the address that the wire is at.
@@ -177,7 +172,8 @@ class NodeOpcua(PlantProcess):
         self.folder.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *("node", "opcua-server.js", str(self._ports.opcua), str(self.folder / "pki")),
+                *("node", "opcua-server.js", str(self._ports.opcua), str(self.folder)),
+                *("node", str(len(self._names)), str(_NODE_MS)),
                 cwd=_PEERS,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -189,41 +185,16 @@ class NodeOpcua(PlantProcess):
             while (line := await output.readline()).strip() != b"ready":
                 if not line:
                     raise self._ended(log)
-        self._reading = asyncio.create_task(self._record(output))
 
     async def certificate(self) -> bytes | None:
         """As it shows it to whoever asks for its endpoints."""
         endpoints = await Client(f"opc.tcp://{_HOST}:{self._ports.opcua}").connect_and_get_server_endpoints()
         return next(bytes(e.ServerCertificate) for e in endpoints if e.ServerCertificate)
 
-    async def kill(self) -> None:
-        """SIGKILL; what it had said before is recorded."""
-        if self._reading is not None and self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._reading  # to the end: a process has not ended before its pipes have
-        await super().kill()
-
-    async def _record(self, output: asyncio.StreamReader) -> None:
-        index = {node: i for i, node in enumerate(self._nodes)}
-        truth = TruthWriter(self.truth, self._names, now_us())
-        try:
-            while (line := await output.readline()).endswith(b"\n"):
-                if not line.startswith(b'["ns='):
-                    continue  # what node-opcua has to say
-                node, milliseconds, value, status = json.loads(line)
-                if isinstance(value, str):
-                    truth.text("opcua", index[node], milliseconds * 1000, value, status)
-                    continue
-                tag, number = np.array([index[node]]), np.array([float(value)])
-                truth.numbers("opcua", tag, milliseconds * 1000, number, np.array([status], np.uint32))
-        finally:
-            truth.close()
-
 
 def _kind(name: str) -> str:
     """The channel kind of a node's name."""
-    return next(kind for prefix, kind in _KINDS.items() if name.startswith(f"node/{prefix}"))
+    return next(kind for prefix, kind in _KINDS.items() if name.startswith(prefix))
 
 
 async def _listens(port: int) -> bool:

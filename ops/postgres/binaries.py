@@ -11,7 +11,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,18 +42,17 @@ class Binaries:
 
     def psql(self) -> list[str]:
         """psql as a command of the caller's own file system, so that ``\\copy`` and ``-f`` see the caller's files."""
-        if not self.private:
-            return [self.inside("psql")]
-        machine = platform.machine()
-        loader = next(
-            path for path in (self.root / "lib64/ld-linux-x86-64.so.2", *_loaders(self.root)) if path.exists()
-        )
-        libraries = ":".join(str(self.root / "usr/lib" / folder) for folder in (f"{machine}-linux-gnu", ""))
-        return [str(loader), "--library-path", libraries, str(self.root / _BIN / "psql")]
+        return loaded(self.root, self.root / _BIN / "psql")
 
 
-def _loaders(root: Path) -> list[Path]:
-    return sorted((root / "usr/lib").glob("ld-linux*.so.*"))
+def loaded(root: Path, program: Path) -> list[str]:
+    """A program as a command of the caller's own file system, with the libraries of ``root``."""
+    if root == Path("/"):
+        return [str(program)]
+    loaders = (root / "lib64/ld-linux-x86-64.so.2", *sorted((root / "usr/lib").glob("ld-linux*.so.*")))
+    loader = next(path for path in loaders if path.exists())
+    libraries = ":".join(str(root / "usr/lib" / folder) for folder in (f"{platform.machine()}-linux-gnu", ""))
+    return [str(loader), "--library-path", libraries, str(program)]
 
 
 def complete(root: Path) -> bool:
@@ -91,7 +90,7 @@ def provide(state: Path, say: Callable[[str], None]) -> Binaries:
 
 
 def _install(state: Path, say: Callable[[str], None]) -> Binaries:
-    if _debian_version() >= 13:
+    if debian_version() >= 13:
         say(f"installing {' and '.join(PACKAGES)} from the system's packages")
         # No cluster of the distribution's own: only ours is wanted.
         settings = Path("/etc/postgresql-common/createcluster.d")
@@ -100,20 +99,23 @@ def _install(state: Path, say: Callable[[str], None]) -> Binaries:
         _run(["apt-get", "update", "-qq"])
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES])
         return Binaries(Path("/"))
-    return _make_root_file_system(root_file_system(state), say)
+    root = root_file_system(state)
+    make_root_file_system(root, PACKAGES, say)
+    return Binaries(root)
 
 
-def _make_root_file_system(root: Path, say: Callable[[str], None]) -> Binaries:
+def make_root_file_system(root: Path, packages: Sequence[str], say: Callable[[str], None]) -> None:
+    """A Debian of :data:`RELEASE` with ``packages`` at ``root``, whole or not at all. Raises OperationError."""
     if shutil.which("debootstrap") is None:
         say("installing debootstrap")
         _run(["apt-get", "update", "-qq"])
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "debootstrap"])
-    say(f"making a private Debian {RELEASE} root file system with {' and '.join(PACKAGES)} (about 40 s)")
+    say(f"making a private Debian {RELEASE} root file system with {' and '.join(packages)} (about 40 s)")
     partial = root.with_name(root.name + ".partial")  # a kill leaves nothing that looks whole
     if partial.exists():
         shutil.rmtree(partial)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
     if _KEYRING.exists():
         command.append(f"--keyring={_KEYRING}")
     _run([*command, RELEASE, str(partial), mirror()])
@@ -121,7 +123,6 @@ def _make_root_file_system(root: Path, say: Callable[[str], None]) -> Binaries:
         shutil.rmtree(cluster, ignore_errors=True)  # the package's own cluster is not used
     shutil.rmtree(partial / "var/cache/apt", ignore_errors=True)
     partial.rename(root)
-    return Binaries(root)
 
 
 def mirror() -> str:
@@ -141,7 +142,8 @@ def mirror() -> str:
     )
 
 
-def _debian_version() -> int:
+def debian_version() -> int:
+    """The major version of this system. Raises OperationError where it is no Debian."""
     try:
         text = Path("/etc/debian_version").read_text().strip()
     except FileNotFoundError:

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 from ops.paths import CHECKOUT
-from tests.peers import install
+from tests.peer_builds import node
 
 
 def test_node_opcua_survived() -> None:
-    install()
+    node("opcua-server.js")
     command: list[str | Path] = [
         CHECKOUT / "plantlog",
         "chaos",

@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def lies_between_samples(gap: Gap, kept: Kept, channel: int) -> bool:
     return gap.to_time is not None and gap.to_time == had[had.index(gap.from_time) + 1]
 
 
-async def test_every_type_and_order_of_a_foreign_server() -> None:
+async def test_every_type_and_order_of_a_foreign_server(tmp_path: Path) -> None:
     tags = [
         tag(f"{kind}/{order}", f"{table}:{8 * (4 * k + o)}", kind, word_order=order)
         for k, kind in enumerate(VALUES)
@@ -109,7 +110,7 @@ async def test_every_type_and_order_of_a_foreign_server() -> None:
     tags += [tag("bit0", "holding:600", "bool", bit=0), tag("bit7", "input:600", "bool", bit=7)]
     tags += [tag("bit6", "holding:600", "bool", bit=6), tag("text", "holding:500", "string", length=5, kind="text")]
     expected += [1.0, 1.0, 0.0]
-    async with peer("modbus-server.js") as server, collecting(server.port, tags) as (kept, status):
+    async with peer("modbus-serial", tmp_path, 0) as server, collecting(server.port, tags) as (kept, status):
         await kept.until(lambda: all(len(kept.samples(i)) >= 3 for i in range(len(expected))))
         for i, value in enumerate(expected):
             assert {(v, s) for _, v, s in kept.samples(i)} == {(value, 0)}, tags[i]
@@ -118,10 +119,10 @@ async def test_every_type_and_order_of_a_foreign_server() -> None:
         assert status.state == "connected"
 
 
-async def test_an_illegal_address_costs_only_its_tag() -> None:
+async def test_an_illegal_address_costs_only_its_tag(tmp_path: Path) -> None:
     """Registers from 1000 are illegal there: one bad tag amid good ones in one block."""
     tags = [tag(f"good{i}", f"holding:{990 + i}") for i in range(10)] + [tag("bad", "holding:1003")]
-    async with peer("modbus-server.js") as server, collecting(server.port, tags, bridge=10) as (kept, status):
+    async with peer("modbus-serial", tmp_path, 0) as server, collecting(server.port, tags, bridge=10) as (kept, status):
         await kept.until(lambda: len(kept.samples(9)) >= 3 and bool(kept.samples(10)))
         assert status.state == "degraded"
         assert status.bad_channels == {"bad": "exception 2: illegal data address"}
@@ -348,11 +349,16 @@ async def test_a_poll_that_took_too_long_is_a_gap_until_the_next_sample() -> Non
 
 
 @pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
-async def test_a_clock_that_is_set_neither_freezes_times_nor_is_it_a_missed_poll(seconds: float) -> None:
+async def test_a_clock_that_is_set_neither_freezes_times_nor_is_it_a_missed_poll(
+    seconds: float, tmp_path: Path
+) -> None:
     """Against a real server; its channels keep their pace by a clock that nobody sets."""
     clock = SetClock()
     tags = [tag("a", "holding:0"), tag("slow", "holding:40", interval=0.4), tag("bad", "holding:60000")]
-    async with peer("modbus-server.js") as server, collecting(server.port, tags, look=clock) as (kept, status):
+    async with (
+        peer("modbus-serial", tmp_path, 0) as server,
+        collecting(server.port, tags, look=clock) as (kept, status),
+    ):
         await kept.until(lambda: len(values(kept, 0)) >= 8 and len(values(kept, 1)) >= 2)
         clock.set(seconds)
         n = len(values(kept, 0))

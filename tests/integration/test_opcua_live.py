@@ -20,7 +20,7 @@ from ingest.opcua.items import Difference, Item, Refusal, Subscribed, Subscripti
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import published, until
+from tests.integration.test_opcua_collector import until
 from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
 from tests.peers import peer
 
@@ -193,7 +193,7 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
     stay = everything[:5]
     kept = Kept()
     chance = random.Random(11)
-    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+    async with peer("node-opcua", tmp_path / "peer", 100, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
         async with running(configured(address, everything), tmp_path / "pki", kept, ids) as (collector, status):
             await until(lambda: status.state == "connected")
@@ -206,9 +206,9 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
                 await kept.until(lambda seen=seen: len(kept.samples(104)) > seen)  # type: ignore[misc]
             end = now_us()
             await kept.until(lambda: all(kept.samples(ids[t.name])[-1][0] > end for t in stay))
-        truth = published(server)
+        truth = server.published()
         for tag in stay:
-            due = {t: value for (node, t), (value, _) in truth.items() if node == tag.address and start < t < end}
+            due = {t: value for (name, t), (value, _) in truth.items() if name == tag.name and start < t < end}
             got = {t: value for t, value, _ in kept.samples(ids[tag.name]) if start < t < end}
             assert got == due
             assert due

@@ -7,6 +7,7 @@ import bisect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,8 +21,8 @@ from ingest.opcua.trust import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import collecting, published, until
-from tests.peers import free_port, peer
+from tests.integration.test_opcua_collector import SERVERS, collecting, until
+from tests.peers import free_port, opcua_tags, peer
 
 QUEUE = 40
 
@@ -40,20 +41,19 @@ Serving: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Server]]
 
 
 @asynccontextmanager
-async def node_opcua(folder: Path) -> AsyncIterator[Server]:
+async def foreign(name: str, folder: Path) -> AsyncIterator[Server]:
     """Hands anonymous users' subscriptions over on a secured channel only."""
-    tags = [OpcuaTag(name=f"{kind}{i}", address=f"ns=1;s={kind}{i}") for kind in ("Double", "Int32") for i in range(5)]
-    tags.append(OpcuaTag(name="String0", address="ns=1;s=String0", kind="text"))
-    async with peer("opcua-server.js", str(folder / "peer-pki")) as server:
+    tags = opcua_tags(name, 10)
+    async with peer(name, folder / "peer", 10, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        options: dict[str, Any] = {"accept": ["wrong-host"]}  # it names the machine, not 127.0.0.1
+        options: dict[str, Any] = {"accept": ["wrong-host"]}  # node-opcua names the machine, not 127.0.0.1
         async with collecting(address, tags, folder / "pki", **options) as (_, status):
             await until(lambda: "is not trusted" in status.reason)
         trust(folder / "pki", "ua")
 
         def truth() -> list[list[int]]:
-            known = published(server)
-            return [sorted(time for node, time in known if node == tag.address) for tag in tags]
+            known = server.published()
+            return [sorted(time for channel, time in known if channel == tag.name) for tag in tags]
 
         yield Server(address, tags, truth, options)
 
@@ -110,7 +110,10 @@ async def like_milo(folder: Path) -> AsyncIterator[Server]:
             yield server
 
 
-@pytest.mark.parametrize("serving", [node_opcua, asyncua_server, like_milo])
+@pytest.mark.parametrize(
+    "serving",
+    [*(pytest.param(partial(foreign, name), id=name) for name in SERVERS), asyncua_server, like_milo],
+)
 async def test_each_value_is_stored_or_within_a_gap(tmp_path: Path, serving: Serving) -> None:
     async with serving(tmp_path) as server:
         options = {"queue_size": QUEUE, "keep_alive": 1.0, "lifetime": 600.0, "backfill": False, **server.options}

@@ -25,9 +25,9 @@ from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import collecting, published, until
+from tests.integration.test_opcua_collector import collecting, until
 from tests.patience import PATIENCE
-from tests.peers import free_port, peer
+from tests.peers import free_port, opcua_tags, peer
 
 TAGS = [
     SimTag("unit/a", "a", opcua="Double", period=0.1),
@@ -451,16 +451,17 @@ async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
         assert 55 < skewed["ahead_seconds"] < 65
 
 
-async def test_a_foreign_server_hands_over_its_subscription(tmp_path: Path) -> None:
-    """node-opcua: connections cut and collectors killed, again and again; each value once, whatever was republished.
+@pytest.mark.parametrize("name", ("node-opcua", "open62541"))
+async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path: Path) -> None:
+    """Connections cut and collectors killed, again and again; each value once, whatever was republished.
 
-    It hands anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
+    They hand anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
     """
-    options = {**OPTIONS, "insecure": False, "accept": ["wrong-host"]}  # it names the machine, not 127.0.0.1
-    tags = [OpcuaTag(name=f"{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
+    options = {**OPTIONS, "insecure": False, "accept": ["wrong-host"]}  # node-opcua names the machine, not 127.0.0.1
+    tags = [tag for tag in opcua_tags(name, 100) if tag.kind != "text"]
     port = free_port()
     relay = Relay()
-    async with peer("opcua-server.js", str(tmp_path / "peer-pki")) as server:
+    async with peer(name, tmp_path / "peer", 100, "200") as server:
         await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
         address = f"opc.tcp://127.0.0.1:{port}"
         async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
@@ -481,15 +482,15 @@ async def test_a_foreign_server_hands_over_its_subscription(tmp_path: Path) -> N
             spools[-1] = frozen
             spools.append(Kept(deepcopy(frozen.notes)))
         async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options):
-            await spools[-1].until(lambda: len(spools[-1].samples(19)) > 10)
+            await spools[-1].until(lambda: len(spools[-1].samples(len(tags) - 1)) > 10)
         await relay.stop()
-        truth = published(server)
+        truth = server.published()
     assert [reason for k in spools for reason in lasting(k) if reason != "killed"] == []
     assert not [g for g in spools[-1].gaps() if g.to_time != g.from_time]
     for i, tag in enumerate(tags):
         stored = {time: value for k in spools for time, value, _ in k.samples(i)}
-        times = sorted(time for node, time in truth if node == tag.address)
+        times = sorted(time for channel, time in truth if channel == tag.name)
         first = next(time for time in times if time in stored)
         between = [time for time in times if first <= time <= max(stored)]
         assert sorted(time for time in stored if time >= first) == between
-        assert all(truth[tag.address, time][0] == stored[time] for time in between)
+        assert all(truth[tag.name, time][0] == stored[time] for time in between)

@@ -149,7 +149,7 @@ async def test_a_certificate_of_an_earlier_version_stays_as_it_is(tmp_path: Path
 
 
 async def test_a_server_that_does_not_trust_us(tmp_path: Path) -> None:
-    async with peer("opcua-server.js", str(tmp_path / "peer"), "strict") as server:
+    async with peer("node-opcua", tmp_path / "peer", 1, "200", "strict") as server:
         strict = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"])
         assert "is not trusted" in await told(strict, tmp_path / "pki")
         (rejected,) = (tmp_path / "pki" / "rejected").iterdir()

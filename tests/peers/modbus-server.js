@@ -1,8 +1,15 @@
 // A Modbus TCP server that is not ours (modbus-serial). Numbers are encoded by Node's Buffer, word orders by its swaps.
-// Prints the port, then answers until its standard input closes.
+// What its arguments, commands and truth are: see tests/peers.py.
 const { ServerTCP } = require("modbus-serial");
+const { Truth, now, obey, say } = require("./truth");
 
-const image = Buffer.alloc(2 * 1000);
+const [port, folder, prefix, count] = process.argv.slice(2);
+const truth = new Truth(folder, prefix, "modbus");
+const FIRST = 700; // register of channel 0; a float32 takes two
+const REGISTERS = 1000;
+let answers = 0;
+
+const image = Buffer.alloc(2 * REGISTERS);
 const reorder = {
   ABCD: (b) => b,
   BADC: (b) => b.swap16(),
@@ -32,16 +39,34 @@ for (const [, [size, write, value]] of Object.entries(encoders)) {
 image.write("TANK-7", 2 * 500, "latin1");
 image.writeUInt16BE(0b0000_0000_1000_0001, 2 * 600);
 
+const add = () => truth.named(`unit1/c${truth.names.length}`);
+for (let i = 0; i < Number(count); i++) add();
+
+// A new value of every channel that this request reads whole: in the truth before it is sent.
+const show = (start, length) => {
+  answers += 1;
+  const rows = truth.names.flatMap((_, i) => {
+    const register = FIRST + 2 * i;
+    if (register < start || register + 2 > start + length) return [];
+    image.writeFloatBE((answers % 100000) + i / 64, 2 * register);
+    return [[i, now(), image.readFloatBE(2 * register), 0]];
+  });
+  if (rows.length) truth.published(rows);
+};
+
+const read = (start, length) => {
+  if (start + length > REGISTERS) throw { modbusErrorCode: 2 };
+  show(start, length);
+  return Array.from({ length }, (_, i) => image.readUInt16BE(2 * (start + i)));
+};
 const vector = {
   getInputRegister: (address) => image.readUInt16BE(2 * address),
-  getHoldingRegister: (address) => {
-    if (address >= 1000) throw { modbusErrorCode: 2 };
-    return image.readUInt16BE(2 * address);
-  },
+  getHoldingRegister: (address) => read(address, 1)[0],
+  getMultipleHoldingRegisters: (start, length) => read(start, length),
   getCoil: (address) => address % 3 === 0,
   getDiscreteInput: (address) => address % 5 === 0,
 };
-const server = new ServerTCP(vector, { host: "127.0.0.1", port: Number(process.argv[2]), unitID: 1 });
-server.on("initialized", () => console.log("ready"));
+const server = new ServerTCP(vector, { host: "127.0.0.1", port: Number(port), unitID: 1 });
+server.on("initialized", () => say("ready"));
 server.on("socketError", () => {});
-process.stdin.on("end", () => process.exit(0)).resume();
+obey({ add });

@@ -1,18 +1,21 @@
-// An OPC UA server that is not ours (node-opcua). Publishes changing values and prints each one as a JSON line:
-// [node id, source time in ms since 1970, value]. Ends when its standard input closes.
-const { OPCUAServer, Variant, DataType, DataValue, StatusCodes, SecurityPolicy, MessageSecurityMode } = require("node-opcua");
+// An OPC UA server that is not ours (node-opcua). What its arguments, commands and truth are: see tests/peers.py.
+const { OPCUAServer, Variant, DataType, StatusCodes, SecurityPolicy, MessageSecurityMode } = require("node-opcua");
 const path = require("path");
 const { OPCUACertificateManager } = require("node-opcua");
+const { Truth, obey, say } = require("./truth");
 
-const kinds = { Double: DataType.Double, Float: DataType.Float, Int32: DataType.Int32, Boolean: DataType.Boolean, String: DataType.String };
-const value = { Double: (n) => n / 8, Float: (n) => n / 4, Int32: (n) => -n, Boolean: (n) => Math.floor(n / 100) % 2 === 1, String: (n) => `step ${n}` };
-const perKind = 20;
+const kinds = ["Double", "Float", "Int32", "Boolean", "String"];
+const values = [(m) => m / 8, (m) => m / 4, (m) => -m, (m) => Math.floor(m / 100) % 2 === 1, (m) => `step ${m}`];
+const [port, folder, prefix, count, interval, trusts] = process.argv.slice(2);
 
 (async () => {
-  const pki = new OPCUACertificateManager({ rootFolder: process.argv[3], automaticallyAcceptUnknownCertificate: process.argv[4] !== "strict" });
+  const pki = new OPCUACertificateManager({
+    rootFolder: path.join(folder, "pki"),
+    automaticallyAcceptUnknownCertificate: trusts !== "strict",
+  });
   await pki.initialize();
   const server = new OPCUAServer({
-    port: Number(process.argv[2]),
+    port: Number(port),
     host: "127.0.0.1",
     hostname: "127.0.0.1",
     serverCertificateManager: pki,
@@ -22,33 +25,53 @@ const perKind = 20;
   });
   await server.initialize();
   const namespace = server.engine.addressSpace.getOwnNamespace();
+  const truth = new Truth(folder, prefix, "opcua");
   const nodes = [];
-  for (const [kind, dataType] of Object.entries(kinds)) {
-    for (let i = 0; i < perKind; i++) {
-      const node = namespace.addVariable({
-        organizedBy: server.engine.addressSpace.rootFolder.objects,
-        browseName: `${kind}${i}`,
-        nodeId: `s=${kind}${i}`,
-        dataType,
-        value: new Variant({ dataType, value: value[kind](0) }),
-      });
-      nodes.push([kind, i, node]);
-    }
-  }
-  let n = -1;
-  const publish = () => {
-    n += 1;
-    const now = new Date();
-    return nodes.map(([kind, i, node]) => {
-      const v = value[kind](n * 100 + i);
-      const statusCode = i === 7 && n % 3 === 1 ? StatusCodes.UncertainLastUsableValue : StatusCodes.Good;
-      node.setValueFromSource({ dataType: kinds[kind], value: v }, statusCode, now);
-      return JSON.stringify([node.nodeId.toString(), now.getTime(), v, statusCode.value]);
+  let round = 0;
+  let last = 0; // ms: a JavaScript date has no more
+  // This round's value of every node from first on: in the truth before anybody can see it.
+  const publishFrom = (first) => {
+    last = Math.max(Date.now(), last + 1);
+    const now = new Date(last);
+    const rows = nodes.slice(first).map((node, k) => {
+      const i = first + k;
+      const number = Math.floor(i / kinds.length);
+      const statusCode = number === 7 && round % 3 === 1 ? StatusCodes.UncertainLastUsableValue : StatusCodes.Good;
+      return [i, values[i % kinds.length](round * 100 + number), statusCode];
     });
+    truth.published(rows.map(([i, value, statusCode]) => [i, last * 1000, value, statusCode.value]));
+    for (const [i, value, statusCode] of rows) {
+      nodes[i].setValueFromSource({ dataType: DataType[kinds[i % kinds.length]], value }, statusCode, now);
+    }
   };
-  const first = publish();
+  const add = () => {
+    const i = nodes.length;
+    const kind = kinds[i % kinds.length];
+    const name = `${kind}${Math.floor(i / kinds.length)}`;
+    const dataType = DataType[kind];
+    const node = namespace.addVariable({
+      organizedBy: server.engine.addressSpace.rootFolder.objects,
+      browseName: name,
+      nodeId: `s=${name}`,
+      dataType,
+      value: new Variant({ dataType, value: values[i % kinds.length](0) }),
+    });
+    truth.named(name);
+    nodes.push(node);
+    publishFrom(i);
+  };
+  for (let i = 0; i < Number(count); i++) add();
   await server.start();
-  console.log(["ready", ...first].join("\n"));
-  setInterval(() => process.stdout.write(publish().join("\n") + "\n"), 200);
-  process.stdin.on("end", () => process.exit(0)).resume();
+  const publish = () => {
+    round += 1;
+    publishFrom(0);
+  };
+  let timer;
+  const rate = (milliseconds) => {
+    clearInterval(timer);
+    if (milliseconds) timer = setInterval(publish, milliseconds);
+  };
+  rate(Number(interval));
+  obey({ add, burst: (n) => Array.from({ length: n }, publish), rate });
+  say("ready");
 })();

@@ -1,0 +1,291 @@
+// An OPC UA server that is not ours (open62541). What its arguments, commands and truth are: see tests/peers.py.
+// Every sampling interval is revised to 0: a write is sampled when it happens. Queues and their overflow are open62541's.
+
+#define _GNU_SOURCE
+#include <open62541/plugin/pki_default.h>
+#include <open62541/server.h>
+#include <open62541/server_config_default.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_NODES 10000
+#define KINDS 5
+#define COMMAND_MS 10.0
+
+static const char *const kinds[KINDS] = {"Double", "Float", "Int32", "Boolean", "String"};
+static const int types[KINDS] = {
+    UA_TYPES_DOUBLE, UA_TYPES_FLOAT, UA_TYPES_INT32, UA_TYPES_BOOLEAN, UA_TYPES_STRING};
+
+#pragma pack(push, 1)
+struct row {
+    int32_t tag;
+    uint32_t status;
+    int64_t time; // µs
+    double value;
+    int64_t at; // µs
+};
+#pragma pack(pop)
+
+static UA_Server *server;
+static const char *prefix;
+static char names_path[PATH_MAX];
+static FILE *numbers, *texts;
+static int count;
+static int said; // where answers go: nobody else speaks there
+static long round_number;
+static int64_t last; // µs, time of the last round
+static UA_UInt64 publishing;
+static volatile UA_Boolean running = true;
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static UA_NodeId node_id(int i, char *name, size_t size) {
+    snprintf(name, size, "%s%d", kinds[i % KINDS], i / KINDS);
+    return UA_NODEID_STRING(1, name);
+}
+
+static void name_all(void) {
+    char partial[PATH_MAX + 16], name[64];
+    snprintf(partial, sizeof partial, "%s.partial", names_path);
+    FILE *file = fopen(partial, "w");
+    if (!file)
+        fail(partial);
+    for (int i = 0; i < count; i++) {
+        node_id(i, name, sizeof name);
+        fprintf(file, "%s\"%s/%s\"", i ? "," : "[", prefix, name);
+    }
+    fprintf(file, "]");
+    if (fclose(file) || rename(partial, names_path))
+        fail(names_path);
+}
+
+union value {
+    UA_Double d;
+    UA_Float f;
+    UA_Int32 i;
+    UA_Boolean b;
+    UA_String s;
+};
+
+// The value of node i in this round, as OPC UA and the truth have it; text is for a string's characters.
+static double value_of(int i, union value *value, char *text, size_t size) {
+    long m = round_number * 100 + i / KINDS;
+    switch (i % KINDS) {
+    case 0:
+        return value->d = m / 8.0;
+    case 1:
+        return value->f = m / 4.0f;
+    case 2:
+        return value->i = (UA_Int32)-m;
+    case 3:
+        return value->b = round_number % 2 == 1;
+    default:
+        snprintf(text, size, "step %ld", m);
+        value->s = UA_STRING(text);
+        return 0;
+    }
+}
+
+static UA_StatusCode status_of(int i) {
+    return i / KINDS == 7 && round_number % 3 == 1 ? UA_STATUSCODE_UNCERTAINLASTUSABLEVALUE : 0;
+}
+
+// This round's value of every node from first on: in the truth before anybody can see it.
+static void publish_from(int first) {
+    char name[64], text[64];
+    union value value;
+    int64_t time = now();
+    if (time <= last)
+        time = last + 1;
+    last = time;
+    for (int i = first; i < count; i++) {
+        double number = value_of(i, &value, text, sizeof text);
+        if (i % KINDS == KINDS - 1) {
+            fprintf(texts, "[\"opcua\",%d,%lld,\"%s\",%u,%lld]\n", i, (long long)time, text, status_of(i),
+                    (long long)now());
+            continue;
+        }
+        struct row row = {i, status_of(i), time, number, now()};
+        fwrite(&row, sizeof row, 1, numbers);
+    }
+    if (fflush(numbers) || fflush(texts))
+        fail("truth");
+    for (int i = first; i < count; i++) {
+        value_of(i, &value, text, sizeof text);
+        UA_DataValue data;
+        UA_DataValue_init(&data);
+        UA_Variant_setScalar(&data.value, &value, &UA_TYPES[types[i % KINDS]]);
+        data.hasValue = data.hasStatus = data.hasSourceTimestamp = true;
+        data.status = status_of(i);
+        data.sourceTimestamp = time * UA_DATETIME_USEC + UA_DATETIME_UNIX_EPOCH;
+        if (UA_Server_writeDataValue(server, node_id(i, name, sizeof name), data) != UA_STATUSCODE_GOOD)
+            fail(name);
+    }
+}
+
+static void publish(UA_Server *of, void *unused) {
+    (void)of, (void)unused;
+    round_number++;
+    publish_from(0);
+}
+
+static void add(void) {
+    char name[64], text[64];
+    union value value;
+    int i = count;
+    UA_NodeId id = node_id(i, name, sizeof name);
+    UA_VariableAttributes attributes = UA_VariableAttributes_default;
+    attributes.dataType = UA_TYPES[types[i % KINDS]].typeId;
+    attributes.displayName = UA_LOCALIZEDTEXT("en", name);
+    value_of(i, &value, text, sizeof text);
+    UA_Variant_setScalar(&attributes.value, &value, &UA_TYPES[types[i % KINDS]]);
+    if (i == MAX_NODES ||
+        UA_Server_addVariableNode(server, id, UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, name),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
+        fail(name);
+    count++;
+    name_all();
+    publish_from(i);
+}
+
+static void set_rate(double milliseconds) {
+    if (publishing)
+        UA_Server_removeCallback(server, publishing);
+    publishing = 0;
+    if (milliseconds > 0 && UA_Server_addRepeatedCallback(server, publish, NULL, milliseconds, &publishing))
+        fail("rate");
+}
+
+static void answer(char *line) {
+    double value = 0;
+    char word[16] = "";
+    sscanf(line, "%15s %lf", word, &value);
+    if (!strcmp(word, "add"))
+        add();
+    else if (!strcmp(word, "burst"))
+        for (long i = 0; i < (long)value; i++)
+            publish(server, NULL);
+    else if (!strcmp(word, "rate"))
+        set_rate(value);
+    else
+        fail(word);
+    dprintf(said, "done\n");
+}
+
+static void look_for_commands(UA_Server *of, void *unused) {
+    (void)of, (void)unused;
+    static char line[256];
+    static size_t length;
+    fd_set readable;
+    for (;;) {
+        struct timeval none = {0, 0};
+        FD_ZERO(&readable);
+        FD_SET(STDIN_FILENO, &readable);
+        char c;
+        if (select(STDIN_FILENO + 1, &readable, NULL, NULL, &none) <= 0)
+            return;
+        if (read(STDIN_FILENO, &c, 1) != 1) {
+            running = false;
+            return;
+        }
+        if (c != '\n') {
+            if (length < sizeof line - 1)
+                line[length++] = c;
+            continue;
+        }
+        line[length] = 0;
+        length = 0;
+        answer(line);
+    }
+}
+
+static UA_ByteString content(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/pki/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        fail(path);
+    UA_ByteString bytes = UA_BYTESTRING_NULL;
+    UA_ByteString_allocBuffer(&bytes, 16384);
+    bytes.length = fread(bytes.data, 1, bytes.length, file);
+    fclose(file);
+    return bytes;
+}
+
+static FILE *truth(const char *folder, int64_t started, const char *kind) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/truth/%lld.%s", folder, (long long)started, kind);
+    FILE *file = fopen(path, "ab");
+    if (!file)
+        fail(path);
+    return file;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 6)
+        fail("PORT FOLDER PREFIX COUNT MILLISECONDS");
+    const char *folder = argv[2];
+    char path[PATH_MAX];
+    said = dup(STDOUT_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    prefix = argv[3];
+
+    snprintf(path, sizeof path, "%s/truth", folder);
+    mkdir(path, 0777);
+    int64_t started = now();
+    snprintf(names_path, sizeof names_path, "%s/truth/%lld.names.json", folder, (long long)started);
+    numbers = truth(folder, started, "opcua.truth");
+    texts = truth(folder, started, "texts.jsonl");
+
+    UA_ServerConfig config;
+    memset(&config, 0, sizeof config);
+    UA_ByteString certificate = content(folder, "cert.der"), key = content(folder, "key.pem");
+    if (UA_ServerConfig_setDefaultWithSecurityPolicies(&config, (UA_UInt16)atoi(argv[1]), &certificate, &key, NULL,
+                                                       0, NULL, 0, NULL, 0))
+        fail("configuration");
+    UA_CertificateVerification_AcceptAll(&config.secureChannelPKI);
+    UA_CertificateVerification_AcceptAll(&config.sessionPKI);
+    UA_String_clear(&config.applicationDescription.applicationUri);
+    config.applicationDescription.applicationUri = UA_STRING_ALLOC("urn:plantlog:tests:server");
+    for (size_t i = 0; i < config.endpointsSize; i++) {
+        UA_String_clear(&config.endpoints[i].server.applicationUri);
+        config.endpoints[i].server.applicationUri = UA_STRING_ALLOC("urn:plantlog:tests:server");
+    }
+    snprintf(path, sizeof path, "opc.tcp://127.0.0.1:%s", argv[1]);
+    for (size_t i = 0; i < config.serverUrlsSize; i++)
+        UA_String_clear(&config.serverUrls[i]);
+    config.serverUrls[0] = UA_STRING_ALLOC(path);
+    config.serverUrlsSize = 1;
+    config.samplingIntervalLimits.min = config.samplingIntervalLimits.max = 0;
+    config.lifeTimeCountLimits.max = 1000000;
+    config.queueSizeLimits.max = 100000;
+
+    server = UA_Server_newWithConfig(&config);
+    if (!server)
+        fail("server");
+    for (int i = atoi(argv[4]); i > 0; i--)
+        add();
+    if (UA_Server_run_startup(server) || UA_Server_addRepeatedCallback(server, look_for_commands, NULL, COMMAND_MS, NULL))
+        fail("start");
+    set_rate(atof(argv[5]));
+    dprintf(said, "ready\n");
+    while (running)
+        UA_Server_run_iterate(server, true);
+    return 0;
+}
