@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from ingest import log
 from ingest.config.model import Plant
 from ingest.config.snapshot import plant_in_force
 from ingest.errors import PlantlogError
@@ -29,7 +30,7 @@ def run(process: Process, state: Path) -> int:
 
     SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.begin()
     for chatty in ("asyncua", "pymodbus"):
         logging.getLogger(chatty).setLevel(logging.ERROR)  # they format every message they see
     try:

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from ingest import http
+
 HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
 
 
@@ -27,12 +29,7 @@ async def serve(host: str, port: int, report: Callable[[], Awaitable[HealthRepor
         await report()  # gauges are read when they are asked for
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application()
+    app = web.Application(middlewares=[http.by_name(host)])
     app.add_routes([web.get("/health", health), web.get("/health/live", live), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
+    async with http.serve(app, host, port):
         yield
-    finally:
-        await runner.cleanup()

@@ -29,6 +29,14 @@ push_answers = Counter("plantlog_push_answers_total", "Bodies that were pushed, 
 push_refused = Counter("plantlog_push_refused_total", "Lines and fields that were named as bad", ["source"])
 push_retries = Counter("plantlog_push_retries_total", "Bodies without times that came again", ["source"])
 
+# what is asked of us over HTTP
+http_closed = Counter(
+    "plantlog_http_closed_total",
+    "Connections that were closed: too late with a request, to make room, or refused where all were busy",
+    ["why"],  # late, room, full
+)
+wrong_tokens = Counter("plantlog_wrong_tokens_total", "Requests without a token that is right", ["endpoint"])
+
 # spool
 spool_append_rows = Histogram("plantlog_spool_append_rows", "Rows made durable by one fsync", buckets=_ROWS)
 spool_append_seconds = Histogram("plantlog_spool_append_seconds", "From append to durable", buckets=_LATENCY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
@@ -15,8 +14,7 @@ import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 
-from aiohttp import web
-
+from ingest import http, log
 from ingest.batch import now_us
 from ingest.errors import OperationError, PlantlogError
 from simulator.compare import compare
@@ -35,7 +33,7 @@ _STATE = Path(os.environ.get("PLANTLOG_STATE", ".state"))
 
 def main() -> int:
     """Do what was asked."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.begin()
     given = _arguments().parse_args()
     try:
         given.do(given)
@@ -128,13 +126,8 @@ async def _run(given: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(application(simulator), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, given.host, given.control_port).start()
+    async with http.serve(application(simulator, given.host), given.host, given.control_port):
         await simulator.run(given.host, given.opcua_port, given.modbus_port, stop)
-    finally:
-        await runner.cleanup()
 
 
 def _export(given: argparse.Namespace) -> None:

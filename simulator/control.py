@@ -7,11 +7,12 @@ import json
 from aiohttp import web
 
 from ingest.errors import OperationError
+from ingest.http import by_name
 from simulator.faults import SECONDS, Fault
 from simulator.run import Simulator
 
 
-def application(simulator: Simulator) -> web.Application:
+def application(simulator: Simulator, host: str) -> web.Application:
     """``POST /fault``, ``POST /clear``, ``GET /state``."""
 
     async def fault(request: web.Request) -> web.Response:
@@ -42,7 +43,7 @@ def application(simulator: Simulator) -> web.Application:
             }
         )
 
-    app = web.Application()
+    app = web.Application(middlewares=[by_name(host)])
     app.add_routes([web.post("/fault", fault), web.post("/clear", clear), web.get("/state", state)])
     return app
 

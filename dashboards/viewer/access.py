@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
+import logging
+import math
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 from aiohttp import web
 
+from dashboards.viewer.guesses import Guesses
+from ingest import metrics
 from ingest.config.contradictions import is_loopback
+from ingest.http import Handler, foreign, host_of, network
 
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+log = logging.getLogger(__name__)
 
 COOKIE = "plantlog-viewer"
 SESSION_SECONDS = 12 * 3600
-_WRONG_SECONDS = 0.5  # between two tries of a token, all who try taken together
 _OPEN = ("/login", "/static/")  # what needs no token
 
 HEADERS = {
@@ -39,7 +40,7 @@ class Access:
     def __init__(self, token: bytes | None) -> None:
         self._token = token
         self._key = hashlib.sha256(b"plantlog viewer session " + (token or b"")).digest()
-        self._trying = asyncio.Lock()
+        self._guesses = Guesses()
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -59,22 +60,36 @@ class Access:
             return foreign
         if self._token is None:
             # Another site's name that resolves to loopback must not read what is ours (DNS rebinding).
-            named = is_loopback(_host(request))
+            named = is_loopback(host_of(request))
             return None if named else problem(403, "a page on loopback is asked for by a loopback name")
-        if request.path.startswith(_OPEN) or self._known(request):
+        if request.path.startswith(_OPEN) or self._in_session(request):
             return None
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._tried(request, token)
         if request.path.startswith("/api/"):
             return problem(401, "a token is needed")
         return web.Response(status=303, headers={"Location": "/login"})
 
-    def _known(self, request: web.Request) -> bool:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._right(token.strip()):
-            return True
+    def _in_session(self, request: web.Request) -> bool:
         until, _, mark = request.cookies.get(COOKIE, "").partition(".")
         if not until.isdecimal() or len(until) > 12 or int(until) < time.time():
             return False
         return hmac.compare_digest(mark.encode(errors="replace"), self._mark(until).encode())
+
+    def _tried(self, request: web.Request, token: str) -> web.StreamResponse | None:
+        """Refuse a wrong token, and any token of an address that has tried too often."""
+        address = network(request.remote or "")
+        if wait := self._guesses.wait(address):
+            refused = problem(429, "too many wrong tokens: wait")
+            refused.headers["Retry-After"] = str(math.ceil(wait))
+            return refused
+        if self._right(token.strip()):
+            return None
+        self._guesses.wrong(address)
+        metrics.wrong_tokens.labels(endpoint="viewer").inc()
+        log.warning("a wrong token from %s", request.remote)
+        return problem(401, "that is not the token")
 
     def _right(self, token: str) -> bool:
         return self._token is not None and hmac.compare_digest(token.encode(errors="surrogateescape"), self._token)
@@ -89,10 +104,9 @@ class Access:
         except ValueError:
             return problem(400, "the body is no JSON")
         token = given.get("token") if isinstance(given, dict) else None
-        if not isinstance(token, str) or not self._right(token.strip()):
-            async with self._trying:
-                await asyncio.sleep(_WRONG_SECONDS)
-            return problem(401, "that is not the token")
+        refused = self._tried(request, token if isinstance(token, str) else "")
+        if refused is not None:
+            return refused
         until = str(int(time.time()) + SESSION_SECONDS)
         response = web.json_response({"until": int(until)})
         response.set_cookie(
@@ -112,18 +126,9 @@ def problem(status: int, message: str) -> web.Response:
 
 
 def _foreign(request: web.Request) -> web.StreamResponse | None:
-    """Whether another site's page asks: it may link here, but has no scripts, frames and forms with us."""
-    site = request.headers.get("Sec-Fetch-Site", "none")
-    navigates = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
-    if site not in ("none", "same-origin") and not navigates:
+    """What another site's page is told."""
+    if foreign(request):
         return problem(403, "asked for by another site")
     if request.method == "POST" and request.content_type != "application/json":
         return problem(415, "the body must be application/json")
     return None
-
-
-def _host(request: web.Request) -> str:
-    host = request.host
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

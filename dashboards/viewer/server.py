@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
@@ -16,9 +16,10 @@ from dashboards.viewer.expand import expand
 from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.reader import Reader
-from ingest import metrics
+from ingest import http, metrics
 from ingest.config.contradictions import is_loopback
 from ingest.config.model import ViewerOptions
+from ingest.config.secrets import TOKEN_LEGAL, weak
 from ingest.errors import DatabaseError, OperationError, QuestionError
 
 _MOST_BODY = 256 * 1024
@@ -133,8 +134,8 @@ def token_of(options: ViewerOptions) -> bytes | None:
         token = options.token_file.read_bytes().strip()
     except OSError as error:
         raise OperationError(f"[viewer] token_file {options.token_file}: {error.strerror}") from error
-    if len(token) < 16 or len(token.split()) != 1:
-        raise OperationError(f"[viewer] token_file {options.token_file}: one line of 16 or more characters is needed")
+    if (wrong := weak(token)) is not None:
+        raise OperationError(f"[viewer] token_file {options.token_file}: found {wrong}; legal: {TOKEN_LEGAL}")
     return token
 
 
@@ -142,17 +143,14 @@ def token_of(options: ViewerOptions) -> bytes | None:
 async def serve(options: ViewerOptions, reader: Reader, library: Library) -> AsyncIterator[int]:
     """Answer while the block runs; gives the port. Raises OperationError where it can't be opened."""
     app = application(Viewer(library, reader), Access(token_of(options)))
-    # Whoever goes away takes his statement with him.
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=3.0)
-    await runner.setup()
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, options.host, options.port).start()
+            # Whoever goes away takes his statement with him.
+            served = http.serve(app, options.host, options.port, handler_cancellation=True, shutdown_timeout=3.0)
+            port = await stack.enter_async_context(served)
         except OSError as error:
             raise OperationError(f"[viewer] {options.host}:{options.port} can't be opened: {error}") from error
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+        yield port
 
 
 def _json(content: object) -> web.Response:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ingest.config import contradictions
+from ingest.config import contradictions, secrets
 from ingest.config.explain import found, legal, nearest, read_text, short
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
@@ -55,6 +56,7 @@ _TABLES: dict[str, type[BaseModel]] = {
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
 _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = ("password_file", "server_certificate", "token_file")  # options that name a file
+_SECRETS = ("password_file", "token_file", "webhook_secret_file", "smtp_password_file")
 
 
 def load(path: Path) -> Plant:
@@ -258,7 +260,18 @@ class _Reading:
             exists = False
         if not exists:
             self._problem(place, found(str(file)), "an existing file")
+        elif place[-1] in _SECRETS:
+            self._secret(file, place)
         return file
+
+    def _secret(self, file: Path, place: Place) -> None:
+        """Who may read it, and whether a token can be guessed; what we may not read ourselves is not judged."""
+        mode = secrets.open_to_others(file)
+        if mode is not None:
+            self._problem(place, f"{found(str(file))} with permissions {mode}", f"0600, as after chmod 600 {file}")
+        with suppress(OSError):
+            if place[-1] == "token_file" and (wrong := secrets.weak(file.read_bytes().strip())) is not None:
+                self._problem(place, f"{found(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
     def _fit(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
         """Names are unique in the plant, classes of retention exist."""

@@ -11,12 +11,12 @@ import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeAlias
 
 from aiohttp import web
 
-from ingest import metrics
+from ingest import http, metrics
 from ingest.config.model import PushOptions
 from ingest.errors import OperationError, SpoolError
 from ingest.push.arrivals import acknowledged
@@ -62,16 +62,13 @@ async def serve(options: PushOptions, gateways: Sequence[Gateway]) -> AsyncItera
             web.get("/health", _health),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_SECONDS, auto_decompress=False)
-    await runner.setup()
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, options.host, options.port).start()
+            served = http.serve(app, options.host, options.port, shutdown_timeout=_DRAIN_SECONDS, auto_decompress=False)
+            port = await stack.enter_async_context(served)
         except OSError as error:
             raise OperationError(f"[push] {options.host}:{options.port} can't be opened: {error}") from error
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+        yield port
 
 
 def check_tokens(gateways: Sequence[Gateway]) -> None:
@@ -93,6 +90,8 @@ class _Endpoint:
         """``POST /api/v2/write``: 204 when every line is on disk."""
         gateway = self._gateway(request.headers.get("Authorization", ""))
         if gateway is None:
+            metrics.wrong_tokens.labels(endpoint="push").inc()
+            log.warning("a body from %s was refused: its token is missing or wrong", request.remote)
             return _answer(401, "unauthorized access")
         try:
             taken = await self._take(gateway, request)

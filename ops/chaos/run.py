@@ -145,6 +145,7 @@ def _configure(plant: PlantProcess, config: Path, numbers: _Numbers) -> str:
     """Write the plant's configuration, with the gateway; its token."""
     plant.configure(config)
     token = secrets.token_urlsafe(24)
+    (config / "gateway.token").touch(mode=0o600)
     (config / "gateway.token").write_text(token + "\n")
     with (config / "plant.toml").open("a") as file:
         file.write(

@@ -23,6 +23,7 @@ from ingest.modbus.plan import MAX_BITS, plan
 from ingest.opcua.tags import Tags
 from ingest.push.line_protocol import Series
 from ingest.push.template import Template, Unnamed
+from tests.secrets import write_secret
 
 MAX_LEN = 4096
 WORDS = tuple(
@@ -82,7 +83,7 @@ def check(data: bytes) -> None:
         files = ["plant.toml", *(f"{number}.csv" for number in range(1, 1 + _LISTS))]
         for file, content in zip(files, contents, strict=False):
             (folder / file).write_bytes(content)
-        (folder / "token").write_text("secret\n")
+        write_secret(folder / "token", "secret-of-a-gateway")
         try:
             plant = load(folder / "plant.toml")
         except ConfigError as error:

@@ -36,6 +36,7 @@ from tests.database import Database
 from tests.packed import compress
 from tests.patience import PATIENCE
 from tests.samples import T0, batch, count_batch
+from tests.secrets import write_secret
 
 MIB = 1024**2
 MINUTE = T0 // MINUTE_US * MINUTE_US - T0  # µs since T0 of the minute that T0 is in
@@ -353,7 +354,7 @@ async def test_killed_again_and_again_the_table_is_what_was_sent(
     state.claim()
     state.dsn_file("ingest").parent.mkdir(exist_ok=True)
     state.dsn_file("ingest").write_text(database.ingest_dsn)
-    (state.root / "edge.token").write_text("token\n")
+    write_secret(state.root / "edge.token", "token-of-edge-gateway")
     (state.root / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[writer]\nmax_rows = 5000\n'
         '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "edge.token"\nunknown = "create"\n'

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
+from prometheus_client import REGISTRY
 
 from ingest.batch import EventBatch, SampleBatch, now_us
 from ingest.config.load import load
@@ -33,6 +34,7 @@ from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
 from tests.peers import free_port
+from tests.secrets import write_secret
 
 _TAGS = """
 [[source.tag]]
@@ -45,7 +47,7 @@ kind = "text"
 """
 _NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/nothing"
 _TIME = 1_790_000_000_000_000_000  # ns
-_TOKEN = {"Authorization": "Token token-of-edge"}
+_TOKEN = {"Authorization": "Token token-of-edge-gateway"}
 _IDS = Registry({"edge": 1}, {"boiler/pressure": 1, "boiler/mode": 2}, {"edge": {}})
 
 
@@ -138,7 +140,7 @@ class Site:
 def described(folder: Path, options: str = "", tags: str = _TAGS, push: str = "", more: str = "") -> Plant:
     """The configuration of a plant whose source ``edge`` pushes."""
     folder.mkdir(exist_ok=True)
-    (folder / "edge.token").write_text("token-of-edge\n")
+    write_secret(folder / "edge.token", "token-of-edge-gateway")
     (folder / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[push]\nport = {free_port()}\n{push}\n{more}\n'
         f'[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "edge.token"\n{options}\n{tags}'
@@ -252,16 +254,26 @@ async def test_who_sends_too_fast_is_told_when_to_come_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"Authorization": "Token wrong"}, {"Authorization": "Basic token-of-edge"}, {"Authorization": "Token"}],
+    [
+        {},
+        {"Authorization": "Token wrong"},
+        {"Authorization": "Basic token-of-edge-gateway"},
+        {"Authorization": "Token"},
+    ],
     ids=["none", "wrong", "scheme", "empty"],
 )
-async def test_without_the_token_nothing_is_taken(tmp_path: Path, given: dict[str, str]) -> None:
+async def test_without_the_token_nothing_is_taken(
+    tmp_path: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     here = site(tmp_path)
+    before = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) or 0.0
     async with here.running():
         refused = await here.push(b"boiler pressure=1 1000", headers=given)
         assert (refused.status, refused.body) == (401, {"code": "unauthorized", "message": "unauthorized access"})
+        assert REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) == before + 1
+        assert "a body from 127.0.0.1 was refused: its token is missing or wrong" in caplog.text
         assert (
-            await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge"})
+            await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge-gateway"})
         ).status == 204
         assert len(here.samples()) == 1
 
@@ -274,13 +286,13 @@ async def test_each_token_is_its_own_source_and_no_two_are_equal(tmp_path: Path)
     )
     with pytest.raises(OperationError, match="sources other and edge have the same token"):
         await run_push(here.plant, here.state.root, asyncio.Event())
-    (tmp_path / "p" / "other.token").write_text("token-of-other")
+    write_secret(tmp_path / "p" / "other.token", "token-of-other-gateway")
     text = (tmp_path / "p" / "plant.toml").read_text().replace('"edge.token"', '"other.token"', 1)
     (tmp_path / "p" / "plant.toml").write_text(text)
     here = Site(here.root, load(tmp_path / "p" / "plant.toml"), here.state)
     async with here.running():
         assert (await here.push(b"boiler pressure=1 1000")).status == 204
-        given = {"Authorization": "Token token-of-other"}
+        given = {"Authorization": "Token token-of-other-gateway"}
         assert (await here.push(b"boiler pressure=2 1000", headers=given)).status == 204
         assert sorted(here.samples()) == [(1, 1, 1.0), (9, 1, 2.0)]
 

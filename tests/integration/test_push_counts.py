@@ -85,7 +85,7 @@ async def test_a_retry_of_a_body_adds_nothing_also_after_it_was_committed(
     here = await registered(tmp_path, database, f'{_COUNTS}\nchannel = "{{tag.line}}.{{measurement}}"', _TAG)
     body = b"pulses,line=line1 a=3i %d\npulses,line=line2 a=5i %d\nalarms high=1i %d" % (_TIME, _TIME, _TIME)
     sent = gzip.compress(body) if packed else body
-    headers = {"Authorization": "Token token-of-edge", **({"Content-Encoding": "gzip"} if packed else {})}
+    headers = {"Authorization": "Token token-of-edge-gateway", **({"Content-Encoding": "gzip"} if packed else {})}
     other = b"pulses,line=line1 a=10i %d" % _TIME
     async with here.running():
         for _ in range(3):  # twice before, or while, it is written

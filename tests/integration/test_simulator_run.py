@@ -323,7 +323,7 @@ async def test_a_master_writes_set_points_and_nothing_else(tmp_path: Path) -> No
 
 async def test_the_control_says_what_is_legal(tmp_path: Path) -> None:
     async with running(tmp_path) as plant:
-        runner = web.AppRunner(application(plant.simulator), access_log=None)
+        runner = web.AppRunner(application(plant.simulator, "127.0.0.1"), access_log=None)
         await runner.setup()
         port = free_port()
         await web.TCPSite(runner, "127.0.0.1", port).start()

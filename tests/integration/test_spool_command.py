@@ -30,6 +30,7 @@ from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
 from tests.samples import T0, batch
+from tests.secrets import write_secret
 
 MIB = 1024**2
 DAY = 86_400_000_000  # µs
@@ -86,7 +87,7 @@ def site_in(folder: Path, database: Database | None) -> Site:
     state.claim()
     config = folder / "plant.toml"
     config.write_text(_PLANT)
-    (folder / "t").write_text("token\n")
+    write_secret(folder / "t", "token-of-edge-gateway")
     put_in_force(state.root, config)
     Registry({"a": 1, "b": 2}, {f"a/c{i}": i for i in range(10)}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:

@@ -129,7 +129,7 @@ async def test_what_it_says_of_a_machine_lands_in_channels(tmp_path: Path, datab
     telegraf = Telegraf(
         tmp_path,
         "telegraf.conf",
-        {"telegraf_token": "token-of-edge", "reader_dsn": database.reader_dsn},
+        {"telegraf_token": "token-of-edge-gateway", "reader_dsn": database.reader_dsn},
         {"PLANTLOG_PUSH": site.url, "PLANTLOG_COLLECTOR_PUSH": own},
     )
     name = f"telegraf/{socket.gethostname()}"
@@ -174,7 +174,7 @@ async def test_a_protocol_that_plantlog_does_not_speak_over_kills_of_either_side
         telegraf = Telegraf(
             tmp_path,
             "mqtt.conf",
-            {"mqtt_token": "token-of-edge"},
+            {"mqtt_token": "token-of-edge-gateway"},
             {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
         )
         with telegraf.running():

@@ -18,12 +18,43 @@ GOLDEN = Path(__file__).parent / "golden" / "config"
 
 @pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)
 def test_golden(folder: Path) -> None:
+    for file in folder.iterdir():
+        if file.is_file():
+            file.chmod(0o600)  # git does not keep what a secret needs
     try:
         load(folder / "plant.toml")
         said = "legal\n"
     except ConfigError as error:
         said = str(error).replace(f"{folder}/", "") + "\n"
     assert said == (folder / "expected.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("token", "mode", "said"),
+    [
+        ("x", 0o600, "with 1 characters; legal: one line of 16 or more characters, 8 of them different"),
+        ("abababababababababab", 0o600, "with 2 different characters; legal: one line of 16"),
+        ("two words are no token", 0o600, "with spaces or line ends within it; legal: one line"),
+        ("a-token-that-nobody-guesses", 0o644, "with permissions 0644; legal: 0600, as after chmod 600"),
+        ("a-token-that-nobody-guesses", 0o640, ""),
+    ],
+)
+def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, said: str) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(
+        '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\ntoken_file = "t"\n'
+        '[[source]]\nname = "g"\nkind = "push"\ntoken_file = "t"\nunknown = "create"\n'
+    )
+    (tmp_path / "t").write_text(token)
+    (tmp_path / "t").chmod(mode)
+    if not said:
+        load(file)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert [problem.field for problem in caught.value.problems] == ["viewer.token_file", "source.0.token_file"]
+    assert all(said in str(problem) for problem in caught.value.problems)
+    assert token not in str(caught.value) or len(token) == 1
 
 
 def test_no_such_file(tmp_path: Path) -> None:

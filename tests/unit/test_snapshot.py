@@ -13,6 +13,7 @@ from ingest.errors import ConfigError, OperationError
 from ops.drift import Drift, words
 from ops.paths import EXAMPLE, State
 from tests.configured import put_in_force
+from tests.secrets import write_secret
 
 GOLDEN = sorted(path.parent for path in (Path(__file__).parent / "golden" / "config").glob("*/plant.toml"))
 
@@ -103,12 +104,12 @@ def test_status_says_how_the_file_differs(plant: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_an_option_names_is_missed(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret")
+    write_secret(tmp_path / "token", "secret-of-a-gateway")
     file = tmp_path / "plant.toml"
     file.write_text(
         '[plant]\nname = "demo"\n[[source]]\nname = "g"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     )
     put_in_force(tmp_path, file)
-    assert "secret" not in (tmp_path / "config" / "000001.json").read_text()
+    assert "secret-of-a-gateway" not in (tmp_path / "config" / "000001.json").read_text()
     (tmp_path / "token").unlink()
     assert "token_file: found" in "".join(words(Drift(State(tmp_path)).look()))

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import REGISTRY
 
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
@@ -164,6 +165,35 @@ async def test_a_token_is_asked_for(guarded: str, session: aiohttp.ClientSession
         assert response.status == 401
     async with session.get(f"{guarded}/api/dashboards", cookies={"plantlog-viewer": "9999999999.00"}) as response:
         assert response.status == 401
+
+
+@pytest.mark.parametrize("way", ["api", "login"])
+async def test_a_token_is_not_guessed(guarded: str, way: str) -> None:
+    """After some wrong tokens an address is told to wait, whatever it says next; a session goes on."""
+
+    async def tries(session: aiohttp.ClientSession, token: str) -> int:
+        if way == "login":
+            async with session.post(f"{guarded}/login", json={"token": token}) as response:
+                return response.status
+        given = {"Authorization": f"Bearer {token}"}
+        async with session.get(f"{guarded}/api/dashboards", headers=given) as response:
+            return response.status
+
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as known,
+        aiohttp.ClientSession() as stranger,
+    ):
+        async with known.post(f"{guarded}/login", json={"token": _TOKEN}) as response:
+            assert response.status == 200
+        before = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
+        answers = [await tries(stranger, f"guess-{n}-of-the-token") for n in range(200)]
+        assert 10 <= answers.count(401) < 20
+        assert answers.count(429) == 200 - answers.count(401)
+        assert await tries(stranger, _TOKEN) == 429
+        after = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
+        assert after - before == answers.count(401)
+        async with known.get(f"{guarded}/api/dashboards") as response:
+            assert response.status == 200
 
 
 async def test_the_token_opens_a_session(guarded: str) -> None:
