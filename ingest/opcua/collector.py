@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from ingest.errors import SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua import kept
 from ingest.opcua.backfill import Backfill
+from ingest.opcua.backoff import Backoff, refused
 from ingest.opcua.items import Difference, Subscribed, Subscription, difference, synchronise
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
@@ -97,11 +97,11 @@ class Collector:
             raise
 
     async def _connections(self) -> None:
-        backoff = self._source.backoff_min
+        backoff = Backoff(self._source.backoff_min, self._source.backoff_max)
         connections = 0
         while True:
             self._status.state = "connecting"
-            started = monotonic()
+            nobody_listens = False
             try:
                 client = await connect(self._source, self._pki)
                 try:
@@ -109,17 +109,18 @@ class Collector:
                         self._status.reconnects += 1
                         metrics.reconnects.labels(source=self._source.name).inc()
                     connections += 1
-                    await self._session(client)
+                    started = monotonic()
+                    try:
+                        await self._session(client)
+                    finally:
+                        backoff.had_session(monotonic() - started)
                 finally:
                     await close(client, self._source.time_out)
             except* _LOST as lost:
-                reason = _reason(lost)
+                reason, nobody_listens = _reason(lost), refused(lost)
                 await self._gaps.open(self._complete_to(), "disconnected", reason)
                 await self._state("disconnected", reason)
-            if monotonic() - started > self._source.backoff_max:
-                backoff = self._source.backoff_min  # it had worked
-            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
-            backoff = min(2 * backoff, self._source.backoff_max)
+            await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
 
     @property
     def _stopped(self) -> str:

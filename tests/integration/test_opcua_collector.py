@@ -125,6 +125,21 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         await until(lambda: [e.text for e in kept.events("source_state")][-1] == "disconnected")
 
 
+async def test_a_server_that_was_away_for_long_is_found_at_once(tmp_path: Path) -> None:
+    port = free_port()
+    options: dict[str, Any] = {"insecure": True, "backoff_min": 0.5, "backoff_max": 30.0}
+    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", **options) as (_, status):
+        await asyncio.sleep(12)  # waits of 0.5, 1, 2, 4, 8 s would be over: the next one takes 16 s
+        assert "Refused" in status.reason
+        server = OpcuaServer(TAGS, tmp_path, secure=False)
+        await server.start("127.0.0.1", port)
+        before = asyncio.get_running_loop().time()
+        await until(lambda: status.state == "connected")
+        took = asyncio.get_running_loop().time() - before
+        await server.stop()
+    assert took < 5.0
+
+
 async def test_silence_ends_the_session(tmp_path: Path) -> None:
     """The connection stays open, nothing comes: the keep-alive watchdog notices, and another session begins."""
     port = free_port()
