@@ -103,6 +103,7 @@ class Backfill:
         began = await server_start(client)
         for some in chunks(wanted, _NODES):
             tags = [i for i in some if self._tags.source.tags[i].name not in self._status.bad_channels]
+            unknown |= {int(self._tags.ids[i]): end for i in some if i not in tags}
             try:
                 count += await self._read_as_many_as_allowed(client, tags, start, end, unknown)
             except (ua.UaStatusCodeError, DecodeError) as error:
@@ -127,7 +128,8 @@ class Backfill:
         """Put on record what became of a hole."""
         start, end, reason, channels = hole
         remains = {channel: min(to, end) for channel, to in unknown.items() if to > start}
-        if len(remains) == len(wanted) and all(to == end for to in remains.values()):
+        nothing = sum(to == end for to in remains.values())
+        if nothing == len(wanted):
             # Said again: what was filled before it may have been said of a gap that both were.
             await self._gaps.record(start, end, reason, "not in the history", channels)
             return
@@ -135,6 +137,8 @@ class Backfill:
             await self._gaps.record_each([(c, start, to) for c, to in remains.items()], reason, "not in the history")
         of = None if channels is None else tuple(channels)
         detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels filled from the server's history"
+        if nothing < len(remains):
+            detail += f", {len(remains) - nothing} from a later time on"
         await self._gaps.backfilled(Gap(start, end, reason, of, detail))
 
     async def _read_as_many_as_allowed(

@@ -60,9 +60,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
+async def serving(folder: Path, history: int | None = None) -> AsyncIterator[Server]:
     port = free_port()
-    server = OpcuaServer(TAGS, folder, secure=False)
+    server = OpcuaServer(TAGS, folder, secure=False, history=history)
     await server.start("127.0.0.1", port)
     for tag, value in enumerate((0.0, False, "")):
         await server.write(tag, value, now_us(), 0)
@@ -231,6 +231,30 @@ async def test_what_a_server_had_when_it_went_down_may_be_gone_whatever_its_hist
         for gap in remains.values():
             assert gap.to_time == round(began.timestamp() * 1e6)
             assert not gap.backfilled
+
+
+async def test_a_server_without_history_fills_nothing(tmp_path: Path) -> None:
+    """It was started anew, and one tag is refused: neither says that anything was filled."""
+    tags = [*OURS, OpcuaTag(name="unknown", address="ns=2;s=nobody")]
+    async with (
+        serving(tmp_path, history=0) as server,
+        collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "degraded")
+        await server.write(5)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(5)
+        assert server.server._server is not None
+        start_time = server.server._server.get_node(ua.ObjectIds.Server_ServerStatus_StartTime)
+        await start_time.write_value(datetime.now(UTC))
+        await server.server.forget()
+        await until(lambda: status.state == "degraded")
+        await kept.until(lambda: "backfill:1" in kept.notes)
+        await kept.until(lambda: "backfill:1" not in kept.notes)
+        assert not [gap for gap in kept.gaps() if gap.backfilled]
+        (gap,) = [gap for gap in kept.gaps() if gap.channel_ids is None]
+        assert gap.to_time is not None
 
 
 async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> None:
