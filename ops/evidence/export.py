@@ -89,14 +89,15 @@ class _Export:
             chosen = [number for number in every if number in wanted]
             if not chosen:
                 raise OperationError(f"no channel with samples on {sealed.day} is called {', '.join(patterns)}")
-        names, hours = sealed.names(), sealed.hours()
+        meanings, hours = sealed.meanings(), sealed.hours()
         probe = [one async for one in self._series(chosen[:: max(1, len(chosen) // _PROBED)][:_PROBED], hour=12)]
         rows = differs = 0
         with ExitStack() as stack:
             file = parquet.SampleFile(path, parquet.best_encoding(probe))
             stack.callback(file.abandon)
             async for one in self._series(chosen):
-                file.write(one, *names.get(one.channel_id, ("", "")))
+                for (_, name, unit), part in one.by_meaning(meanings.get(one.channel_id, [(0, "", "")])):
+                    file.write(part, name, unit)
                 rows += len(one.time)
                 was = hours[one.channel_id].by_hour() if one.channel_id in hours else {}
                 differs += sum(1 for _ in compare("", None, was, one.hours(sealed.day)))

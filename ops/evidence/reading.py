@@ -5,7 +5,7 @@ samples are stored in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Int64s, UInt32s
-from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, Hours, row_bytes, tagged
+from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, Hours, Meaning, row_bytes, tagged
 from schema.queries import load
 
 _CONNECT_SECONDS = 10.0
@@ -43,6 +43,13 @@ class Series:
         edges = np.searchsorted(self.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US)
         parts = enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
         return {hour: (j - i, tagged("hour", samples[i:j].tobytes())) for hour, (i, j) in parts if i < j}
+
+    def by_meaning(self, meanings: Sequence[Meaning]) -> Iterator[tuple[Meaning, Series]]:
+        """The samples under each of the day's meanings; those without samples are left out."""
+        edges = [0, *np.searchsorted(self.time, [one[0] for one in meanings[1:]]).tolist(), len(self.time)]
+        for meaning, i, j in zip(meanings, edges[:-1], edges[1:], strict=True):
+            if i < j:
+                yield meaning, replace(self, time=self.time[i:j], value=self.value[i:j], status=self.status[i:j])
 
 
 def begin(day: date, hour: int = 0) -> datetime:

@@ -185,7 +185,7 @@ class _Sealing:
         before = sealed.hours() if sealed else {}
         rows, differing = [], []
         revision = len(sealed.seals) if sealed else 0
-        text = await self.connection.fetchval(queries["document"])
+        text = await self.connection.fetchval(queries["document"], begin(day), begin(day, 24))
         names = names_of(text)
         for number, read in (await work.worked(self.connection, day)).items():
             was = before[number].by_hour() if number in before else {}

@@ -17,7 +17,8 @@ Specification 1. Numbers are big-endian two's complement, days and hours are UTC
               day's end), reason, detail, int8 backfilled; of all gaps with from < end of day and to > begin of day, or
               from within the day
     gaps      H("gaps", gaps by ascending source id, channel id (null first), from)
-    document  what the ids mean: JSON text; its digest is H("document", text)
+    document  what the ids mean on the day: JSON text; its digest is H("document", text). A channel has an entry for
+              each meaning, and those from within the day say since when: valid_from, µs since 1970
     root      H("day", day as YYYY-MM-DD, document, events, gaps, int32 number of channels with samples, for each by
               ascending id: int32 id, channel digest)
     seal      Ed25519 signature over the statement that Seal.statement() writes down, in which "previous" is the SHA-256
@@ -382,10 +383,12 @@ def _begin(day: str) -> int:
     return int(moment.timestamp()) * 1_000_000
 
 
-def sample_hours(file: Any, day: str, called: set[tuple[int, str, str]]) -> Iterator[tuple[int, int, int, bytes]]:
+def sample_hours(
+    file: Any, day: str, called: dict[tuple[int, str, str], tuple[int, int]]
+) -> Iterator[tuple[int, int, int, bytes]]:
     """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises Unsound.
 
-    ``called`` is filled with (channel id, name, unit) as the rows have them.
+    ``called`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -401,8 +404,13 @@ def sample_hours(file: Any, day: str, called: set[tuple[int, str, str]]) -> Iter
         key = pc.add(pc.multiply(batch.column("channel_id").cast(pa.int64()), 1 << 20), hour)
         first = 0
         texts = [batch.column(name).cast(pa.string()) for name in ("channel", "unit")]
-        names = pa.table([batch.column("channel_id"), *texts], ["channel_id", "channel", "unit"])
-        called.update(tuple(one.values()) for one in names.group_by(names.column_names).aggregate([]).to_pylist())
+        times = batch.column("time").cast(pa.int64())
+        names = pa.table([batch.column("channel_id"), *texts, times], ["channel_id", "channel", "unit", "time"])
+        spans = names.group_by(["channel_id", "channel", "unit"]).aggregate([("time", "min"), ("time", "max")])
+        for one in spans.to_pylist():
+            name = (one["channel_id"], one["channel"], one["unit"])
+            known = called.get(name, (one["time_min"], one["time_max"]))
+            called[name] = (min(known[0], one["time_min"]), max(known[1], one["time_max"]))
         for last in pc.run_end_encode(key, run_end_type=pa.int32()).run_ends.to_pylist():
             place = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
             if place != now:
@@ -475,9 +483,25 @@ def compare(
             yield Difference(what, channel_id, hour, was[0], now[0])
 
 
+Meaning = tuple[int, str, str]  # since when, µs; name, unit
+
+
+def meanings_of(document: str) -> dict[int, list[Meaning]]:
+    """Channel id → what it meant on the day, as sealed, by time; what was so before the day is so since 0."""
+    found: dict[int, list[Meaning]] = {}
+    for one in json.loads(document)["channels"]:
+        found.setdefault(int(one["id"]), []).append((int(one.get("valid_from", 0)), one["name"], one["unit"]))
+    return {number: sorted(meanings) for number, meanings in found.items()}
+
+
 def names_of(document: str) -> dict[int, tuple[str, str]]:
-    """Channel id → (name, unit), as sealed."""
-    return {int(one["id"]): (one["name"], one["unit"]) for one in json.loads(document)["channels"]}
+    """Channel id → (name, unit), as sealed, at the day's end."""
+    return {number: meanings[-1][1:] for number, meanings in meanings_of(document).items()}
+
+
+def meant(meanings: Sequence[Meaning], us: int) -> tuple[str, str]:
+    """Name and unit at a time."""
+    return next((one[1:] for one in reversed(meanings) if one[0] <= us), meanings[0][1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,17 +554,18 @@ def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
 
 
 def _samples(file: Any, carried: Carried, problems: list[str]) -> Iterator[Difference]:
-    names = names_of(carried.document)
+    names, meanings = names_of(carried.document), meanings_of(carried.document)
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
-    called: set[tuple[int, str, str]] = set()
+    called: dict[tuple[int, str, str], tuple[int, int]] = {}
     for channel, hour, n, digest in sample_hours(file, carried.day, called):
         hours = found.setdefault(channel, {})
         if hour in hours:
             problems.append(f"channel {channel}, hour {hour:02}: its rows are not in one place")
         hours[hour] = (n, digest)
-    for channel, *texts in sorted(called):
-        if channel in names and tuple(texts) != names[channel]:
-            there, here = (" in ".join(filter(None, one)) for one in (texts, names[channel]))
+    for (channel, *texts), span in sorted(called.items()):
+        sealed_as = {meant(meanings[channel], us) for us in span} if channel in meanings else {tuple(texts)}
+        if sealed_as != {tuple(texts)}:
+            there, here = (" in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)})))
             problems.append(f"channel {channel} is called {there} in rows of the file, and {here} in the seal")
     sealed = effective(carried.rows, len(carried.seals) - 1)
     for channel in sorted(set(found) | set(sealed)):

@@ -13,7 +13,7 @@ import asyncpg
 
 from ingest.errors import DatabaseError
 from ops.evidence.reading import microseconds
-from ops.evidence.standalone import Hours, Revision, Row, Seal, Unsound, effective, names_of
+from ops.evidence.standalone import Hours, Meaning, Revision, Row, Seal, Unsound, effective, meanings_of, names_of
 from ops.paths import State
 from schema.queries import load
 
@@ -36,8 +36,12 @@ class SealedDay:
         return {number: row.hours for number, row in newest.items() if row.hours is not None}
 
     def names(self) -> dict[int, tuple[str, str]]:
-        """Channel id → (name, unit), as sealed."""
+        """Channel id → (name, unit), as sealed, at the day's end."""
         return names_of(self.document) if self.document else {}
+
+    def meanings(self) -> dict[int, list[Meaning]]:
+        """Channel id → what it meant on the day, as sealed, by time."""
+        return meanings_of(self.document) if self.document else {}
 
 
 async def seals(connection: asyncpg.Connection[Any], newest: int | None = None) -> list[Seal]:

@@ -328,21 +328,34 @@ def _came(rows: Sequence[asyncpg.Record]) -> str:
 
 
 async def _renamed(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[str]:
-    """What ids meant at the sealing and mean otherwise now: a change of configuration, or of the table."""
+    """What ids meant on the day as sealed, and mean otherwise by plant.channel_version: the table was altered."""
     try:
-        was = {one["id"]: one for one in json.loads(sealed.document or '{"channels": []}')["channels"]}
+        was = _by_id(sealed.document or '{"channels": []}')
     except (ValueError, KeyError, TypeError):
         return []
-    now = {one["id"]: one for one in json.loads(await connection.fetchval(load("evidence")["document"]))["channels"]}
+    span = (begin(sealed.day), begin(sealed.day, 24))
+    now = _by_id(await connection.fetchval(load("evidence")["document"], *span))
     notes = []
     for number, one in was.items():
+        name = one[-1]["name"]
         if number not in now:
-            notes.append(f"channel {number} was sealed as {one['name']} and is no longer in plant.channel")
-            continue
-        changed = [f"{k} {one[k]!r}, now {now[number].get(k)!r}" for k in one if one[k] != now[number].get(k)]
-        if changed:
-            notes.append(f"channel {number} ({one['name']}) was sealed with {'; '.join(changed)}")
+            notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
+        elif len(one) != len(now[number]):
+            notes.append(f"channel {number} ({name}) was sealed with {len(one)} meanings, now {len(now[number])}")
+        else:
+            pairs = zip(one, now[number], strict=True)
+            changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
+            if changed:
+                notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
     return notes
+
+
+def _by_id(document: str) -> dict[int, list[dict[str, Any]]]:
+    """Channel id → what it meant, by time."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for one in json.loads(document)["channels"]:
+        found.setdefault(one["id"], []).append(one)
+    return found
 
 
 def lines(report: Report, most: int) -> list[str]:

@@ -117,12 +117,16 @@ WITH done AS (DELETE FROM plant.seal_progress AS p WHERE p.day = $1)
 DELETE FROM plant.seal_work AS w WHERE w.day = $1;
 
 -- name: document
--- What ids mean at this moment, as JSON text that is the same whenever the facts are.
+-- What ids meant with $1 <= time < $2, as JSON text that is the same whenever the facts are: of a channel that changed
+-- within that time each meaning, by time, with valid_from in µs since 1970.
 WITH channels AS (
-    SELECT coalesce(jsonb_agg(jsonb_build_object('id', c.id, 'name', c.name, 'source', c.source_id,
-                                                 'address', c.address, 'kind', c.kind, 'unit', c.unit)
-                              ORDER BY c.id), '[]') AS listed
-    FROM plant.channel AS c
+    SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+               'id', v.channel_id, 'name', v.name, 'source', v.source_id, 'address', v.address, 'kind', v.kind,
+               'unit', v.unit, 'range_lo', v.range_lo, 'range_hi', v.range_hi, 'attributes', v.attributes,
+               'valid_from', CASE WHEN v.valid_from > $1 THEN (extract(epoch FROM v.valid_from) * 1000000)::int8 END))
+           ORDER BY v.channel_id, v.valid_from), '[]') AS listed
+    FROM plant.channel_version AS v
+    WHERE v.valid_from < $2::timestamptz AND v.valid_to > $1::timestamptz
 ),
 sources AS (
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'name', s.name, 'kind', s.kind, 'address', s.address)
@@ -250,8 +254,8 @@ WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.beg
 ORDER BY s.day;
 
 -- name: names
--- Channels whose name is like one of the patterns $1 (* stands for any text).
-SELECT c.id, c.name
-FROM plant.channel AS c
+-- Channels that are or were called like one of the patterns $1 (* stands for any text).
+SELECT DISTINCT v.channel_id AS id
+FROM plant.channel_version AS v
 WHERE EXISTS (SELECT FROM unnest($1::text[]) AS p (pattern)
-              WHERE c.name LIKE replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));
+              WHERE v.name LIKE replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));

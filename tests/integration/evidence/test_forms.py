@@ -72,9 +72,7 @@ async def test_every_form_has_the_same_digests(plant: Plant, samples: list[Sampl
     file.write(one, name, "bar")
     file.close()
     parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), set())} == expected(
-        samples
-    )
+    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {})} == expected(samples)
 
 
 async def test_an_hour_s_bounds(plant: Plant) -> None:
