@@ -27,6 +27,14 @@ app = typer.Typer(
 _TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Make a database this installation's that is another one's; it says what.")
 ]
+_SameQuantity = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A tag that changed its address, type or unit measures the same still; more."),
+]
+_NewChannel = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A tag that changed its address, type or unit is a new channel; more."),
+]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -49,12 +57,16 @@ def up(
         bool | None, typer.Option(help="Whether the simulator serves the plant; default: the example and --channels.")
     ] = None,
     take_over: _TakeOver = False,
+    same_quantity: _SameQuantity = None,
+    new_channel: _NewChannel = None,
 ) -> None:
     """Make what is missing, start everything in the background, say what runs where."""
+    from ops.meaning import Choice
     from ops.up import Asked
     from ops.up import up as run
 
-    run(Asked(config, channels, hz, port, simulator, take_over), Console())
+    choice = Choice(same_quantity or (), new_channel or ())
+    run(Asked(config, channels, hz, port, simulator, take_over, choice), Console())
 
 
 @app.command()
@@ -180,11 +192,25 @@ def init(
 def prepare(
     config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="The plant.")] = EXAMPLE,
     take_over: _TakeOver = False,
+    same_quantity: _SameQuantity = None,
+    new_channel: _NewChannel = None,
 ) -> None:
     """Bring the schema to this version and register the plant: what containers wait for, before they start."""
+    from ops.meaning import Choice
     from ops.prepare import prepare as run
 
-    run(config.absolute(), Console(), take_over)
+    run(config.absolute(), Console(), take_over, Choice(same_quantity or (), new_channel or ()))
+
+
+@app.command()
+def rename(
+    old: Annotated[str, typer.Argument(help="What the channel is called.")],
+    new: Annotated[str, typer.Argument(help="What it is to be called.")],
+) -> None:
+    """Give a channel another name: its id and history stay."""
+    from ops.rename import rename as run
+
+    run(old, new, Console())
 
 
 @app.command()

@@ -51,6 +51,10 @@ class Difference:
 
     sources: Mapping[str, SourceDifference]
 
+    def new_names(self) -> list[str]:
+        """Channels that are added, or come back."""
+        return [name for source in self.sources.values() for name in source.added]
+
     def lines(self) -> Iterator[str]:
         """For people, a line a source; none where nothing changed."""
         for name, source in sorted(self.sources.items()):

@@ -79,15 +79,19 @@ async def _ours(connection: asyncpg.Connection[Any], state: State) -> bool:
     if not state.registry.exists():
         return False
     registry = Registry.load(state.registry)
-    return bool(registry.sources) and not await strange(connection, registry)
+    return bool(registry.sources) and not await _asked(connection, "strange", registry)
 
 
-async def strange(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
-    """Names and ids of a registry that are not this database's."""
+async def never(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
+    """Names and ids of a registry that never were this database's: a renamed channel had its former name."""
+    return await _asked(connection, "never", registry)
+
+
+async def _asked(connection: asyncpg.Connection[Any], query: str, registry: Registry) -> list[asyncpg.Record]:
     channels = [*registry.channels.items(), *(pair for made in registry.created.values() for pair in made.items())]
     pairs = (list(registry.sources.items()), channels)
     columns = [[pair[place] for pair in some] for some in pairs for place in (0, 1)]
-    return await connection.fetch(load("installation")["strange"], *columns)
+    return await connection.fetch(load("installation")[query], *columns)
 
 
 async def claim(connection: asyncpg.Connection[Any], state: State, plant: str, take_over: bool) -> tuple[UUID, str]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
 from ops.database import Database
+from ops.meaning import Choice
 from ops.paths import State
 from ops.postgres.bootstrap import until_it_answers
 from ops.register import register
@@ -22,7 +23,7 @@ from ops.words import count
 _ANSWER_SECONDS = 60.0
 
 
-def prepare(config: Path, console: Console, take_over: bool = False) -> None:
+def prepare(config: Path, console: Console, take_over: bool, choice: Choice) -> None:
     """Schema, logins, registration of the plant. Safe to run again; ends with an error where the database is away."""
     state = State.current()
     state.claim()
@@ -35,7 +36,7 @@ def prepare(config: Path, console: Console, take_over: bool = False) -> None:
         asyncio.run(until_it_answers(used.dsn("owner"), _ANSWER_SECONDS))
         step.result = f"{used.where}, {asyncio.run(used.prepare(take_over))}"
     with steps.step("register sources and channels") as step:
-        registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
+        registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over, choice))
         registered.tell(step)
         step.result = count(len(registered.registry.channels), "channel")
         snapshot.save(state.root, config, digests, plant)

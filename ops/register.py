@@ -16,10 +16,14 @@ from ingest.errors import OperationError
 from ingest.push.channels import created
 from ingest.registry import Registry
 from ops.difference import Difference, difference
-from ops.installation import claim, strange
+from ops.installation import claim, never
+from ops.meaning import Choice, chosen
 from ops.paths import State
+from ops.rename import name_aside
 from ops.steps import Step
 from schema.queries import load
+
+_NO_CHOICE = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +42,14 @@ class Registered:
             step.say(line)
 
 
-async def register(plant: Plant, dsn: str, state: State, take_over: bool = False) -> Registered:
+async def register(
+    plant: Plant, dsn: str, state: State, take_over: bool = False, choice: Choice = _NO_CHOICE
+) -> Registered:
     """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
 
     Names keep their ids for ever; what this installation had registered and its configuration no longer names is
-    marked retired. Raises OperationError when the database is another installation's, or the spools hold rows under
-    ids of another database.
+    marked retired. Raises OperationError when the database is another installation's, when a tag means something else
+    than before and ``choice`` does not say what to do, or when the spools hold rows under ids of another database.
     """
     sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
     channels = _columns([_channel(source, tag) for source in plant.sources for tag in source.tags], 11)
@@ -54,10 +60,16 @@ async def register(plant: Plant, dsn: str, state: State, take_over: bool = False
             await connection.execute(queries["lock"])
             installation, taken_over = await claim(connection, state, plant.name, take_over)
             await _check_spools(connection, state)
-            found = difference(
-                await connection.fetch(queries["source_differences"], *sources, installation),
-                await connection.fetch(queries["differences"], *channels, installation),
-            )
+            of_sources = await connection.fetch(queries["source_differences"], *sources, installation)
+            changes = await connection.fetch(queries["differences"], *channels, installation)
+            found = difference(of_sources, changes)
+            moved = _moved(plant, await connection.fetch(queries["end_points"], installation))
+            renamed = await connection.fetch(queries["renamed"], found.new_names())
+            anew = chosen(changes, moved, renamed, choice)
+            if anew:
+                await connection.execute(queries["give_way"], anew, [name_aside(name) for name in anew])
+                changes = await connection.fetch(queries["differences"], *channels, installation)
+                found = difference(of_sources, changes)
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
             await connection.execute(queries["update_channels"], *channels)
@@ -78,6 +90,14 @@ async def register(plant: Plant, dsn: str, state: State, take_over: bool = False
     return Registered(registry, found, taken_over)
 
 
+def _moved(plant: Plant, known: list[Any]) -> dict[str, str]:
+    """Former source → the source that has its end point now: the same device by another name."""
+    now = {(source.kind, source.address): source.name for source in plant.sources if source.kind != "push"}
+    here = {source.name for source in plant.sources}
+    places = {row["name"]: (row["kind"], row["address"]) for row in known if row["name"] not in here}
+    return {name: now[place] for name, place in places.items() if place in now}
+
+
 def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
     """Push source → name of a channel that it created → id."""
     created: dict[str, dict[str, int]] = {source.name: {} for source in plant.push_sources()}
@@ -92,6 +112,8 @@ def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
     if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.type != "string":
         # s; texts are stored when they change, so that no number of them is to be expected
         attributes["expected_interval"] = tag.interval or source.poll_interval
+    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.unit_id is None and source.unit_id != 1:
+        attributes["unit_id"] = source.unit_id  # another unit is another device
     described = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
     written = json.dumps(attributes, sort_keys=True)
     return (tag.name, source.name, getattr(tag, "address", ""), *described, written, tag.retention)
@@ -133,7 +155,7 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
         return
     before = Registry.load(state.registry)
     _, made = created(state.root)
-    moved = await strange(connection, replace(before, created=made))
+    moved = await never(connection, replace(before, created=made))
     if moved and (rows := spooled_rows(state.spool)):
         name, old, here = moved[0]
         raise OperationError(

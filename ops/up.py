@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from ops import database, health, ports, programs, strays
 from ops.alone import alone
 from ops.database import Database
 from ops.deployment import Deployment, Running
+from ops.meaning import Choice
 from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.register import register
 from ops.steps import Step, Steps
@@ -43,6 +44,7 @@ class Asked:
     port: int | None = None
     simulator: bool | None = None
     take_over: bool = False
+    choice: Choice = field(default_factory=Choice)  # of tags that mean something else than before
 
 
 def up(asked: Asked, console: Console) -> None:
@@ -68,7 +70,7 @@ def up(asked: Asked, console: Console) -> None:
         with steps.step("register sources and channels") as step:
             # A server of our own in the state folder has nobody else's.
             take_over = asked.take_over or used.cluster is not None
-            registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over))
+            registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over, asked.choice))
             registered.tell(step)
             wanted = _programs(deployment, plant, used, registered.registry, state)
             current = snapshot.save(state.root, deployment.config, digests, plant)

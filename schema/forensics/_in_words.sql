@@ -21,6 +21,7 @@ CROSS JOIN LATERAL (
         WHEN v.type = 'string' AND v.text ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d(:\d\d)?)$'
             THEN to_char(v.text::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
         WHEN v.type = 'boolean' THEN CASE WHEN v.text::boolean THEN 'yes' ELSE 'no' END
+        WHEN v.type = 'object' THEN NULL -- what changed from what to what: the text says it
         WHEN v.type = 'array' THEN (SELECT string_agg(a.item, ' ') FROM jsonb_array_elements_text(d.value) AS a (item))
         ELSE v.text
     END, '') AS words

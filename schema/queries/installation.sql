@@ -25,6 +25,17 @@ SELECT n.name, n.id, (SELECT o.id FROM plant.channel AS o WHERE o.name = n.name)
 FROM unnest($3::text[], $4::int[]) AS n (name, id)
 WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id AND c.name = n.name);
 
+-- name: never
+-- What a registry knows that never was so here. Parameters as for strange.
+SELECT n.name, n.id, (SELECT o.id FROM plant.source AS o WHERE o.name = n.name) AS here
+FROM unnest($1::text[], $2::int[]) AS n (name, id)
+WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.id = n.id AND s.name = n.name)
+UNION ALL
+SELECT n.name, n.id, (SELECT o.id FROM plant.channel AS o WHERE o.name = n.name)
+FROM unnest($3::text[], $4::int[]) AS n (name, id)
+WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id)
+   OR NOT EXISTS (SELECT FROM plant.channel_version AS v WHERE v.channel_id = n.id AND v.name = n.name);
+
 -- name: claim
 -- $1 id, $2 name of the plant
 INSERT INTO plant.installation AS i (id, plant) VALUES ($1, $2)

@@ -55,6 +55,36 @@ WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL AND NOT k.created
            ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
 ORDER BY n.place, k.id;
 
+-- name: end_points
+-- Of the sources of installation $1: kind and address.
+SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id = $1;
+
+-- name: renamed
+-- Names of the configuration ($1 text[]) that no channel has now and one had, what that one is called, since when.
+SELECT DISTINCT ON (n.name) n.name, c.name AS now, v.valid_to AT TIME ZONE 'UTC' AS since
+FROM unnest($1::text[]) AS n (name)
+JOIN plant.channel_version AS v ON v.name = n.name
+JOIN plant.channel AS c ON c.id = v.channel_id
+WHERE NOT EXISTS (SELECT FROM plant.channel AS o WHERE o.name = n.name)
+ORDER BY n.name, v.valid_to DESC;
+
+-- name: give_way
+-- Channels $1 are called $2 from now on, text[], and retired.
+UPDATE plant.channel AS c
+SET name = n.aside, retired_at = now()
+FROM unnest($1::text[], $2::text[]) AS n (name, aside)
+WHERE c.name = n.name;
+
+-- name: named
+-- Channels of these names, $1 text[].
+SELECT c.id, c.name, s.name AS source, s.kind = 'push' AND c.name = c.address AS created
+FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE c.name = ANY ($1::text[]);
+
+-- name: rename
+UPDATE plant.channel AS c SET name = $2 WHERE c.name = $1;
+
 -- name: update_sources
 -- $1 name, $2 kind, $3 address: text[]
 UPDATE plant.source AS s

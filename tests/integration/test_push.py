@@ -30,6 +30,7 @@ from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.register import register
+from ops.rename import renamed
 from tests.configured import put_in_force
 from tests.database import Database
 from tests.patience import PATIENCE
@@ -477,6 +478,21 @@ async def test_a_new_registration_keeps_what_was_created(database: Database, tmp
         ("m.a",),
         ("m.b",),
     ]
+
+
+async def test_a_created_channel_that_was_renamed_goes_on(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
+    async with here.running():
+        assert (await here.push(b"m a=1 1000")).status == 204
+    row = await renamed(database.owner_dsn, here.state, "m.a", "area/a")
+    assert row["created"]
+    tag = '[[source.tag]]\nname = "area/a"\naddress = "m.a"\n'
+    for tags in ("", tag):  # whether or not somebody wrote the tag that the command asks for
+        again = await registered(tmp_path, database, 'unknown = "create"', tags)
+        async with again.running():
+            assert (await again.push(b"m a=2 %d" % (2000 + len(tags)))).status == 204
+            assert {channel for channel, _, _ in again.samples()} == {row["id"]}
+    assert await rows(database, "SELECT name FROM plant.channel") == [("area/a",)]
 
 
 async def test_another_database_is_refused_while_the_spool_holds_created_channels(

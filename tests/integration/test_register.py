@@ -15,13 +15,14 @@ from ingest.errors import OperationError
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ops import register as registering
+from ops.meaning import Choice
 from ops.paths import State
 from ops.register import spooled_rows
 from tests.database import Database
 
 
-async def register(described: Plant, dsn: str, state: State) -> Registry:
-    return (await registering.register(described, dsn, state)).registry
+async def register(described: Plant, dsn: str, state: State, *same: str) -> Registry:
+    return (await registering.register(described, dsn, state, choice=Choice(same))).registry
 
 
 def plant(folder: Path, tags: str, more: str = "") -> Plant:
@@ -128,7 +129,9 @@ async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Databas
     first = await register(
         plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state
     )
-    second = await register(plant(folder, "b,holding:7,,bar,,,,,,\nd,holding:2,,,,,,,,\n"), database.owner_dsn, state)
+    second = await register(
+        plant(folder, "b,holding:7,,bar,,,,,,\nd,holding:2,,,,,,,,\n"), database.owner_dsn, state, "*"
+    )
     retired = "SELECT name FROM plant.{} WHERE retired_at IS NOT NULL ORDER BY name"
     assert await rows(database, retired.format("channel")) == [("a",), ("c",)]
     assert await rows(database, retired.format("source")) == [("ua",)]
@@ -137,7 +140,7 @@ async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Databas
     assert await rows(database, "SELECT address, unit FROM plant.channel WHERE name = 'b'") == [("holding:7", "bar")]
     assert "a" not in second.channels
     third = await register(
-        plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state
+        plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state, "*"
     )
     assert third == first
     assert await rows(database, retired.format("channel")) == [("d",)]
@@ -150,7 +153,7 @@ async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Dat
     other = '[[source]]\nname = "other"\nkind = "modbus"\naddress = "tcp://127.0.0.1:503"\ntags = "other.csv"\n'
     first = await register(plant(folder, "a,holding:0,,,,,,,,\n"), database.owner_dsn, state)
     (folder / "other.csv").write_text("name,address\na,holding:0\n")
-    second = await register(plant(folder, "b,holding:0,,,,,,,,\n", other), database.owner_dsn, state)
+    second = await register(plant(folder, "b,holding:0,,,,,,,,\n", other), database.owner_dsn, state, "a")
     assert second.channels["a"] == first.channels["a"]
     [(source,)] = await rows(database, "SELECT source_id FROM plant.channel WHERE name = 'a'")
     assert source == second.sources["other"]

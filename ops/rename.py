@@ -1,0 +1,90 @@
+"""``plantlog rename``: another name for a channel, which keeps its id and its history."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from ingest.config.model import ChannelName
+from ingest.errors import OperationError
+from ops.deployment import Deployment
+from ops.installation import check
+from ops.paths import State
+from schema.queries import load
+
+
+def rename(old: str, new: str, console: Console) -> None:
+    """Rename a channel in the database, and say what to change in the tag list. Raises OperationError."""
+    state = State.current()
+    if not state.dsn_file("owner").exists():
+        raise OperationError(f"{state.root} has no database yet: run `plantlog up`")
+    try:
+        TypeAdapter(ChannelName).validate_python(new)
+    except ValidationError:
+        raise OperationError(
+            f"{new!r} is no channel's name: letters, digits, _ . % - and / between its parts, 255 characters at most"
+        ) from None
+    row = asyncio.run(renamed(state.dsn_file("owner").read_text().strip(), state, old, new))
+    console.print(
+        f"channel {row['id']} is called {new} from now on; samples from before keep the name {old} in samples_named",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"Now {_to_do(state, row, old, new)}, and run `plantlog up`.", highlight=False, soft_wrap=True)
+
+
+async def renamed(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
+    """The renamed channel: id, name of its source, whether a gateway made it. Raises OperationError."""
+    queries = load("register")
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["lock"])
+            await check(connection, state, take_over=False)
+            rows = {row["name"]: row for row in await connection.fetch(queries["named"], [old, new])}
+            if old not in rows:
+                raise OperationError(f"no channel is called {old}")
+            if new in rows:
+                raise OperationError(f"channel {rows[new]['id']} is called {new} already: give {old} another name")
+            await connection.execute(queries["rename"], old, new)
+            return rows[old]
+    finally:
+        await connection.close()
+
+
+def name_aside(name: str) -> str:
+    """The name of a channel that gives its own to a new one."""
+    return f"{name[:230]}.until-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+
+
+def _to_do(state: State, row: asyncpg.Record, old: str, new: str) -> str:
+    """What to change in the configuration."""
+    if row["created"]:
+        return f'give source {row["source"]} a tag with name = "{new}" and address = "{old}"'
+    deployment = Deployment.load(state)
+    place = _place(deployment.config, row["source"], old) if deployment is not None else None
+    where = f"in {place}" if place else f"in the tag list of source {row['source']}"
+    return f"write {new} instead of {old} {where}"
+
+
+def _place(config: Path, source: str, name: str) -> str | None:
+    """FILE:LINE of a tag; None where it is not found: the command itself is done."""
+    try:
+        content: dict[str, Any] = tomllib.loads(config.read_text())
+        [file] = [one["tags"] for one in content["source"] if one["name"] == source]
+        with (config.parent / file).open(newline="") as text:
+            rows = csv.DictReader(text)
+            for row in rows:
+                if row.get("name") == name:
+                    return f"{config.parent / file}:{rows.line_num}"
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        pass
+    return None
