@@ -177,6 +177,25 @@ def check(
 
 
 @app.command()
+def discover(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in plant.toml, or opc.tcp://HOST:PORT.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="CSV", help="A new file; default: print.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="PLANT.TOML", help="Where SOURCE stands; default: that of the last `up`.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="An address is asked without encryption (security mode None).")
+    ] = False,
+) -> None:
+    """Browse an OPC UA server: its variables as a tag list."""
+    from ops.discover import discover as run
+
+    run(source, insecure, output, config, State.current())
+
+
+@app.command()
 def init(
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where .env and secrets/ are made; default: the checkout.")

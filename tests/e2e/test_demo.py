@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ingest.batch import now_us
+from ingest.config.model import OpcuaTag
+from ingest.config.tags import read_tags
+from ingest.errors import Problem
 from ops.ports import free_ports
+from tests import readme
 from tests.e2e.appliance import Appliance, running, until
 
 SECOND = 1_000_000  # µs
@@ -116,3 +122,66 @@ def test_its_dashboards_are_served(appliance: Appliance) -> None:
     (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
     with urllib.request.urlopen(f"{address}api/dashboards", timeout=10) as answer:
         assert len(json.loads(answer.read())) == 6
+
+
+# What README says can be run, on a running appliance
+
+# How what only reads is run where README's words leave something open.
+RUN: dict[str, list[list[str]]] = {
+    "alarms": [[]],
+    "ask": [[]],
+    "certificate": [["list"]],
+    "check": [[]],
+    "discover": [["demo-opcua"]],
+    "logs": [[], ["postgres"]],
+    "maintenance": [[]],
+    "psql": [["-c", "SELECT 1"]],
+    "retention": [[]],
+    "seal": [[], ["--public-key"]],
+    "simulator": [["compare"]],
+    "spool": [["show"], ["quarantine"]],
+    "status": [["--once"], ["--json"], ["--channels"]],
+    "targets": [[]],
+    "verify": [["rollups"]],
+}
+# What makes, ends or measures something: other tests run it, tests/unit/test_readme.py asks each for its help.
+NOT_RUN = {"bench", "chaos", "down", "export", "init", "prepare", "test", "up"}
+AS_IT_STANDS = [words for words in readme.plantlog() if words[0] in ("psql", "simulator", "ask") and len(words) > 2]
+
+
+def test_every_command_of_readme_can_be_run() -> None:
+    assert {words[0] for words in readme.plantlog()} <= RUN.keys() | NOT_RUN
+
+
+@pytest.mark.parametrize("words", AS_IT_STANDS, ids=lambda words: " ".join(words)[:60])
+def test_a_command_as_readme_has_it(appliance: Appliance, words: list[str]) -> None:
+    port = ["--control-port", str(PORT)] if words[:2] == ["simulator", "fault"] else []  # the example's is 9100
+    appliance.plantlog(*words, *port)
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_of_readme(appliance: Appliance, command: str) -> None:
+    for arguments in RUN[command]:
+        assert appliance.plantlog(command, *arguments).strip(), arguments
+
+
+async def test_what_discover_prints_is_a_tag_list_of_what_is_served(appliance: Appliance, tmp_path: Path) -> None:
+    appliance.plantlog("discover", "demo-opcua", "--output", str(tmp_path / "found.csv"))
+    problems: list[Problem] = []
+    found = {tag.address: tag for tag, _ in read_tags(tmp_path / "found.csv", OpcuaTag, problems)}
+    assert problems == []
+    served = await appliance.fetchval(
+        "SELECT array_agg(c.address) FROM plant.channel c JOIN plant.source s ON s.id = c.source_id"
+        " WHERE s.name = 'demo-opcua'"
+    )
+    assert found.keys() == set(served)
+
+
+@pytest.mark.parametrize("statement", readme.statements())
+def test_a_query_of_readme(appliance: Appliance, statement: str) -> None:
+    call = re.fullmatch(r"CALL plant\.(\w+)\(.*\)", statement)
+    if call is not None:  # the owner's to call: it is there
+        statement = f"SELECT proname FROM pg_proc WHERE pronamespace = 'plant'::regnamespace AND proname = '{call[1]}'"
+        assert call[1] in appliance.plantlog("psql", "-Atc", statement)
+    else:
+        appliance.plantlog("psql", "-v", "ON_ERROR_STOP=1", "-c", statement)
