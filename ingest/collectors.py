@@ -20,7 +20,7 @@ from ingest.batch import Event, EventBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, PushSource, Source
 from ingest.errors import OperationError, SpoolError
 from ingest.gaps import Gaps
-from ingest.modbus import collector as modbus
+from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Lines
 from ingest.opcua.collector import Collector as OpcuaCollector
 from ingest.registry import Registry
@@ -30,8 +30,9 @@ from ingest.status import SourceStatus
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 5.0  # before a collector that failed in a way nobody foresaw is started again
-# What a living OPC UA session can follow; all else a connection is made with.
-_FOLLOWED = {"tags", "publishing_interval", "sampling_interval", "queue_size", "discard_oldest", "stale_after"}
+# What a living session can follow; all else a connection is made with.
+_OPCUA_FOLLOWS = {"tags", "publishing_interval", "sampling_interval", "queue_size", "discard_oldest", "stale_after"}
+_MODBUS_FOLLOWS = {"tags", "poll_interval", "bridge", "max_registers"}
 
 
 class Collectors:
@@ -107,7 +108,7 @@ class _Running:
         self._state = state
         self._lane = lane
         self._lines = lines
-        self._follower: OpcuaCollector | None = None
+        self._collector: OpcuaCollector | ModbusCollector | None = None
         self._tasks = [
             asyncio.create_task(self._keep(), name=source.name),
             asyncio.create_task(stage.run(), name=f"alarms of {source.name}"),
@@ -119,13 +120,20 @@ class _Running:
 
     def follow(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
         """Go on with another tag list in the living session; False: it takes another connection."""
-        if self._follower is None or not isinstance(source, OpcuaSource) or _files(source) != self._files:
+        followed = _OPCUA_FOLLOWS if isinstance(source, OpcuaSource) else _MODBUS_FOLLOWS
+        if source.model_dump(exclude=followed) != self.source.model_dump(exclude=followed):
             return False
-        if source.model_dump(exclude=_FOLLOWED) != self.source.model_dump(exclude=_FOLLOWED):
+        if _files(source) != self._files:
             return False
+        match self._collector, source:
+            case (OpcuaCollector() as opcua, OpcuaSource()):
+                opcua.configure(source, channel_ids)
+            case (ModbusCollector() as modbus, ModbusSource()):
+                modbus.configure(source, channel_ids)
+            case _:
+                return False
         self.source, self._ids = source, channel_ids
         self.stage.configure(source, channel_ids)
-        self._follower.configure(source, channel_ids)
         return True
 
     async def stop(self) -> None:
@@ -163,11 +171,10 @@ class _Running:
         match self.source:
             case OpcuaSource():
                 pki = self._state / "pki"
-                collector = OpcuaCollector(self.source, self._ids, self.status, self.stage, pki, self._lane)
-                self._follower = collector
-                await collector.run()
+                self._collector = OpcuaCollector(self.source, self._ids, self.status, self.stage, pki, self._lane)
             case ModbusSource():
-                await modbus.collect(self.source, self._ids, self.status, self.stage, self._lines)
+                self._collector = ModbusCollector(self.source, self._ids, self.status, self.stage, self._lines)
+        await self._collector.run()
 
 
 async def started(status: SourceStatus, spool: Appender) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event
+from ingest.batch import Event, Int32s
 from ingest.clock import ArrivalClock, Look, machine, steady
 from ingest.config.model import ModbusSource
 from ingest.errors import DecodeError
@@ -49,22 +49,12 @@ class _Turn:
     garbled: bool = False  # the connection had to be made anew
 
 
-async def collect(
-    source: ModbusSource,
-    channel_ids: Mapping[str, int],
-    status: SourceStatus,
-    spool: Appender,
-    lines: Lines,
-    look: Look = machine,
-) -> None:
-    """Poll the device until cancelled. Bad tags, lost connections and a full spool never end it.
+class Collector:
+    """Polls one device. Bad tags, lost connections and a full spool never end it.
 
     ``lines`` are those of all sources of the process.
     """
-    await _Collector(source, channel_ids, status, spool, lines, look).run()
 
-
-class _Collector:
     def __init__(
         self,
         source: ModbusSource,
@@ -72,16 +62,15 @@ class _Collector:
         status: SourceStatus,
         spool: Appender,
         lines: Lines,
-        look: Look,
+        look: Look = machine,
     ) -> None:
         self._source = source
         self._tags = source.tags
-        self._ids = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)
+        self._ids = _ids(source, channel_ids)
         self._status = status
-        intervals = [tag.interval or source.poll_interval for tag in source.tags]
         interruption = Heard(status.source_id, spool).interruption()
         self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
-        self._outbox = Outbox(status, self._ids, intervals, spool, self._clock.now())
+        self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now())
         self._late = metrics.late_answers.labels(source=status.name)
         self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
@@ -89,13 +78,31 @@ class _Collector:
         self._backoff = source.backoff_min
         self._answers = 0  # of the device, exceptions counted
         self._silent = 0  # time-outs since the last answer
-        now = steady()
-        self._groups = [
-            Group(Schedule(interval, now), [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
-            for interval in dict.fromkeys(intervals)
-        ]
+        self._edited: tuple[ModbusSource, Mapping[str, int]] | None = None  # what is configured since the last poll
+        self._groups = _groups(source, ())
+
+    def configure(self, source: ModbusSource, channel_ids: Mapping[str, int]) -> None:
+        """Read these tags from the next poll on, over the same connection.
+
+        What that depends on (address, unit id, time-outs) must be as before.
+        """
+        self._edited = source, channel_ids
+
+    def _edit(self) -> None:
+        """Between two polls: plan anew where the tags are others now."""
+        if self._edited is None:
+            return
+        (source, channel_ids), self._edited = self._edited, None
+        bad = {int(self._ids[i]): why for i, why in self._bad.items()}
+        self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
+        self._groups = _groups(source, self._groups)
+        self._outbox.configure(self._ids, _intervals(source), self._clock.now())
+        self._bad = {i: bad[channel] for i, channel in enumerate(self._ids.tolist()) if channel in bad}
+        self._status.channels = len(source.tags)
+        self._status.bad_channels = {self._tags[i].name: why for i, why in self._bad.items()}
 
     async def run(self) -> None:
+        """Poll until cancelled."""
         writing = asyncio.create_task(self._outbox.run())
         polling = asyncio.create_task(self._run())
         try:
@@ -113,6 +120,7 @@ class _Collector:
         while True:
             began = steady()
             self._follow()
+            self._edit()
             try:
                 self._status.state = "connecting"
                 if await self._device.connect() and connected:
@@ -143,8 +151,11 @@ class _Collector:
         for group in self._groups:
             self._missed(group.schedule.skip(steady()))  # the outage's own gap has them
         while True:
+            self._edit()
             group = min(self._groups, key=lambda g: g.schedule.due)
             await self._until(group.schedule.due)
+            if self._edited is not None:
+                continue
             await self._outbox.room()
             self._follow()
             turn = _Turn(group, Poll(self._clock.now()))
@@ -164,7 +175,7 @@ class _Collector:
 
     async def _until(self, due: float) -> None:
         """Sleep until a poll is due; while that takes long it is noted that nothing is missing."""
-        while (left := due - steady()) > 0:
+        while (left := due - steady()) > 0 and self._edited is None:
             await asyncio.sleep(min(left, _TICK))
             if left > _TICK:
                 self._follow()
@@ -301,3 +312,29 @@ class _Collector:
         self._said = state
         log.info("source %s: %s %s", self._status.name, state, reason)
         poll.events.append(Event("source_state", self._clock.now(), text=state, detail={"reason": reason}))
+
+
+def _ids(source: ModbusSource, channel_ids: Mapping[str, int]) -> Int32s:
+    """Channel ids by tag index."""
+    return np.array([channel_ids[tag.name] for tag in source.tags], np.int32)
+
+
+def _intervals(source: ModbusSource) -> list[float]:
+    """Poll intervals (s) by tag index."""
+    return [tag.interval or source.poll_interval for tag in source.tags]
+
+
+def _groups(source: ModbusSource, before: Sequence[Group]) -> list[Group]:
+    """The tags by poll interval. Where there was a group of that interval, its polls stay due when they were."""
+    intervals = _intervals(source)
+    schedules = {group.schedule.interval: group.schedule for group in before}
+    now = steady()
+    return [
+        Group(
+            schedules.get(interval) or Schedule(interval, now),
+            [i for i, of in enumerate(intervals) if of == interval],
+            source.tags,
+            source,
+        )
+        for interval in dict.fromkeys(intervals)
+    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,15 @@ _PERIODS = 2  # without a sample, that are a gap
 _EVENTS = 1000  # that the disk refused, kept for later, at most
 
 
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    """From here on indices mean these tags."""
+
+    ids: Int32s  # channel ids
+    intervals: Sequence[float]  # s
+    at: int  # µs
+
+
 class Outbox:
     """What one source's polls gathered, on its way to the spool.
 
@@ -44,14 +54,19 @@ class Outbox:
         self._gaps = Gaps(status, spool)
         self._heard = Heard(status.source_id, spool)
         self._had_to = np.full(len(ids), began, np.int64)  # µs, of each tag: samples or gaps reach to there
-        self._patience = np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)  # µs
+        self._patience = _patience(intervals)
         self._open = {i for i, channel in enumerate(ids.tolist()) if self._gaps.opened(channel) is not None}
         self._texts: dict[int, str] = {}  # tag → last durable text
         self._refused: deque[Event] = deque(maxlen=_EVENTS)  # events that are not durable yet
-        self._polls: deque[Poll] = deque()
+        self._polls: deque[Poll | _Tags] = deque()
         self._changed = asyncio.Event()  # a poll was added, or no more will be
         self._taken = asyncio.Event()
         self._stopping = False
+
+    def configure(self, ids: Int32s, intervals: Sequence[float], at: int) -> None:
+        """The polls that are added from now (``at``, µs) on are of these tags."""
+        self._polls.append(_Tags(ids, intervals, at))
+        self._changed.set()
 
     def add(self, poll: Poll) -> None:
         """Hand over a poll. Does not wait; see :meth:`room`."""
@@ -80,12 +95,33 @@ class Outbox:
             self._changed.clear()
             while self._polls:
                 poll = self._polls.popleft()
-                while self._polls and not self._polls[0].failed:
-                    poll.follow(self._polls.popleft())
+                if isinstance(poll, _Tags):
+                    await self._other_tags(poll)
+                    continue
+                while self._polls and isinstance(later := self._polls[0], Poll) and not later.failed:
+                    self._polls.popleft()
+                    poll.follow(later)
                 self._taken.set()
                 await self._write(poll)
         await self._gaps.say()
         await self._heard.stop(now_us())
+
+    async def _other_tags(self, tags: _Tags) -> None:
+        """What is known of channels that stay goes on; a gap of one that is gone ends."""
+        new = {channel: i for i, channel in enumerate(tags.ids.tolist())}
+        moved = {i: new[channel] for i, channel in enumerate(self._ids.tolist()) if channel in new}
+        had_to, patience = np.full(len(tags.ids), tags.at, np.int64), _patience(tags.intervals)
+        if moved:
+            before, after = list(moved), list(moved.values())
+            silent = tags.at - self._had_to[before]
+            # Where the interval is shorter from now on, the one that is under way was as long as before.
+            begins = (silent > patience[after]) & (silent <= self._patience[before])
+            had_to[after] = np.where(begins, tags.at, self._had_to[before])
+        gone = [int(self._ids[i]) for i in self._open if i not in moved]
+        self._open = {moved[i] for i in self._open if i in moved}
+        self._texts = {moved[i]: text for i, text in self._texts.items() if i in moved}
+        self._ids, self._had_to, self._patience = tags.ids, had_to, patience
+        await self._gaps.close(tags.at, gone)
 
     async def _write(self, poll: Poll) -> None:
         await self._gaps.say()  # what the disk refused before goes first
@@ -197,3 +233,8 @@ class Outbox:
         for event in events:
             metrics.events.labels(source=self._status.name, type=event.type).inc()
         return set()
+
+
+def _patience(intervals: Sequence[float]) -> NDArray[np.int64]:
+    """How long (µs) each tag may be silent without a gap."""
+    return np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)

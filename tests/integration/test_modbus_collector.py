@@ -18,7 +18,7 @@ from ingest.batch import Gap, GapBatch, SampleBatch, now_us
 from ingest.clock import Look, machine
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus import blocks
-from ingest.modbus.collector import collect
+from ingest.modbus.collector import Collector
 from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
 from ingest.modbus.transport import Lines
 from ingest.status import SourceStatus
@@ -61,7 +61,7 @@ async def collecting(
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
     kept = kept or Kept()
     ids = {t.name: i for i, t in enumerate(tags)}
-    task = asyncio.create_task(collect(source, ids, status, kept, lines or Lines(), look))
+    task = asyncio.create_task(Collector(source, ids, status, kept, lines or Lines(), look).run())
     try:
         yield kept, status
     finally:

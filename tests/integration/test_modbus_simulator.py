@@ -9,7 +9,7 @@ import numpy as np
 
 from ingest.batch import Gap, GapBatch, now_us
 from ingest.config.model import ModbusSource, ModbusTag
-from ingest.modbus.collector import collect
+from ingest.modbus.collector import Collector
 from ingest.modbus.transport import Lines
 from ingest.status import SourceStatus
 from simulator.demo_tags import demo_tags
@@ -71,7 +71,9 @@ async def test_each_answer_is_stored_or_in_a_gap() -> None:
         {"name": "plc", "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", **options}
     )
     kept, status = Kept(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
-    collector = asyncio.create_task(collect(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Lines()))
+    collector = asyncio.create_task(
+        Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Lines()).run()
+    )
 
     async def some_polls() -> None:
         first = status.samples

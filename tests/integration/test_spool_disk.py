@@ -16,7 +16,7 @@ import pytest
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
 from ingest.config.model import ModbusSource, OpcuaSource, WriterOptions
 from ingest.errors import SpoolError, SpoolFull
-from ingest.modbus.collector import collect
+from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Lines
 from ingest.opcua.collector import Collector
 from ingest.spool.append import Spool
@@ -285,7 +285,9 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
             }
         )
         status = SourceStatus(1, "plc", "modbus", source.address, 3)
-        collecting = asyncio.create_task(collect(source, {f"t{i}": i for i in range(3)}, status, spool, Lines()))
+        collecting = asyncio.create_task(
+            ModbusCollector(source, {f"t{i}": i for i in range(3)}, status, spool, Lines()).run()
+        )
         await until(lambda: status.samples > 10)
         await asyncio.to_thread(disk.fill, 0)
         await until(lambda: status.open_gaps > 0)
