@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -278,6 +280,10 @@ def _mount() -> None:
 def main() -> int:
     """Run a command; what went wrong is said in words, with exit code 1."""
     _mount()
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # what libraries say to programmers
+    for library in ("asyncua", "asyncio", "pymodbus"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
         app(prog_name="plantlog")
     except ConfigError as error:

@@ -65,21 +65,22 @@ def _stop(state: State, steps: Steps) -> None:
 
 def _drain(state: State, writing: bool, step: Step) -> str:
     """Wait until the writer has emptied the spools, as long as it gets on."""
-    rows = spooled_rows(state.spool)
+    rows, unreadable = spooled_rows(state.spool)
     started = moved = time.monotonic()
     while rows and writing:
         time.sleep(0.05)
-        now, left = time.monotonic(), spooled_rows(state.spool)
+        left, unreadable = spooled_rows(state.spool)
+        now = time.monotonic()
         if left < rows:
             moved = now
         rows = left
         if now - started > _DRAIN_SECONDS or now - moved > _STUCK_SECONDS:
             break
-    return (
-        f"{count(rows, 'row')} left in {state.spool}, durable; the next `up` writes what is there"
-        if rows
-        else "it is empty"
-    )
+    for name in unreadable:
+        step.say(f"{state.spool / name} can't be read: it is repaired when the next `up` opens it")
+    if not rows:
+        return "" if unreadable else "it is empty"
+    return f"{count(rows, 'row')} left in {state.spool}, durable; the next `up` writes what is there"
 
 
 def _wipe(state: State, steps: Steps) -> None:

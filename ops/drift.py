@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ingest.config.load import load
+from ingest.config.model import Source
 from ingest.config.snapshot import Snapshot, in_force, newest
 from ingest.errors import ConfigError, OperationError
 from ops.paths import State
 from ops.words import count
 
 _SHOWN = 3  # problems
+_NOTHING: dict[str, Any] = {"file": None, "number": None, "since": None, "differs": False, "problems": []}
 
 
 class Drift:
@@ -23,8 +25,14 @@ class Drift:
         self._seen: tuple[str | bool | None, ...] = ()
         self._said: dict[str, Any] = {}
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Those that are to be read, as of the last look."""
+        return () if self._snapshot is None else self._snapshot.plant.sources
+
     def look(self) -> dict[str, Any]:
-        """``file`` and ``since`` (s since 1970, of what runs), None before the first ``up``; ``differs``; ``problems``.
+        """``file``, ``number`` and ``since`` (s since 1970) of what runs, None before the first ``up``; ``differs``;
+        ``problems``.
 
         ``differs``: the next ``up`` would change something. ``problems``: why it could not, a line each.
         """
@@ -32,9 +40,9 @@ class Drift:
             try:
                 self._snapshot, self._said = in_force(self._state.root), {}
             except OperationError as error:
-                return {"file": None, "since": None, "differs": True, "problems": [str(error)]}
+                return {**_NOTHING, "differs": True, "problems": [str(error)]}
         if self._snapshot is None:
-            return {"file": None, "since": None, "differs": False, "problems": []}
+            return _NOTHING
         seen = self._snapshot.looks()
         if not self._said or seen != self._seen:
             self._seen, self._said = seen, _judged(self._snapshot)
@@ -50,6 +58,7 @@ def _judged(snapshot: Snapshot) -> dict[str, Any]:
             differs, problems = True, [str(problem) for problem in error.problems]
     return {
         "file": str(snapshot.file),
+        "number": snapshot.number,
         "since": snapshot.since / 1e6,
         "differs": differs,
         "problems": problems,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ops.meaning import Choice, chosen
 from ops.paths import State
 from ops.rename import name_aside
 from ops.steps import Step
+from ops.words import count
 from schema.queries import load
 
 _NO_CHOICE = Choice()
@@ -139,14 +140,20 @@ def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
-def spooled_rows(folder: Path) -> int:
-    """Rows in the spool files that are not yet in the database; a damaged file is for its collector to repair."""
-    rows = 0
+def spooled_rows(folder: Path) -> tuple[int, tuple[str, ...]]:
+    """Rows in the spool files that are not yet in the database, and the files that can't be read.
+
+    A damaged file is for its collector to repair; what is in it is not known until then.
+    """
+    rows, unreadable = 0, []
     for path in sorted(folder.glob("*.sqlite")):
-        with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(path, timeout=10)) as connection:
-            connection.execute("PRAGMA query_only = ON")
-            rows += connection.execute(load("spool")["depth"]).fetchone()[1]
-    return rows
+        try:
+            with closing(sqlite3.connect(path, timeout=10)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                rows += connection.execute(load("spool")["depth"]).fetchone()[1]
+        except sqlite3.Error:
+            unreadable.append(path.name)
+    return rows, tuple(unreadable)
 
 
 async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> None:
@@ -156,10 +163,14 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
     before = Registry.load(state.registry)
     _, made = created(state.root)
     moved = await never(connection, replace(before, created=made))
-    if moved and (rows := spooled_rows(state.spool)):
+    if not moved:
+        return
+    rows, unreadable = spooled_rows(state.spool)
+    if rows or unreadable:
         name, old, here = moved[0]
+        held = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
         raise OperationError(
-            f"{state.spool} holds {rows:,} rows of another database (there {name} has id {old}, here "
+            f"{state.spool} holds {held} of another database (there {name} has id {old}, here "
             f"{here or 'none'}): run `plantlog up` with that database once, so that they reach it, or "
             "remove the files to give them up"
         )

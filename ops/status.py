@@ -13,7 +13,9 @@ from typing import Any
 import asyncpg
 
 from ingest.batch import now_us
+from ingest.config.model import Source
 from ingest.errors import OperationError
+from ingest.status import SourceStatus
 from ops import exits, health
 from ops.database import Database
 from ops.deployment import Running
@@ -52,12 +54,14 @@ class Watch:
         sources = [source for report in collectors for source in report["sources"]]
         rates = self._rates({source["name"]: source["samples"] for source in sources})
         writer = said.get("writer")
+        configuration = self._drift.look()
+        silent = [_silent(one) for one in self._drift.sources if one.name not in {source["name"] for source in sources}]
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
-            "configuration": self._drift.look(),
-            "processes": self._processes(said),
-            "sources": [_source(source, rates.get(source["name"])) for source in sources],
+            "configuration": configuration,
+            "processes": self._processes(said, configuration["number"]),
+            "sources": [_source(source, rates.get(source["name"])) for source in (*sources, *silent)],
             "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},
             "alarms": _alarms(collectors),
             "notifier": _notifier(said.get("notifier")),
@@ -75,7 +79,7 @@ class Watch:
         elapsed = now - before[0]
         return {name: max(0, n - before[1][name]) / elapsed for name, n in samples.items() if name in before[1]}
 
-    def _processes(self, said: Mapping[str, dict[str, Any] | None]) -> list[dict[str, Any]]:
+    def _processes(self, said: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
         supervisor = Supervisor(self._state)
         known: list[dict[str, Any]] = []
         with suppress(OperationError):  # no supervisor: what answers is still shown
@@ -86,10 +90,14 @@ class Watch:
             if name not in {process["name"] for process in known}
         ]
         ended = exits.read(self._state)
-        return [
-            process | _of_process(said.get(process["name"])) | self._ended(process, said, ended.get(process["name"]))
-            for process in (*known, *unknown)
-        ]
+        found = []
+        for process in (*known, *unknown):
+            name = process["name"]
+            one = process | _of_process(said.get(name)) | self._ended(process, said, ended.get(name))
+            if not one["reason"] and one["state"] == "RUNNING" and name in said:
+                one["reason"] = _why_not(said[name], number)
+            found.append(one)
+        return found
 
     def _ended(
         self, process: dict[str, Any], said: Mapping[str, dict[str, Any] | None], how: exits.Exits | None
@@ -126,6 +134,27 @@ def _of_process(report: dict[str, Any] | None) -> dict[str, Any]:
         return {"ready": None, "samples": None}
     samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report.get("written")
     return {"ready": report["ready"], "samples": samples}
+
+
+def _why_not(report: dict[str, Any] | None, number: int | None) -> str:
+    """Why a process that runs is not ready, or not what it should be."""
+    if report is None:
+        return "does not answer"
+    if not report["ready"] and "database" in report:
+        return f"database {report['database']}"
+    if not report["ready"]:
+        away = [one["name"] for one in report.get("sources", []) if one["state"] not in ("connected", "degraded")]
+        return f"not connected: {', '.join(away)}"
+    if number is not None and report.get("configuration", number) != number:
+        return f"runs configuration {report['configuration']}, and {number} is in force: see its log"
+    return ""
+
+
+def _silent(source: Source) -> dict[str, Any]:
+    """A source whose collector says nothing."""
+    status = SourceStatus(0, source.name, source.kind, source.address, len(source.tags))
+    said = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
+    return said | {"state": "unknown", "reason": f"collector-{source.kind} does not answer"}
 
 
 def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:

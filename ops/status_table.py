@@ -68,7 +68,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
             "[yellow]open[/]" if one["open_gaps"] else "",
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
-            "never" if age is None else f"{age:,.1f} s",
+            "" if one["samples"] is None else "never" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
             escape(_why(one)),
         )
@@ -97,7 +97,7 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
 def _why(source: dict[str, Any]) -> str:
     """Why a source is not connected, or the first of its channels that can't be read, or what is not as usual."""
     bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
-    more = f"; {count(len(bad) - _BAD, 'more channel')}: status --channels" if len(bad) > _BAD else ""
+    more = f"; and {count(len(bad) - _BAD, 'channel')} more: status --channels" if len(bad) > _BAD else ""
     return str(source["reason"]) or "; ".join(bad[:_BAD]) + more or "; ".join(source.get("remarks", {}).values())
 
 

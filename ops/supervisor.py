@@ -24,9 +24,14 @@ from ops.paths import State
 _LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while it binds
 _RPC_SECONDS = 90.0  # longer than any process may take to stop
 _START_SECONDS = 20.0
+_SHUTDOWN_STATE = 6  # supervisor.xmlrpc.Faults
 STARTED = ("STARTING", "RUNNING", "BACKOFF")
 COLLECTORS = ("collector-opcua", "collector-modbus", "collector-push")
 STOP_ORDER = (*COLLECTORS, "notifier", "viewer", "maintenance", "writer", "simulator", "postgres")
+
+
+class SupervisorEnds(OperationError):  # noqa: N818  (a state, not a fault)
+    """It is on its way out, and answers nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,10 @@ class Supervisor:
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self._rpc.supervisor, method)(*arguments)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != _SHUTDOWN_STATE:
+                raise
+            raise SupervisorEnds("the supervisor is about to end") from fault
         except (OSError, http.client.HTTPException) as error:
             log = self._state.log / "supervisord.log"
             raise OperationError(f"the supervisor does not answer ({error}): see {log}") from error
@@ -147,10 +156,10 @@ class Supervisor:
         """Whether a supervisor is there."""
         try:
             self._call("getPID")
+        except SupervisorEnds:  # it is not gone yet
+            return True
         except OperationError:
             return False
-        except xmlrpc.client.Fault:  # SHUTDOWN_STATE: it is on its way out, and not gone yet
-            return True
         return True
 
     def start(self, programs: Sequence[Program]) -> None:

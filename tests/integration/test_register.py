@@ -192,11 +192,15 @@ async def test_a_spool_of_another_database_is_not_mixed_in(database: Database, t
     spool = Spool(state.spool / "modbus.sqlite", 1024**2)
     await spool.append(EventBatch(registry.sources["plc"], 1, (Event("restart", 1),)))
     await spool.close()
-    assert spooled_rows(state.spool) == 1
+    assert spooled_rows(state.spool) == (1, ())
     await register(described, database.owner_dsn, state)  # the same ids: nothing in the way
     elsewhere = Registry(registry.sources, {"a": registry.channels["a"] + 1000})
     elsewhere.save(state.registry)
-    with pytest.raises(OperationError, match=r"holds 1 rows of another database \(there a has id"):
+    with pytest.raises(OperationError, match=r"holds 1 row of another database \(there a has id"):
+        await register(described, database.owner_dsn, state)
+    spool.path.write_bytes(b"what it holds is not known" * 1000)
+    assert spooled_rows(state.spool) == (0, ("modbus.sqlite",))
+    with pytest.raises(OperationError, match=r"holds modbus\.sqlite of another database"):
         await register(described, database.owner_dsn, state)
     assert Registry.load(state.registry) == elsewhere
     (state.spool / "modbus.sqlite").unlink()

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from ingest.config.model import HealthOptions
 from ingest.errors import OperationError
+from ingest.status import SourceStatus
 from ops import exits, strays
 from ops.deployment import Running
 from ops.paths import State
 from ops.ports import free_ports
 from ops.status import Watch
+from ops.status_table import bad_channels, render
 from ops.supervisor import Program, Supervisor
 from ops.waiting import Progress, wait
+from ops.words import count
+from tests.configured import put_in_force
 from tests.patience import PATIENCE
 
 LOG = """\
@@ -102,14 +113,81 @@ def test_up_does_not_wait_for_what_has_ended(state: State) -> None:
 def test_what_works_is_waited_for_and_what_is_still_is_not(
     state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ops.waiting._STILL_SECONDS", 3.0)
+    monkeypatch.setattr("ops.waiting._STILL_SECONDS", 4.0)
+    monkeypatch.setattr("ops.waiting._WORK_SECONDS", 0.05)  # also a busy machine gives it that much
     flag = tmp_path / "enough"
     script = tmp_path / "busy.py"
     script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
     supervisor = started(state, Program("writer", [sys.executable, str(script)]))
     begin = time.monotonic()
     progress = Progress(supervisor, state, ["writer"])
-    wait(lambda: time.monotonic() - begin > 9, progress, lambda: "it works")
+    wait(lambda: time.monotonic() - begin > 10, progress, lambda: "it works")
     flag.touch()
-    with pytest.raises(OperationError, match="no answer: nothing has moved for 3 s"):
+    with pytest.raises(OperationError, match="no answer: nothing has moved for 4 s"):
         wait(lambda: False, progress, lambda: "no answer")
+
+
+def test_a_process_that_is_not_ready_says_why_and_its_sources_are_shown(state: State, tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    (tmp_path / "plant.toml").write_text(
+        '[plant]\nname = "demo"\n[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\n'
+        'tags = "tags.csv"\n'
+    )
+    put_in_force(state.root, tmp_path / "plant.toml")
+    first = free_ports(8)
+    Running("demo", HealthOptions(port=first), ("writer", "collector-modbus")).save(state)
+    started(state, python("import time; time.sleep(600)"))
+    watch = Watch(state)
+    (writer, collector), (source,) = watch.look()["processes"], watch.look()["sources"]
+    assert (collector["name"], collector["state"]) == ("collector-modbus", "STOPPED")
+    assert writer["name"] == "writer"
+    assert (source["name"], source["channels"], source["state"]) == ("plc", 1, "unknown")
+    assert source["reason"] == "collector-modbus does not answer"
+    table = Console(width=200, file=io.StringIO())
+    table.print(render(watch.look()))
+    assert "collector-modbus does not answer" in table.file.getvalue()  # type: ignore[attr-defined]
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = {"process": "writer", "ready": False, "database": "unreachable: no route", "written": 0}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({**said, "lag_seconds": None, "backlog_rows": 0}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", first + 2), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        deadline = time.monotonic() + PATIENCE
+        while (one := watch.look()["processes"][0])["state"] != "RUNNING":
+            assert time.monotonic() < deadline
+        server.shutdown()
+    assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+def test_nothing_is_cut_and_bad_channels_are_listed(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = Watch(state).look()
+    bad = {f"north/boiler{n}/pressure": f"BadNodeIdUnknown {'x' * 150} end of {n}" for n in range(5)}
+    source = asdict(SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad))
+    status["sources"] = [source | {"samples_per_second": 1.0, "last_sample_age_seconds": 1.0}]
+    table = Console(width=120, file=io.StringIO())
+    table.print(render(status))
+    shown = "".join(table.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "endof2;and2channelsmore:status--channels" in shown, "three whole reasons, and where the others are"
+    assert len(bad_channels(status).splitlines()) == 5
+    assert bad_channels(status).splitlines()[4] == f"plc\tnorth/boiler4/pressure\t{bad['north/boiler4/pressure']}"
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "said"),
+    [
+        (1, "source", "1 source"),
+        (0, "row", "0 rows"),
+        (20_000, "channel", "20,000 channels"),
+        (2, "batch", "2 batches"),
+    ],
+)
+def test_counts_in_words(n: int, noun: str, said: str) -> None:
+    assert count(n, noun) == said
