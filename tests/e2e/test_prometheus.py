@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -13,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from ops.prometheus.alerts import ALERTS, RECORDS
 from tests.e2e.appliance import Appliance, running, until
+from tests.e2e.watching import watching
 
 PORT = free_ports(13)
 
@@ -29,33 +26,8 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
 
 @pytest.fixture(scope="module")
 def prometheus(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus with our configuration, in a hurry: what takes minutes takes seconds."""
-    program = shutil.which("prometheus")
-    assert program is not None, "prometheus is missing: apt-get install prometheus"
-    folder = tmp_path_factory.mktemp("prometheus")
-    recipe = CHECKOUT / "ops" / "prometheus"
-    shutil.copytree(recipe, folder, ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
-    rules = folder / "rules" / "plantlog.yml"
-    rules.write_text(re.sub(r'for: "\d+[mh]"', 'for: "2s"', rules.read_text()))
-    config = (recipe / "prometheus.yml").read_text()
-    (folder / "prometheus.yml").write_text(config.replace("interval: 15s", "interval: 1s"))
-    (folder / "targets" / "native.json").write_text(appliance.plantlog("targets"))
-    port = free_ports(1)
-    log = (folder / "log").open("w")
-    server = subprocess.Popen(
-        [
-            *(program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"),
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(30)
-        log.close()
+    with watching(appliance, tmp_path_factory.mktemp("prometheus")) as address:
+        yield address
 
 
 def ask(server: str, path: str, **query: str) -> Any:

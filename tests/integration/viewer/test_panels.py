@@ -125,6 +125,8 @@ async def test_no_table_is_cut_off(reader: Reader, uid: str) -> None:
             continue
         (query,) = dashboard.panel(panel["id"])
         answer = await reader.ask(*expand(query.sql, _VALUES, _OVER))
+        of = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
+        assert {one["options"] for one in of if one["id"] == "byName"} <= set(answer.names), panel["title"]
         *columns, (_, width) = _widths(panel, answer.names, answer.kinds)
         assert sum(one for _, one in columns) <= width + 1, (panel["title"], columns)
         assert min(one for _, one in columns) >= 80, (panel["title"], columns)

@@ -1,0 +1,275 @@
+"""The provisioned stack in a real Grafana: its sources, queries and rules, and what a browser shows of it.
+
+Only where PLANTLOG_TEST_GRAFANA names a Grafana. The HTTP API is that of
+https://grafana.com/docs/grafana/latest/developers/http_api/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Locator, Page
+
+from dashboards.viewer.library import Dashboard, Library, Query
+from ops.ports import free_ports
+from ops.prometheus.alerts import ALERTS
+from tests.e2e.appliance import Appliance, running, until
+from tests.e2e.grafana import PASSWORD, WITHOUT, Grafana, program, provisioned
+from tests.e2e.watching import watching
+from tests.integration.viewer.look import opened
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.skipif(program() is None, reason=WITHOUT)
+
+_PORT = free_ports(13)
+_SINCE = 15 * 60  # seconds that are looked at
+_STATES_ONLY = "tests/states_only"  # a unit without analog channels
+_MADE = """
+INSERT INTO plant.channel (name, source_id, address, kind)
+SELECT $1 || '/open', s.id, 'none', 'discrete' FROM plant.source AS s ORDER BY s.id LIMIT 1
+"""
+_METRES = """
+SELECT c.name FROM plant.channel AS c WHERE c.unit = 'm' AND c.kind = 'analog' AND c.retired_at IS NULL ORDER BY c.id
+"""
+_UID = "grafana-postgresql-datasource"
+_MACRO = re.compile(r"\$\{(\w+):sqlstring\}")
+# Log lines about hosts that a machine without internet can't reach are of no interest.
+_OF_THE_INTERNET = re.compile(r"grafana\.(com|net|org)|raw\.githubusercontent\.com")
+_SETTLED = """
+(n) => document.querySelectorAll('[data-testid="data-testid panel content"]').length >= n
+       && !document.querySelector('[aria-label="Panel loading bar"]')
+"""
+
+
+@pytest.fixture(scope="module")
+def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
+    with running(tmp_path_factory.mktemp("grafana") / "state", "--port", str(_PORT)) as up:
+        asyncio.run(up.until_stored(int((time.time() + 5) * 1e6)))
+        asyncio.run(_make_a_unit_of_states(up))
+        yield up
+
+
+@pytest.fixture(scope="module")
+def grafana(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
+    with (
+        watching(appliance, tmp_path_factory.mktemp("prometheus")) as prometheus,
+        provisioned(appliance, prometheus, tmp_path_factory.mktemp("home")) as started,
+    ):
+        yield started
+
+
+async def _make_a_unit_of_states(appliance: Appliance) -> None:
+    connection = await asyncpg.connect((appliance.root / "secrets" / "owner.dsn").read_text().strip())
+    await connection.execute(_MADE, _STATES_ONLY)
+    await connection.close()
+
+
+class Asked:
+    """Grafana's own answers to the queries of a dashboard, as its page would ask them."""
+
+    def __init__(self, grafana: Grafana, dashboard: Dashboard, chosen: Mapping[str, Sequence[str]] = {}) -> None:
+        self.grafana = grafana
+        self.dashboard = dashboard
+        self.values: dict[str, Sequence[str]] = dict(chosen)
+        for one in dashboard.content["templating"]["list"]:
+            if one["name"] in self.values:
+                continue
+            if one["type"] == "custom":
+                self.values[one["name"]] = [one["options"][0]["value"]]
+            else:
+                fields = self.ask(dashboard.variable(one["name"]))
+                found = fields["__value"]
+                assert found, f"{dashboard.uid}: {one['name']} is empty"
+                self.values[one["name"]] = found if one["multi"] else found[:1]
+
+    def ask(self, query: Query) -> dict[str, list[Any]]:
+        """Column → values. Columns of long time series have the label metric in their names."""
+        sql = _MACRO.sub(self._quoted, query.sql)  # what the page does; the macros with $__ are the server's
+        until_ms = int(time.time() * 1000)
+        asked = {
+            "refId": "A",
+            "datasource": {"uid": "plantlog", "type": _UID},
+            "rawSql": sql,
+            "rawQuery": True,
+            "editorMode": "code",
+            "format": "time_series" if query.time_series else "table",
+            "intervalMs": 2000,
+            "maxDataPoints": 500,
+        }
+        body = {"queries": [asked], "from": str(until_ms - _SINCE * 1000), "to": str(until_ms)}
+        result = self.grafana.ask("/api/ds/query", body)["results"]["A"]
+        assert "error" not in result, (self.dashboard.uid, query.ref, result["error"], sql)
+        columns: dict[str, list[Any]] = {}
+        for frame in result["frames"]:
+            fields = frame["schema"]["fields"]
+            if query.time_series and any(frame["data"]["values"]):
+                assert fields[0]["type"] == "time", (self.dashboard.uid, sql, fields)
+                assert {one["type"] for one in fields[1:]} <= {"number"}, (self.dashboard.uid, sql, fields)
+            for field, values in zip(fields, frame["data"]["values"], strict=True):
+                columns[" ".join([field["name"], *(field.get("labels") or {}).values()])] = values
+        return columns
+
+    def _quoted(self, match: re.Match[str]) -> str:
+        quoted = (value.replace("'", "''") for value in self.values[match[1]])
+        return ",".join(f"'{value}'" for value in quoted)
+
+
+def test_the_dashboards_are_there(grafana: Grafana) -> None:
+    found = grafana.ask("/api/search?type=dash-db")
+    assert {one["uid"] for one in found} == {one.uid for one in Library()}
+    assert {one["folderTitle"] for one in found} == {"plantlog"}
+    for one in found:
+        said = grafana.ask(f"/api/dashboards/uid/{one['uid']}")
+        assert said["meta"]["provisioned"] is True
+
+
+@pytest.mark.parametrize("uid", ["plantlog", "plantlog-prometheus"])
+def test_a_source_is_healthy(grafana: Grafana, uid: str) -> None:
+    assert grafana.ask(f"/api/datasources/uid/{uid}/health")["status"] == "OK"
+
+
+@pytest.mark.parametrize("one", list(Library()), ids=lambda one: one.uid)
+def test_every_query_has_the_shape_that_its_panel_needs(grafana: Grafana, one: Dashboard) -> None:
+    asked = Asked(grafana, one)
+    for panel in one.panels():
+        for query in one.panel(panel["id"]):
+            columns = asked.ask(query)
+            if panel["type"] == "state-timeline" and columns:
+                assert list(columns) == ["time", "metric", "value"], panel["title"]
+            if panel["type"] == "table" and columns:
+                named = {
+                    o["matcher"]["options"] for o in panel["fieldConfig"]["overrides"] if o["matcher"]["id"] == "byName"
+                }
+                assert named <= set(columns), panel["title"]
+    for query in one.annotations():
+        columns = asked.ask(query)
+        assert not columns or {"time", "timeEnd", "text"} <= set(columns), query.ref
+
+
+def test_the_rules_are_healthy_after_two_rounds(grafana: Grafana) -> None:
+    def rules() -> list[dict[str, Any]]:
+        groups = grafana.ask("/api/prometheus/grafana/api/v1/rules")["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    assert {rule["name"] for rule in rules()} == {alert.name for alert in ALERTS}
+    seen: dict[str, set[str]] = {}
+
+    def twice() -> bool:
+        for rule in rules():
+            if not rule["lastEvaluation"].startswith("0001"):
+                seen.setdefault(rule["name"], set()).add(rule["lastEvaluation"])
+        return len(seen) == len(ALERTS) and all(len(times) >= 2 for times in seen.values())
+
+    until(twice, 180)
+    assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
+
+
+class Looked:
+    """A page of Grafana's, and what its console said."""
+
+    def __init__(self, page: Page, grafana: Grafana) -> None:
+        self.page = page
+        self.grafana = grafana
+        self.wrong: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+
+    def _said(self, message: ConsoleMessage) -> None:
+        where = f"{message.text} {message.location.get('url', '')}"
+        if message.type == "error" and not _OF_THE_INTERNET.search(where):
+            self.wrong.append(where)
+
+    async def open(self, uid: str, **variables: str) -> str:
+        """Open a dashboard and wait until all its panels are drawn; the text of the page."""
+        given = "".join(f"&var-{name}={value}" for name, value in variables.items())
+        await self.page.goto(f"{self.grafana.url}/d/{uid}?from=now-15m&to=now&refresh={given}")
+        return await self.drawn(uid)
+
+    async def drawn(self, uid: str) -> str:
+        panels = [panel for panel in Library().dashboard(uid).panels() if panel["type"] != "row"]
+        await self.page.wait_for_url(f"**/d/{uid}*")
+        await self.page.wait_for_function(_SETTLED, arg=len(panels))
+        await self.page.wait_for_load_state("networkidle")
+        await self.page.wait_for_function(_SETTLED, arg=len(panels))
+        text: str = await self.page.evaluate("document.body.innerText")
+        return text
+
+    def panel(self, title: str) -> Locator:
+        """A panel by its title."""
+        return self.page.get_by_test_id(f"data-testid Panel header {title}")
+
+
+@pytest.fixture
+async def look(grafana: Grafana) -> AsyncIterator[Looked]:
+    async with opened() as browser:
+        yield await _logged_in(browser, grafana)
+
+
+async def _logged_in(browser: Browser, grafana: Grafana) -> Looked:
+    """Panels are drawn as they come into sight: all are."""
+    context = await browser.new_context(viewport={"width": 1600, "height": 6000}, timezone_id="UTC")
+    answer = await context.request.post(f"{grafana.url}/login", data={"user": "admin", "password": PASSWORD})
+    assert answer.ok, await answer.text()
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    return Looked(page, grafana)
+
+
+@pytest.mark.parametrize("uid", [one.uid for one in Library()])
+async def test_a_dashboard_is_drawn(look: Looked, uid: str) -> None:
+    text = await look.open(uid)
+    assert "No data" not in text
+    assert "-∞" not in text
+    assert "$__all" not in text
+    assert look.wrong == []
+
+
+async def test_a_unit_without_analog_channels_is_drawn(look: Looked) -> None:
+    text = await look.open("plantlog-unit", unit=_STATES_ONLY)
+    assert "no analog channels" in text
+    assert "No data" not in text
+    assert not await look.panel("All").count()
+    assert look.wrong == []
+
+
+async def test_metres_are_metres(look: Looked, appliance: Appliance) -> None:
+    channel = await appliance.fetchval(_METRES)
+    await look.open("plantlog-channel", unit=channel.rpartition("/")[0], channel=channel)
+    said = await look.panel("Of the chosen time").inner_text()
+    assert re.search(r"\d\s*m\b", said), said
+    assert not re.search(r"\d\s*(mins?|minutes?|hours?)\b", said), said
+
+
+async def test_a_source_is_connected_up_to_the_right_edge(look: Looked, appliance: Appliance) -> None:
+    sources = await appliance.fetchval("SELECT count(*) FROM plant.source WHERE retired_at IS NULL")
+    await look.open("plantlog-health")
+    box = await look.panel("State of the sources").locator(".u-over").first.bounding_box()
+    assert box is not None
+    tip = look.page.get_by_test_id("data-testid viz-tooltip-wrapper").first
+    for row in range(sources):
+        await look.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (row + 0.5) / sources)
+        await look.page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] * (row + 0.5) / sources)
+        await tip.get_by_text("connected", exact=True).first.wait_for()
+
+
+async def test_links_drill_down(look: Looked) -> None:
+    await look.open("plantlog-plant")
+    await look.panel("Units").get_by_role("link").first.click()
+    await look.drawn("plantlog-unit")
+    assert "var-unit=" in look.page.url
+    assert "from=" in look.page.url
+    await look.panel("Values").get_by_role("link").first.click()
+    await look.drawn("plantlog-channel")
+    assert "var-channel=" in look.page.url
+    assert look.wrong == []
+
+
+def test_the_log_has_no_unexpected_error(grafana: Grafana) -> None:
+    """The last of this file: what all the others did stands in the log."""
+    assert [one for one in grafana.errors() if not _OF_THE_INTERNET.search(str(one))] == []
