@@ -27,11 +27,11 @@ from dashboards.build.sql import load
 _SQL = load("channel")
 _QUALITY = texts(
     {
-        "3": ("good", GOOD),
-        "4": ("held", "gray"),
-        "2": ("partly good", WARN),
-        "1": ("bad", BAD),
-        "0": ("missing", "purple"),
+        "good": ("good", GOOD),
+        "held": ("held", "gray"),
+        "partly good": ("partly good", WARN),
+        "bad": ("bad", BAD),
+        "missing": ("missing", "purple"),
     }
 )
 _COMPARE = (
@@ -68,7 +68,7 @@ def dashboard() -> Dashboard:
                 [target(_SQL["curve"], form="time_series"), _UNIT],
                 Field(
                     color="palette-classic",
-                    empty="No samples: a channel of texts has its texts in Events",
+                    empty="No samples. A channel of texts has none: its texts are below, and in Events",
                     overrides=[
                         override("lowest", custom__lineWidth=0, color=_fixed(INFO), custom__hideFrom=_HIDE_LEGEND),
                         override(
@@ -89,10 +89,11 @@ def dashboard() -> Dashboard:
     )
     made.add(
         state_timeline(
-            "Quality",
-            "Good: all samples of the step are. Held: none, but the last one holds. Missing: a gap, or nothing yet.",
+            "Quality, or texts",
+            "Good: all samples of the step are. Held: none, but the last one holds. Missing: a gap, or nothing yet. "
+            "A channel of texts shows which one held when.",
             [target(_SQL["quality"])],
-            Field(mappings=_QUALITY, empty="A channel of texts has no quality by time"),
+            Field(mappings=_QUALITY, empty="No text yet"),
         ),
         24,
         3,
@@ -109,6 +110,7 @@ def dashboard() -> Dashboard:
                 ],
                 Field(
                     color="palette-classic",
+                    empty="No samples in either time",
                     overrides=[
                         override("this time", color=_fixed(INFO)),
                         override("earlier", color=_fixed(WARN), custom__lineStyle=_BAND),
@@ -124,7 +126,7 @@ def dashboard() -> Dashboard:
             "Distribution",
             "How much of the time each class of values takes; of a long time these are means of steps.",
             [target(_SQL["distribution"])],
-            Field("percent", color=INFO, low=0),
+            Field("percent", color=INFO, low=0, empty="No samples in this time"),
             "Value",
         ),
         10,
@@ -162,6 +164,7 @@ def dashboard() -> Dashboard:
             "As the tag list has them, and how each alarm stands. Rate: units a second; stale: seconds.",
             [target(_SQL["alarms"])],
             Field(
+                empty="It has no alarm limits",
                 overrides=[override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT)],
             ),
         ),
@@ -187,7 +190,7 @@ def _numbers(made: Dashboard) -> None:
             "Newest value",
             "The newest value or text before the end of the chosen time; the range is the tag list's.",
             [target(_SQL["now"])],
-            Field(color=INFO, empty="none yet", overrides=[override("Of its range", noValue="it has no range")]),
+            Field(color=INFO, empty="none yet", overrides=[override("Of its range", noValue="no range")]),
             texts=True,
         ),
         6,

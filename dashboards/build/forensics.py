@@ -24,7 +24,7 @@ from dashboards.build.sql import load
 _SQL = load("forensics")
 _WHY = texts(
     {
-        "0": ("there", "gray"),
+        "0": ("no gap", "gray"),
         "1": ("backfilled", GOOD),
         "2": ("plantlog was off", "purple"),
         "3": ("no connection", BAD),
@@ -72,9 +72,9 @@ def dashboard() -> Dashboard:
         6,
     )
     made.add(
-        _table("Timeline", f"All of it, the latest first. {_HOUR}", "timeline", override("Detail", custom__width=340)),
-        12,
-        11,
+        _table("Timeline", f"All of it, the latest first. {_HOUR}", "timeline", override("Detail", custom__width=620)),
+        24,
+        10,
     )
     made.add(
         _table(
@@ -83,8 +83,8 @@ def dashboard() -> Dashboard:
             "setpoints",
             override("Held before", unit="s"),
         ),
-        12,
-        11,
+        24,
+        7,
     )
     made.add(
         _table(

@@ -131,6 +131,7 @@ def dashboard() -> Dashboard:
             "of rate in units a second, of stale in seconds.",
             [target(_SQL["alarms"])],
             Field(
+                empty="None now",
                 overrides=[
                     *_OF_CHANNEL,
                     override("Priority", mappings=_PRIORITIES, custom__cellOptions=COLOURED_CELL),
@@ -160,6 +161,7 @@ def dashboard() -> Dashboard:
             "Alarms that nobody is told of now, by whom and why.",
             [target(_SQL["inhibited"])],
             Field(
+                empty="None now",
                 overrides=[
                     *_OF_CHANNEL,
                     override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT),

@@ -29,10 +29,10 @@ SELECT coalesce('suffix:' || nullif(c.unit, ''), 'none') AS unit FROM plant.chan
 -- name: now
 -- As a text, as it may be one; and where on its range it is, if it has a range.
 SELECT CASE WHEN c.kind = 'text' THEN t.text
-            WHEN s.value IS NULL THEN NULL
+            WHEN s.value IS NULL OR s.value = 'NaN' THEN NULL
             WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(c.unit, ''))
             ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(c.unit, '')) END AS "Newest",
-       CASE WHEN (c.range_hi > c.range_lo) IS NOT TRUE THEN NULL
+       CASE WHEN (c.range_hi > c.range_lo AND s.value <> 'NaN') IS NOT TRUE THEN NULL
             ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
                  || c.range_hi END AS "Of its range"
 FROM plant.channel AS c
@@ -144,15 +144,32 @@ WHERE e.weight > 0
 ORDER BY n.n;
 
 -- name: quality
--- Whether each step has good samples, only others, holds a value without samples, or misses something.
+-- Whether each step has good samples, only others, holds a value without samples, or misses something; of a channel of
+-- texts: which one held when.
 SELECT d.time, 'Quality' AS metric,
-       CASE WHEN d.n > 0 AND d.n_good = d.n THEN 3 WHEN d.n_good > 0 THEN 2 WHEN d.n > 0 THEN 1
-            WHEN d.mean IS NOT NULL THEN 4 ELSE 0 END AS value
+       CASE WHEN d.n > 0 AND d.n_good = d.n THEN 'good' WHEN d.n_good > 0 THEN 'partly good' WHEN d.n > 0 THEN 'bad'
+            WHEN d.mean IS NOT NULL THEN 'held' ELSE 'missing' END AS value
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
-ORDER BY d.time;
+UNION ALL
+SELECT greatest(e.time, $__timeFrom()::timestamptz), 'Text', e.text
+FROM plant.channel AS c
+CROSS JOIN LATERAL (
+    (SELECT b.time, b.text
+     FROM plant.event AS b
+     WHERE b.channel_id = c.id AND b.type = 'text' AND b.time < $__timeFrom()::timestamptz
+       AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
+     ORDER BY b.time DESC LIMIT 1)
+    UNION ALL
+    (SELECT b.time, b.text
+     FROM plant.event AS b
+     WHERE b.channel_id = c.id AND b.type = 'text' AND $__timeFilter(b.time)
+     ORDER BY b.time DESC LIMIT 2000)
+) AS e
+WHERE c.name = ${channel:sqlstring} AND c.kind = 'text'
+ORDER BY 1;
 
 -- name: facts
 SELECT c.description AS "Description", c.kind AS "Kind", c.unit AS "In", c.range_lo AS "Range from", c.range_hi AS "to",

@@ -9,10 +9,11 @@ SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.
 ORDER BY 1;
 
 -- name: timeline
-SELECT t.time AS "Time", t.what AS "What", t.channel AS "Channel", regexp_replace(t.channel, '/[^/]*$', '') AS path,
-       t.detail AS "Detail"
+SELECT t.time AS "Time", t.what AS "What", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
+       CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"
 FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                     $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
+LEFT JOIN plant.channel AS c ON c.name = t.channel
 ORDER BY t.time DESC
 LIMIT 500;
 

@@ -46,7 +46,7 @@ lost AS (
     ) AS m
 ),
 alarms AS (
-    SELECT a.plant_unit AS unit, count(*) AS n, min(a.priority_rank) AS rank
+    SELECT a.plant_unit AS unit, count(*) AS n, min(a.priority_rank) FILTER (WHERE a.active) AS rank
     FROM plant.alarm_active AS a
     GROUP BY a.plant_unit
 )

@@ -18,6 +18,7 @@ CROSS JOIN LATERAL (
     SELECT nullif(CASE
         WHEN v.type = 'number' AND d.key ~ '(^|_)(since|until|at|from|to|time|us)$' AND abs(v.text::numeric) >= 1e14
             THEN to_char(to_timestamp(v.text::float8 / 1e6) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+        WHEN v.type = 'number' AND abs(v.text::numeric) >= 0.001 THEN trim_scale(round(v.text::numeric, 6))::text
         WHEN v.type = 'string' AND v.text ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d(:\d\d)?)$'
             THEN to_char(v.text::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
         WHEN v.type = 'boolean' THEN CASE WHEN v.text::boolean THEN 'yes' ELSE 'no' END

@@ -24,6 +24,10 @@ WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM plant.channels_like(channels) AS c
 ),
+-- What is of a whole source is told where the source has one of the channels.
+sources AS (
+    SELECT DISTINCT c.source_id FROM wanted AS w JOIN plant.channel AS c ON c.id = w.channel_id
+),
 events AS (
     SELECT e.time, e.type AS what, coalesce(w.name, s.name, '') AS channel,
            concat_ws(': ', nullif(e.text, ''), plant.in_words(e.detail)) AS detail
@@ -32,6 +36,7 @@ events AS (
     LEFT JOIN plant.source AS s ON s.id = e.source_id
     WHERE e.time >= since AND e.time < until
       AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
+      AND (w.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
 ),
 -- A gap of a whole source is one line, not one for each of its channels.
 gaps AS (
@@ -42,7 +47,8 @@ gaps AS (
     LEFT JOIN wanted AS c ON c.channel_id = g.channel_id
     CROSS JOIN LATERAL (VALUES (g.from_time, 'gap begins'), (g.to_time, 'gap ends')) AS t (time, what)
     WHERE t.time >= since AND t.time < until AND g.to_time IS DISTINCT FROM g.from_time
-      AND (c.channel_id IS NOT NULL OR g.channel_id IS NULL)
+      AND (c.channel_id IS NOT NULL
+           OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM sources AS o)))
 ),
 readings AS (
     SELECT w.channel_id, s.time, s.value, s.status,
