@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import random
 import re
+import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -125,6 +128,39 @@ def test_its_dashboards_are_served(appliance: Appliance) -> None:
     (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
     with urllib.request.urlopen(f"{address}api/dashboards", timeout=10) as answer:
         assert len(json.loads(answer.read())) == 6
+
+
+def edited(plant: Path, name: str, interval: str, step: int, chance: random.Random) -> None:
+    """Every ``step``-th tag of a list gets this interval, and all rows another order."""
+    header, *rows = csv.reader((plant / "tags" / name).read_text().splitlines())
+    if "interval" not in header:
+        header, rows = [*header, "interval"], [[*row, ""] for row in rows]
+    for row in rows[::step]:
+        row[header.index("interval")] = interval
+    chance.shuffle(rows)
+    with (plant / "tags" / name).open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+async def test_edits_of_a_running_plant_lose_nothing(appliance: Appliance, tmp_path: Path) -> None:
+    plant, chance = tmp_path / "plant", random.Random(18)
+    shutil.copytree(appliance.root / "plant", plant)
+    appliance.plantlog("up", "--config", str(plant / "plant.toml"), "--simulator")
+    before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
+    start = now_us() + SECOND
+    for interval in ("250ms", "2s", ""):
+        edited(plant, "opcua.csv", interval, 3, chance)
+        edited(plant, "tankfarm-plc.csv", interval, 1, chance)  # or blocks read through others' registers, which counts
+        appliance.plantlog("up")
+    result = (await appliance.compared(start, now_us() + SECOND))["all"]
+    assert result.published > 0
+    assert (result.invented, result.altered, result.duplicated, result.missing_silent) == (0, 0, 0, 0), result
+    since = f"to_timestamp({start} / 1e6)"
+    reasons = await appliance.fetchval(f"SELECT array_agg(DISTINCT reason) FROM plant.gap WHERE opened_at > {since}")
+    assert set(reasons or ()) <= {"poll_missed"}, "which a busy machine may have, whatever is edited"
+    restarts = f"SELECT count(*) FROM plant.event WHERE type = 'restart' AND time > {since}"
+    assert await appliance.fetchval(restarts) == 0
+    assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
 
 
 # What README says can be run, on a running appliance
