@@ -6,27 +6,52 @@ import asyncio
 import sys
 from pathlib import Path
 
+from asyncua import ua
 from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ingest.config.load import load
 from ingest.config.model import OpcuaSource
 from ingest.errors import OperationError
+from ingest.opcua.discover import Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
-from ingest.opcua.discover import write_tag_list
 from ops.deployment import Deployment
 from ops.paths import EXAMPLE, State
 
 
 def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
-    """Write the tag list of a source's server. Raises SourceError or OperationError; a file that exists is kept."""
+    """Write the tag list of a source's server, and say what is left out; a file that exists is kept.
+
+    Raises SourceError or OperationError.
+    """
     if output is not None and output.exists():
         raise OperationError(f"{output} exists: choose another file, a tag list that was edited is not overwritten")
-    tags = asyncio.run(browse(_source(source, insecure, config, state), state.pki))
+    found = _browsed(_source(source, insecure, config, state), state)
     if output is None:
-        write_tag_list(tags, sys.stdout)
+        write_tag_list(found.tags, sys.stdout)
     else:
         with output.open("w", newline="", encoding="utf-8") as file:
-            write_tag_list(tags, file)
+            write_tag_list(found.tags, file)
+    for one in found.left_out:
+        print(f"left out: {one.name} {one.address}: {one.why}", file=sys.stderr)
+    print(f"{len(found.tags):,} variables listed, {len(found.left_out):,} left out", file=sys.stderr)
+
+
+def _browsed(source: OpcuaSource, state: State) -> Discovered:
+    """Ask the server, with a bar on a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("browsing"), BarColumn(), TextColumn("{task.completed:,.0f} nodes and attributes"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+        try:
+            return asyncio.run(browse(source, state.pki, lambda n: bar.advance(task, n)))
+        except (ua.UaError, OSError, TimeoutError) as error:
+            raise OperationError(
+                f"{source.address} was not browsed to its end: {error or type(error).__name__}"
+            ) from error
 
 
 def _source(name: str, insecure: bool, config: Path | None, state: State) -> OpcuaSource:

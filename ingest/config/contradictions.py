@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import re
+import uuid
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
@@ -179,7 +182,19 @@ def _reachable(address: str) -> bool:
 
 
 def _node_id_like(text: str) -> bool:
-    parts = text.split(";")
-    identifier = parts[-1]
-    namespaces = all(part[:3] == "ns=" and part[3:].isdecimal() for part in parts[:-1])
-    return namespaces and len(parts) <= 2 and identifier[:2] in ("s=", "i=", "g=", "b=") and len(identifier) > 2
+    """Whether it is a node id (OPC 10000-6, 5.3.1.10). A text identifier may hold anything, also ``;`` and ``=``."""
+    match = re.fullmatch(r"(?:ns=([0-9]{1,5});)?([isgb])=(.+)", text, re.DOTALL)
+    if match is None or int(match[1] or 0) > 0xFFFF:
+        return False
+    kind, identifier = match[2], match[3]
+    try:
+        match kind:
+            case "i":
+                return identifier.isascii() and identifier.isdecimal() and int(identifier) <= 0xFFFF_FFFF
+            case "g":
+                return str(uuid.UUID(identifier)) == identifier.lower()
+            case "b":
+                return bool(base64.b64decode(identifier, validate=True))
+    except ValueError:
+        return False
+    return True

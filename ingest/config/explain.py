@@ -158,7 +158,7 @@ def _pattern(name: str, pattern: str) -> str:
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]
-    if name == "address" and not pattern.startswith("^[A-Za-z"):
+    if name == "address" and not pattern.startswith(r"^[\p{L}"):
         return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "tcp"]
     if name == "host":
         return _PATTERNS["host"]

@@ -29,7 +29,11 @@ AcceptedFault: TypeAlias = Literal[
 ]
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
-ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.%-]+(/[A-Za-z0-9_.%-]+)*$", max_length=255)]
+CHANNEL_NAME_LENGTH = 255
+# Letters, marks and numbers of every script
+ChannelName = Annotated[
+    str, Field(pattern=r"^[\p{L}\p{M}\p{N}_.%-]+(/[\p{L}\p{M}\p{N}_.%-]+)*$", max_length=CHANNEL_NAME_LENGTH)
+]
 # Placeholders stand for text without a slash, so the outcome is a channel's name.
 ChannelTemplate = Annotated[
     str,

@@ -1,40 +1,119 @@
-"""Browse an OPC UA server into a tag list: its variables, with unit and range where it tells them."""
+"""Browse an OPC UA server into a tag list: its variables, what it tells of them, and which ones can't be logged."""
 
 from __future__ import annotations
 
 import csv
+import math
 import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
-from asyncua import Client, ua
+from asyncua import ua
 
-from ingest.config.model import ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.model import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
+from ingest.opcua.browse import Browser
 from ingest.opcua.session import close, connect
 
-_KINDS: dict[int, ChannelKind] = {
-    ua.ObjectIds.Boolean: "discrete",
-    ua.ObjectIds.String: "text",
+Step: TypeAlias = Callable[[int], None]
+_Told: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
+
+_IDS = ua.ObjectIds
+# Built-in types, and the abstract ones above them (OPC 10000-6, 5.1.2); the rest is a subtype of one of these.
+_KINDS: dict[int, ChannelKind | None] = {
+    _IDS.Boolean: "discrete",
+    _IDS.Enumeration: "discrete",
     **dict.fromkeys(
         (
-            *(ua.ObjectIds.SByte, ua.ObjectIds.Byte, ua.ObjectIds.Int16, ua.ObjectIds.UInt16, ua.ObjectIds.Int32),
-            *(ua.ObjectIds.UInt32, ua.ObjectIds.Int64, ua.ObjectIds.UInt64, ua.ObjectIds.Float, ua.ObjectIds.Double),
+            *(_IDS.SByte, _IDS.Byte, _IDS.Int16, _IDS.UInt16, _IDS.Int32, _IDS.UInt32, _IDS.Int64, _IDS.UInt64),
+            *(_IDS.Float, _IDS.Double, _IDS.Number, _IDS.Integer, _IDS.UInteger),
         ),
         "analog",
     ),
+    **dict.fromkeys(
+        (
+            *(
+                _IDS.String,
+                _IDS.DateTime,
+                _IDS.Guid,
+                _IDS.ByteString,
+                _IDS.XmlElement,
+                _IDS.NodeId,
+                _IDS.ExpandedNodeId,
+            ),
+            *(_IDS.StatusCode, _IDS.QualifiedName, _IDS.LocalizedText),
+        ),
+        "text",
+    ),
+    **dict.fromkeys((_IDS.Structure, _IDS.DataValue, _IDS.DiagnosticInfo)),  # of no kind that a channel has
 }
+_ANY = ua.NodeId(_IDS.BaseDataType)
+_DEEPEST = 32  # data types above each other
+_ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
 _COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
 
 
-async def discover(source: OpcuaSource, pki: Path) -> list[OpcuaTag]:
-    """Every variable below Objects, but the server's own, whose data type a channel can hold. Raises SourceError."""
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A variable that no channel can be made of."""
+
+    name: str
+    address: str
+    why: str
+
+
+@dataclass(slots=True)
+class Discovered:
+    """What a server has, in its own order."""
+
+    tags: list[OpcuaTag] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Variable:
+    node: Any
+    path: str
+    place: tuple[int, ...]  # in the tree
+    properties: dict[str, Any] = field(default_factory=dict)  # browse name → node id
+    data_type: Any = None
+    scalar: bool | None = None  # None: the value says
+    description: str = ""
+    why: str = ""  # it is left out
+
+
+async def discover(source: OpcuaSource, pki: Path, step: Step = lambda _: None) -> Discovered:
+    """Every variable below Objects, but the server's own. ``step`` is told how many nodes were asked about.
+
+    Raises SourceError, ua.UaError, OSError or TimeoutError.
+    """
     client = await connect(source, pki)
     try:
-        tags: list[OpcuaTag] = []
-        await _browse(client, client.nodes.objects, "", tags, set())
-        return tags
+        browser = Browser(client, source.time_out, step)
+        await browser.prepare()
+        variables = await _variables(browser)
+        await _attributes(browser, variables)
+        kinds = await _kinds(browser, variables)
+        told = await _properties(browser, [v for v in variables if not v.why])
     finally:
         await close(client, source.time_out)
+    found = Discovered()
+    names = _unique(variables)
+    for node, status in sorted((node.to_string(), status) for node, status in browser.refused):
+        found.left_out.append(LeftOut("", node, f"what is below it can't be browsed: {status}"))
+    for variable in variables:
+        name, address = names[variable.node], variable.node.to_string()
+        if variable.why:
+            found.left_out.append(LeftOut(name, address, variable.why))
+            continue
+        unit, lo, hi = told[variable.node]
+        kind = kinds[variable.node]
+        found.tags.append(
+            OpcuaTag(name=name, address=address, kind=kind, unit=unit, lo=lo, hi=hi, description=variable.description)
+        )
+    return found
 
 
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
@@ -46,32 +125,150 @@ def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
         writer.writerow({name: "" if row[name] is None else row[name] for name in _COLUMNS})
 
 
-async def _browse(client: Client, node: Any, path: str, tags: list[OpcuaTag], seen: set[Any]) -> None:
-    for child in await node.get_children_descriptions():
-        if child.NodeId in seen or child.NodeId == ua.NodeId(ua.ObjectIds.Server):
+async def _variables(browser: Browser) -> list[_Variable]:
+    """All variables, level by level. A variable's properties belong to it, all else below it stands for itself."""
+    classes = ua.NodeClass.Object | ua.NodeClass.Variable
+    seen = {ua.NodeId(_IDS.ObjectsFolder), ua.NodeId(_IDS.Server)}
+    found: list[_Variable] = []
+    level: list[tuple[Any, str, tuple[int, ...], _Variable | None]] = [(ua.NodeId(_IDS.ObjectsFolder), "", (), None)]
+    while level:
+        below: list[tuple[Any, str, tuple[int, ...], _Variable | None]] = []
+        answers = await browser.children([node for node, *_ in level], int(classes))
+        for (_, path, place, parent), references in zip(level, answers, strict=True):
+            for number, reference in enumerate(references):
+                node = _local(reference.NodeId)
+                if node is None:
+                    continue
+                if parent is not None and reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
+                    parent.properties.setdefault(reference.BrowseName.Name or "", node)
+                    continue
+                if node in seen:
+                    continue
+                seen.add(node)
+                name = f"{path}/{legal_name(reference.BrowseName.Name or '')}".lstrip("/")
+                variable = None
+                if reference.NodeClass == ua.NodeClass.Variable and node.NamespaceIndex:  # 0: of OPC UA itself
+                    variable = _Variable(node, name, (*place, number))
+                    found.append(variable)
+                below.append((node, name, (*place, number), variable))
+        level = below
+    return sorted(found, key=lambda v: v.place)
+
+
+async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
+    """Data type, rank, access and description of each."""
+    values = iter(await browser.read([(v.node, attribute) for v in variables for attribute in _ATTRIBUTES]))
+    for variable in variables:
+        data_type, rank, access, description = (next(values) for _ in _ATTRIBUTES)
+        if not data_type.StatusCode.is_good() or data_type.Value is None:
+            variable.why = f"its data type can't be read: {data_type.StatusCode.name}"
             continue
-        seen.add(child.NodeId)
-        # What a channel's name may not hold becomes an underscore.
-        name = f"{path}/{re.sub(r'[^A-Za-z0-9_.%-]+', '_', child.BrowseName.Name)}".lstrip("/")
-        if child.NodeClass == ua.NodeClass.Variable:
-            tag = await _tag(client.get_node(child.NodeId), name)
-            if tag is not None:
-                tags.append(tag)
-        elif child.NodeClass == ua.NodeClass.Object:
-            await _browse(client, client.get_node(child.NodeId), name, tags, seen)
+        variable.data_type = data_type.Value.Value
+        dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
+        variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
+        if variable.scalar is False:
+            variable.why = "an array"
+        elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
+            variable.why = "it can't be read (AccessLevel)"
+        if description.StatusCode.is_good() and description.Value is not None:
+            variable.description = " ".join((getattr(description.Value.Value, "Text", None) or "").split())
 
 
-async def _tag(node: Any, name: str) -> OpcuaTag | None:
-    data_type = await node.read_data_type()
-    kind = _KINDS.get(data_type.Identifier) if data_type.NamespaceIndex == 0 else None
-    if kind is None:
+async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[Any, ChannelKind]:
+    """The kind of each variable that has one; the others are left out, each with the reason."""
+    left = [v for v in variables if not v.why]
+    await _values(browser, [v for v in left if v.scalar is None or v.data_type == _ANY])
+    left = [v for v in left if not v.why]
+    above = {v.data_type: v.data_type for v in left}  # data type → a supertype of it, or itself
+    for _ in range(_DEEPEST):
+        unknown = [t for t, top in above.items() if top is not None and not _known(top)]
+        if not unknown:
+            break
+        for data_type, top in zip(unknown, await browser.supertypes([above[t] for t in unknown]), strict=True):
+            above[data_type] = None if top is None else _local(top)
+    kinds: dict[Any, ChannelKind] = {}
+    for variable in left:
+        top = above[variable.data_type]
+        kind = _KINDS[top.Identifier] if top is not None and _known(top) else None
+        if kind is None:
+            name = "of an unknown type" if top is None or not _known(top) else ua.ObjectIdNames.get(top.Identifier, "")
+            variable.why = f"{name}: data type {variable.data_type.to_string()}"
+        else:
+            kinds[variable.node] = kind
+    return kinds
+
+
+async def _values(browser: Browser, variables: list[_Variable]) -> None:
+    """Where type or rank leave it open, the value tells."""
+    values = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables])
+    for variable, value in zip(variables, values, strict=True):
+        variant = value.Value
+        if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
+            variable.why = "an array"
+        elif variable.data_type == _ANY and (variant is None or variant.Value is None):
+            variable.why = f"its type is any, and it has no value now ({value.StatusCode.name})"
+        elif variable.data_type == _ANY:
+            number = variant.VariantType.value
+            variable.data_type = ua.NodeId(_IDS.Structure if number == _IDS.Structure else number)
+
+
+async def _properties(
+    browser: Browser, variables: list[_Variable]
+) -> dict[Any, tuple[str, float | None, float | None]]:
+    """Unit, low and high end of the range, as far as the server tells them."""
+    names = ("EngineeringUnits", "EURange")
+    wanted = [(v.node, name, v.properties[name]) for v in variables for name in names if name in v.properties]
+    values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in wanted])
+    units: dict[Any, str] = {}
+    ranges: dict[Any, tuple[float, float]] = {}
+    for (node, name, _), value in zip(wanted, values, strict=True):
+        said: Any = None if value.Value is None else value.Value.Value
+        if name == "EngineeringUnits" and hasattr(said, "DisplayName"):
+            units[node] = (said.DisplayName.Text or "").strip()
+        elif name == "EURange" and hasattr(said, "Low") and math.isfinite(said.Low) and math.isfinite(said.High):
+            ranges[node] = (said.Low, said.High)
+    found: dict[Any, _Told] = {}
+    for variable in variables:
+        lo, hi = ranges.get(variable.node, (0.0, 0.0))
+        limits = (lo, hi) if lo < hi else (None, None)  # a range that was never set is 0 to 0
+        found[variable.node] = (units.get(variable.node, ""), *limits)
+    return found
+
+
+def legal_name(text: str) -> str:
+    """What a channel's name may not hold becomes an underscore; letters of every script may stand there."""
+    kept = [
+        c if c in "_.%-" or unicodedata.category(c)[0] in "LMN" else " " for c in unicodedata.normalize("NFC", text)
+    ]
+    return re.sub(r" +", "_", "".join(kept)) or "_"
+
+
+def _unique(variables: Iterable[_Variable]) -> dict[Any, str]:
+    """Node → name. Of several with one name the first by its node id keeps it, the others are numbered."""
+    names: dict[Any, str] = {}
+    shared: dict[str, list[_Variable]] = {}
+    for variable in variables:
+        shared.setdefault(variable.path[-CHANNEL_NAME_LENGTH:].lstrip("/"), []).append(variable)
+    taken = set(shared)
+    for name, those in shared.items():
+        for place, variable in enumerate(sorted(those, key=lambda v: v.node.to_string())):
+            number, chosen = place + 1, name
+            while place and chosen in taken:
+                suffix = f"_{number}"
+                chosen, number = name[: CHANNEL_NAME_LENGTH - len(suffix)] + suffix, number + 1
+            taken.add(chosen)
+            names[variable.node] = chosen
+    return names
+
+
+def _known(data_type: Any) -> bool:
+    return data_type.NamespaceIndex == 0 and data_type.Identifier in _KINDS
+
+
+def _local(node: Any) -> Any | None:
+    """A node id of this server, as it is written; None: it is of another server."""
+    if getattr(node, "ServerIndex", 0):
         return None
-    unit, lo, hi = "", None, None
-    for described in await node.get_properties():
-        browse_name = (await described.read_browse_name()).Name
-        if browse_name == "EngineeringUnits":
-            unit = (await described.read_value()).DisplayName.Text or ""
-        elif browse_name == "EURange":
-            limits = await described.read_value()
-            lo, hi = limits.Low, limits.High
-    return OpcuaTag(name=name, address=node.nodeid.to_string(), kind=kind, unit=unit, lo=lo, hi=hi)
+    if isinstance(node, ua.ExpandedNodeId):
+        return ua.NodeId(node.Identifier, node.NamespaceIndex, node.NodeIdType)
+    return node

@@ -115,12 +115,12 @@ async def synchronise(client: Client, tags: Tags, subscribed: Subscribed, todo: 
     The new item of a node is there before the old one goes, so that no value falls between them: the two send the same
     samples, which are one in the table.
     """
-    subscribed.per_call = await _limit(
+    subscribed.per_call = await operation_limit(
         client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     await _delete_items(client, tags.source, subscribed, todo.delete_first)
     if todo.create:
-        per_read = await _limit(client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
+        per_read = await operation_limit(client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
         types = await _data_types(client, tags, todo.create, per_read)
         await add(client, tags, subscribed, sorted(todo.create, key=lambda c: (types.get(c, ""), tags.place(c))))
     await _delete_items(client, tags.source, subscribed, todo.delete_last)
@@ -230,7 +230,7 @@ async def call(client: Client, request: Any, response: type[T], time_out: float)
     return answer  # type: ignore[no-any-return]
 
 
-async def _limit(client: Client, node: int) -> int:
+async def operation_limit(client: Client, node: int) -> int:
     """One of the server's operation limits; 0 or nothing means it has none."""
     try:
         value = await client.get_node(ua.NodeId(node)).read_value()

@@ -186,7 +186,7 @@ async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:
     port = free_port()
     await server.start("127.0.0.1", port)
     source = OpcuaSource(name="ua", kind="opcua", address=f"opc.tcp://127.0.0.1:{port}/", insecure=True, tags=())
-    found = await discover(source, tmp_path / "pki")
+    found = (await discover(source, tmp_path / "pki")).tags
     await server.stop()
     assert [(t.name, t.address, t.kind, t.unit, t.lo, t.hi) for t in found] == [
         ("Plant/unit/level", "ns=2;s=unit.level", "analog", "m", 0, 8),

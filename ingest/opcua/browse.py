@@ -1,0 +1,139 @@
+"""Browse and read many nodes of a server in few calls, within its operation limits (OPC 10000-4, 5.9.2 and 5.11.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from asyncua import Client, ua
+
+from ingest.errors import SourceError
+from ingest.opcua.items import call, chunks, operation_limit
+
+T = TypeVar("T")
+
+_AT_ONCE = 250  # nodes of a call: large enough to be quick, small enough to be answered in time
+_IN_FLIGHT = 3  # calls
+_MOST = 2_000_000  # references: a server that makes up nodes as they are asked for has no end
+_LIMITS = ua.ObjectIds
+
+
+class Browser:
+    """One session's calls. ``step`` is told of each answer, with the nodes that it was about.
+
+    ``most_references`` in an answer for one node; 0: as many as the server likes.
+    """
+
+    def __init__(self, client: Client, time_out: float, step: Callable[[int], None], most_references: int = 0) -> None:
+        self._client = client
+        self._time_out = time_out
+        self._step = step
+        self._most_references = most_references
+        self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
+        self._per_browse = self._per_read = _AT_ONCE
+        self._references = 0
+        self.refused: list[tuple[Any, str]] = []  # nodes below which nothing could be seen, with the status
+
+    async def prepare(self) -> None:
+        """Ask for the server's limits."""
+        name = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
+        browse, read = getattr(_LIMITS, f"{name}Browse"), getattr(_LIMITS, f"{name}Read")
+        self._per_browse = min(_AT_ONCE, await operation_limit(self._client, browse))
+        self._per_read = min(4 * _AT_ONCE, await operation_limit(self._client, read))
+
+    async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Any]]:
+        """The ReferenceDescriptions of each node, down the hierarchy, to nodes of ``classes``."""
+        return await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
+
+    async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
+        """The node id of the type that each is a subtype of."""
+        found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
+        return [references[0].NodeId if references else None for references in found]
+
+    async def read(self, wanted: Sequence[tuple[Any, int]]) -> list[Any]:
+        """The DataValue of each (node id, attribute)."""
+
+        async def one(chunk: Sequence[tuple[Any, int]]) -> list[Any]:
+            request = ua.ReadRequest()
+            request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
+            request.Parameters.NodesToRead = [ua.ReadValueId(NodeId=n, AttributeId=a) for n, a in chunk]
+            answer: Any = await self._call(request, ua.ReadResponse, len(chunk))
+            return _whole(answer.Results, chunk)
+
+        return await self._all(wanted, self._per_read, one)
+
+    async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[list[Any]]:
+        async def one(chunk: Sequence[Any]) -> list[list[Any]]:
+            request = ua.BrowseRequest()
+            request.Parameters.RequestedMaxReferencesPerNode = self._most_references
+            request.Parameters.NodesToBrowse = [
+                ua.BrowseDescription(
+                    NodeId=node,
+                    BrowseDirection=direction,
+                    ReferenceTypeId=ua.NodeId(references),
+                    IncludeSubtypes=True,
+                    NodeClassMask=classes,
+                    ResultMask=ua.BrowseResultMask.All,
+                )
+                for node in chunk
+            ]
+            answer: Any = await self._call(request, ua.BrowseResponse, len(chunk))
+            results = _whole(answer.Results, chunk)
+            again = {i for i, result in enumerate(results) if _too_many(result)} if len(chunk) > 1 else set()
+            found = []
+            for i, (node, result) in enumerate(zip(chunk, results, strict=True)):
+                if i not in again and direction == ua.BrowseDirection.Forward and not result.StatusCode.is_good():
+                    self.refused.append((node, result.StatusCode.name))
+                found.append([] if i in again else await self._rest(result))
+            for i in again:  # the server keeps only so many continuation points, which are free again now
+                found[i] = (await one([chunk[i]]))[0]
+            return found
+
+        return await self._all(nodes, self._per_browse, one)
+
+    async def _rest(self, result: Any) -> list[Any]:
+        """A result's references, with those that did not fit into the first answer."""
+        found = list(result.References or [])
+        self._count(len(found))
+        point = result.ContinuationPoint
+        while point:
+            request = ua.BrowseNextRequest()
+            request.Parameters.ReleaseContinuationPoints = False
+            request.Parameters.ContinuationPoints = [point]
+            answer: Any = await self._call(request, ua.BrowseNextResponse, 0)
+            (result,) = _whole(answer.Parameters.Results, [point])
+            result.StatusCode.check()
+            found += result.References or []
+            self._count(len(result.References or []) or 1)
+            point = result.ContinuationPoint
+        return found
+
+    async def _all(self, items: Sequence[Any], size: int, one: Callable[[Sequence[Any]], Any]) -> list[Any]:
+        async def bounded(chunk: Sequence[Any]) -> list[Any]:
+            async with self._in_flight:
+                found: list[Any] = await one(chunk)
+            self._step(len(chunk))
+            return found
+
+        parts = await asyncio.gather(*(bounded(chunk) for chunk in chunks(items, size)))
+        return [item for part in parts for item in part]
+
+    async def _call(self, request: Any, response: type[T], nodes: int) -> T:
+        return await call(self._client, request, response, self._time_out + nodes * 0.02)
+
+    def _count(self, references: int) -> None:
+        self._references += references
+        if self._references > _MOST:
+            raise SourceError(f"the server has more than {_MOST:,} references: it seems to have no end")
+
+
+def _too_many(result: Any) -> bool:
+    return bool(result.StatusCode.value == ua.StatusCodes.BadNoContinuationPoints)
+
+
+def _whole(results: list[Any] | None, asked: Sequence[Any]) -> list[Any]:
+    """The results, one for each that was asked for. Raises SourceError."""
+    if len(results or []) != len(asked):
+        raise SourceError(f"the server answered {len(results or [])} of {len(asked)} operations of one call")
+    return results or []

@@ -1,0 +1,187 @@
+"""``discover`` against asyncua's server with all that variables can be, and with small operation limits."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from asyncua import Server, ua
+
+from ingest.config.load import load
+from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.opcua.browse import Browser
+from ingest.opcua.discover import Discovered, discover, write_tag_list
+from ingest.opcua.session import close, connect
+from tests.peers import free_port, peer
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, Any, str]]:
+    """An empty server: itself, the folder for nodes, its address."""
+    server = Server()
+    await server.init()
+    address = f"opc.tcp://127.0.0.1:{free_port()}"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    await server.register_namespace("urn:tests")
+    folder = await server.nodes.objects.add_folder(ua.NodeId("plant", 2), "2:Plant")
+    async with server:
+        yield server, folder, address
+
+
+async def discovered(address: str, pki: Path) -> Discovered:
+    source = OpcuaSource(name="d", kind="opcua", address=address, insecure=True, time_out=30.0, tags=())
+    return await discover(source, pki)
+
+
+V = ua.VariantType
+SCALARS: dict[str, tuple[Any, Any, str]] = {
+    "Boolean": (True, V.Boolean, "discrete"),
+    "SByte": (1, V.SByte, "analog"),
+    "Byte": (1, V.Byte, "analog"),
+    "Int16": (1, V.Int16, "analog"),
+    "UInt16": (1, V.UInt16, "analog"),
+    "Int32": (1, V.Int32, "analog"),
+    "UInt32": (1, V.UInt32, "analog"),
+    "Int64": (1, V.Int64, "analog"),
+    "UInt64": (1, V.UInt64, "analog"),
+    "Float": (1.0, V.Float, "analog"),
+    "Double": (1.0, V.Double, "analog"),
+    "String": ("x", V.String, "text"),
+    "DateTime": (datetime(2026, 3, 9, tzinfo=UTC), V.DateTime, "text"),
+    "Guid": (UUID(int=7), V.Guid, "text"),
+    "ByteString": (b"x", V.ByteString, "text"),
+    "NodeId": (ua.NodeId(5), V.NodeId, "text"),
+    "StatusCode": (ua.StatusCode(0), V.StatusCode, "text"),
+    "QualifiedName": (ua.QualifiedName("x", 1), V.QualifiedName, "text"),
+    "LocalizedText": (ua.LocalizedText("x"), V.LocalizedText, "text"),
+}
+
+
+async def test_every_scalar_and_the_subtypes(tmp_path: Path) -> None:
+    async with serving() as (_, folder, address):
+        for name, (value, kind, _) in SCALARS.items():
+            await folder.add_variable(ua.NodeId(name, 2), f"2:{name}", ua.Variant(value, kind))
+        subtypes = {"Duration": 1.0, "UtcTime": datetime(2026, 3, 9, tzinfo=UTC)}
+        for name, value in subtypes.items():
+            await folder.add_variable(
+                ua.NodeId(name, 2), f"2:{name}", value, datatype=ua.NodeId(getattr(ua.ObjectIds, name))
+            )
+        state = ua.NodeId(ua.ObjectIds.ServerState)  # an enumeration
+        await folder.add_variable(ua.NodeId("Enum", 2), "2:Enum", ua.Variant(0, V.Int32), datatype=state)
+        anything = ua.NodeId(ua.ObjectIds.BaseDataType)
+        await folder.add_variable(ua.NodeId("Any", 2), "2:Any", ua.Variant(2.5, V.Double), datatype=anything)
+        number = ua.NodeId(ua.ObjectIds.Number)
+        await folder.add_variable(ua.NodeId("Number", 2), "2:Number", ua.Variant(2, V.UInt16), datatype=number)
+        found = await discovered(address, tmp_path)
+    assert {tag.name.removeprefix("Plant/"): tag.kind for tag in found.tags} == {
+        **{name: kind for name, (_, _, kind) in SCALARS.items()},
+        **{"Duration": "analog", "UtcTime": "text", "Enum": "discrete", "Any": "analog", "Number": "analog"},
+    }
+    assert not found.left_out
+
+
+async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    async with serving() as (_, folder, address):
+        await folder.add_variable(ua.NodeId("array", 2), "2:array", [1.0, 2.0])
+        await folder.add_variable(ua.NodeId("range", 2), "2:range", ua.Range(Low=0, High=1))
+        nothing = ua.Variant(None, V.Null)
+        anything = ua.NodeId(ua.ObjectIds.BaseDataType)
+        await folder.add_variable(ua.NodeId("empty", 2), "2:empty", nothing, datatype=anything)
+        secret = await folder.add_variable(ua.NodeId("secret", 2), "2:secret", 1.0)
+        await secret.write_attribute(ua.AttributeIds.AccessLevel, ua.DataValue(ua.Variant(0, V.Byte)))
+        either = await folder.add_variable(ua.NodeId("either", 2), "2:either", [1.0])
+        await either.write_attribute(ua.AttributeIds.ValueRank, ua.DataValue(ua.Variant(-2, V.Int32)))
+        found = await discovered(address, tmp_path)
+    assert not found.tags
+    said = {one.address: one.why for one in found.left_out}
+    assert said["ns=2;s=array"] == said["ns=2;s=either"] == "an array"
+    assert said["ns=2;s=range"] == "Structure: data type i=884"
+    assert said["ns=2;s=empty"].startswith("its type is any, and it has no value now")
+    assert said["ns=2;s=secret"] == "it can't be read (AccessLevel)"
+
+
+async def test_names_ids_and_what_is_told(tmp_path: Path) -> None:
+    """All of it is legal for ``check``, and the same each time."""
+    ids = ["s=a;b=c;i=5", "s= spaces = and ; ", "i=4294967295", "g=00000000-0000-0000-0000-000000000007", "b=AQID"]
+    async with serving() as (_, folder, address):
+        for number, text in enumerate(ids):
+            await folder.add_variable(ua.NodeId.from_string(f"ns=2;{text}"), f"2:odd{number}", 1.0)
+        for number in (3, 1, 2):
+            await folder.add_variable(ua.NodeId(f"twin{number}", 2), "2:twin", 1.0)
+        await folder.add_variable(ua.NodeId("twin_2", 2), "2:twin_2", 1.0)
+        await folder.add_variable(ua.NodeId("long", 2), "2:" + "x" * 400, 1.0)
+        told = await folder.add_variable(ua.NodeId("dp", 2), "2:ΔP über 湯気/1", 1.0)
+        description = ua.LocalizedText('Pressure\nover the  filter, "dirty"')
+        await told.write_attribute(ua.AttributeIds.Description, ua.DataValue(ua.Variant(description)))
+        await told.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText("mbar")))
+        await told.add_property(0, "EURange", ua.Range(Low=-5, High=50))
+        never = await folder.add_variable(ua.NodeId("never", 2), "2:never", 1.0)
+        await never.add_property(0, "EURange", ua.Range(Low=float("nan"), High=0))
+        found = await discovered(address, tmp_path)
+        assert (await discovered(address, tmp_path)) == found
+    by_address = {tag.address: tag for tag in found.tags}
+    twins = {address: tag.name for address, tag in by_address.items() if "twin" in address}
+    assert twins == {
+        "ns=2;s=twin1": "Plant/twin",
+        "ns=2;s=twin2": "Plant/twin_3",
+        "ns=2;s=twin3": "Plant/twin_4",
+        "ns=2;s=twin_2": "Plant/twin_2",
+    }
+    assert Counter(tag.name for tag in found.tags).most_common(1)[0][1] == 1
+    dp = by_address["ns=2;s=dp"]
+    assert (dp.name, dp.unit, dp.lo, dp.hi) == ("Plant/ΔP_über_湯気_1", "mbar", -5, 50)
+    assert dp.description == 'Pressure over the filter, "dirty"'
+    assert by_address["ns=2;s=never"].hi is None
+    with (tmp_path / "tags.csv").open("w", newline="") as file:
+        write_tag_list(found.tags, file)
+    (tmp_path / "plant.toml").write_text(
+        f'[plant]\nname = "p"\n[[source]]\nname = "d"\nkind = "opcua"\naddress = "{address}"\ntags = "tags.csv"\n'
+    )
+    (source,) = load(tmp_path / "plant.toml").sources
+    spaces = "ns=2;s= spaces = and ; "
+    assert {tag.address for tag in source.tags} == {a.strip() if a == spaces else a for a in by_address}
+
+
+async def test_within_a_servers_limits(tmp_path: Path) -> None:
+    """Few nodes a call, few references an answer: all is found nevertheless."""
+    async with serving() as (server, folder, address):
+        limits = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
+        for service in ("Browse", "Read"):
+            node = server.get_node(ua.NodeId(getattr(ua.ObjectIds, f"{limits}{service}")))
+            await node.write_value(ua.Variant(7, V.UInt32))
+        for number in range(300):
+            await folder.add_variable(ua.NodeId(f"v{number}", 2), f"2:v{number}", float(number))
+        found = await discovered(address, tmp_path)
+    assert [tag.name for tag in found.tags] == [f"Plant/v{number}" for number in range(300)]
+
+
+@pytest.mark.parametrize("name", ["node-opcua", "open62541"])
+async def test_a_server_that_is_not_ours(name: str, tmp_path: Path) -> None:
+    """Also by pieces of ten references at most, which continuation points connect."""
+    async with peer(name, tmp_path / "peer", 1000, "10000") as server:
+        address = f"opc.tcp://127.0.0.1:{server.port}"
+        found = await discovered(address, tmp_path)
+        source = OpcuaSource(name="d", kind="opcua", address=address, insecure=True, time_out=30.0, tags=())
+        client = await connect(source, tmp_path)
+        try:
+            browser = Browser(client, 30.0, lambda _: None, most_references=10)
+            (children,) = await browser.children([ua.NodeId(ua.ObjectIds.ObjectsFolder)], 0)
+        finally:
+            await close(client, 5.0)
+    ours = [tag for tag in found.tags if ";s=" in tag.address]
+    assert Counter(tag.kind for tag in ours) == {"analog": 600, "discrete": 200, "text": 200}
+    assert len({child.NodeId.to_string() for child in children}) == len(children) > 1000
+
+
+def test_the_list_is_a_csv() -> None:
+    file = io.StringIO()
+    write_tag_list([OpcuaTag(name="a", address="ns=1;s=x,y", unit="%")], file)
+    assert file.getvalue() == 'name,address,kind,unit,lo,hi,description\na,"ns=1;s=x,y",analog,%,,,\n'
