@@ -87,6 +87,7 @@ EVENT_TYPES = (
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
     "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
+    "poll_stretched",  # polls take longer than their interval (text "stretched"), or no longer ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
     "restart",  # a process of plantlog started
     "certificate_expiry",  # a certificate of ours or of a server ends within 30 days; detail says which, and when

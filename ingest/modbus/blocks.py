@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
-from ingest.modbus.schedule import Schedule
+from ingest.modbus.schedule import Pace, Schedule
 
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before a tag that was refused is tried again
 _DEAF_TIMES = 3  # time-outs of a block, each after answers to others, before it is set apart
@@ -52,6 +52,7 @@ class Group:
         self, schedule: Schedule, indices: Sequence[int], tags: Sequence[ModbusTag], source: ModbusSource
     ) -> None:
         self.schedule = schedule
+        self.pace = Pace(schedule.interval)
         self.indices = tuple(indices)
         self._tags = tags
         self._source = source

@@ -97,6 +97,11 @@ class Collector:
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
         self._groups = _groups(source, self._groups)
         self._outbox.configure(self._ids, _intervals(source), self._clock.now())
+        paces: list[tuple[Sequence[int], float]] = [(g.indices, g.pace.seconds) for g in self._groups]
+        self._outbox.add(Poll(self._clock.now(), paces=paces))
+        self._status.remarks.clear()
+        for group in self._groups:
+            self._remark_pace(group)
         self._bad = {i: bad[channel] for i, channel in enumerate(self._ids.tolist()) if channel in bad}
         self._status.channels = len(source.tags)
         self._status.bad_channels = {self._tags[i].name: why for i, why in self._bad.items()}
@@ -150,6 +155,7 @@ class Collector:
         self._silent = 0
         for group in self._groups:
             self._missed(group.schedule.skip(steady()))  # the outage's own gap has them
+            group.pace.interrupted()
         while True:
             self._edit()
             group = min(self._groups, key=lambda g: g.schedule.due)
@@ -160,8 +166,9 @@ class Collector:
             self._follow()
             turn = _Turn(group, Poll(self._clock.now()))
             missed = group.schedule.skip(steady())
-            if missed:
-                self._missed(missed)
+            self._missed(missed)
+            self._paced(group, turn.poll)
+            if missed and not group.pace.stretched:
                 turn.poll.failures.append(Failure(group.indices, "poll_missed", "the poll before took too long"))
             try:
                 await self._make(turn)
@@ -172,6 +179,22 @@ class Collector:
             finally:
                 turn.poll.at = self._clock.last
                 self._outbox.add(turn.poll)
+
+    def _paced(self, group: Group, poll: Poll) -> None:
+        """A poll begins; where the device is slower than the interval now, or no longer, that is said."""
+        if not group.pace.polls(steady()):
+            return
+        interval, pace, stretched = group.schedule.interval, round(group.pace.seconds, 3), group.pace.stretched
+        poll.paces.append((group.indices, group.pace.seconds))
+        detail = {"interval_seconds": interval, "pace_seconds": pace}
+        self._remark_pace(group)
+        poll.events.append(Event("poll_stretched", poll.at, text="stretched" if stretched else "good", detail=detail))
+        log.info("source %s: polls take %g s, interval %g s", self._status.name, pace, interval)
+
+    def _remark_pace(self, group: Group) -> None:
+        interval, pace = group.schedule.interval, group.pace
+        said = f"polls take {pace.seconds:.3g} s, interval {interval:g} s" if pace.stretched else ""
+        self._remark(f"polls of {interval:g} s", said)
 
     async def _until(self, due: float) -> None:
         """Sleep until a poll is due; while that takes long it is noted that nothing is missing."""
@@ -327,14 +350,12 @@ def _intervals(source: ModbusSource) -> list[float]:
 def _groups(source: ModbusSource, before: Sequence[Group]) -> list[Group]:
     """The tags by poll interval. Where there was a group of that interval, its polls stay due when they were."""
     intervals = _intervals(source)
-    schedules = {group.schedule.interval: group.schedule for group in before}
-    now = steady()
-    return [
-        Group(
-            schedules.get(interval) or Schedule(interval, now),
-            [i for i, of in enumerate(intervals) if of == interval],
-            source.tags,
-            source,
-        )
-        for interval in dict.fromkeys(intervals)
-    ]
+    old = {group.schedule.interval: group for group in before}
+    now, groups = steady(), []
+    for interval in dict.fromkeys(intervals):
+        schedule = old[interval].schedule if interval in old else Schedule(interval, now)
+        group = Group(schedule, [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
+        if interval in old:
+            group.pace = old[interval].pace
+        groups.append(group)
+    return groups

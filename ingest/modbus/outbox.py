@@ -127,6 +127,8 @@ class Outbox:
         await self._gaps.say()  # what the disk refused before goes first
         if poll.step is not None:
             await self._set(poll.step)
+        for tags, seconds in poll.paces:
+            self._patience[np.asarray(tags)] = int(_PERIODS * seconds * 1e6)
         if poll.lost is not None and self._gaps.opened() is None:
             since = int(self._had_to.max())
             await self._silent(np.arange(len(self._ids)), since)

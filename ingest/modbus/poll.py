@@ -27,6 +27,7 @@ class Poll:
     at: int  # when the last answer came; later than any before, unless there is a step
     lost: str | None = None  # why the whole source is away
     step: Step | None = None  # our clock was set before it
+    paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
     failures: list[Failure] = field(default_factory=list)
     good: list[tuple[Sequence[int], int]] = field(default_factory=list)  # tags that were read, of all types, and when
     texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
@@ -47,6 +48,7 @@ class Poll:
     def follow(self, later: Poll) -> None:
         """Take in the poll that came next, in which nothing failed."""
         self.at = later.at
+        self.paces += later.paces
         self.good += later.good
         self.texts += later.texts
         self.events += later.events

@@ -1,8 +1,20 @@
-"""When polls are due: start + k × interval, whatever an earlier poll took."""
+"""When polls are due: start + k × interval, whatever an earlier poll took; and what is so of a device that is slower.
+
+A device that answers more slowly than its interval is polled as fast as it answers. The polls that are left out are
+missing samples, and are counted as such by the coverage, which knows the interval. They are no gaps: between two
+samples in a row nothing happened to the device but that it is slow, and a gap each would paint the whole curve as
+missing. So an episode is said once, as an event ``poll_stretched`` with the pace, by which gaps are measured meanwhile.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
+
+_POLLS = 3  # one after another that are late, or in time again, and a new pace is known
+_LATE = 1.1  # times the interval
+_OTHER = 1.5  # times the pace, or one part in so many, is another pace
 
 
 @dataclass(slots=True)
@@ -21,3 +33,38 @@ class Schedule:
     def made(self) -> None:
         """The poll that was due is over."""
         self.due += self.interval
+
+
+class Pace:
+    """How far apart polls really are."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._began: deque[float] = deque(maxlen=_POLLS + 1)  # s, the last polls
+        self.seconds = interval  # the interval, or more than that
+
+    @property
+    def stretched(self) -> bool:
+        """Whether polls take longer than their interval."""
+        return self.seconds > self._interval
+
+    def interrupted(self) -> None:
+        """No polls were made for a while, for another reason."""
+        self._began.clear()
+
+    def polls(self, now: float) -> bool:
+        """A poll begins (s, of one steady clock). Returns whether the pace is another one now."""
+        self._began.append(now)
+        if len(self._began) <= _POLLS:
+            return False
+        least, middle, _ = sorted(after - before for before, after in pairwise(self._began))
+        if middle <= _LATE * self._interval:
+            new = self._interval
+        elif least <= _LATE * self._interval or (
+            self.stretched and self.seconds / _OTHER <= middle <= self.seconds * _OTHER
+        ):
+            new = self.seconds
+        else:
+            new = middle
+        changed, self.seconds = new != self.seconds, new
+        return changed

@@ -5,6 +5,9 @@
 --   until     timestamptz  before this moment (never later than now)
 --   channels  text[]       names or patterns [all]
 --   complete  boolean      also the channels that lack nothing [false]
+-- covered_percent is of time: what gaps, quarantine and unrecorded silences leave. expected counts the samples of a
+-- channel that is polled, and is what it has and what is missing. A device that is slower than its interval covers the
+-- time, and lacks samples: the reason is poll_stretched.
 -- Cost: one pass over the channels' samples of the interval: 2 s a million.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
@@ -12,30 +15,63 @@ CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
 )
 RETURNS TABLE (
     channel text, covered_percent float8, samples bigint, good bigint, gaps bigint, missing_seconds float8,
-    longest_seconds float8, backfilled_seconds float8, unrecorded bigint, unrecorded_seconds float8, reasons text
+    longest_seconds float8, backfilled_seconds float8, unrecorded bigint, unrecorded_seconds float8, reasons text,
+    expected bigint, missing bigint
 )
 LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, i.seconds AS expected
+    SELECT c.channel_id, c.name, i.seconds AS expected, i.source_id, n.configured_at, s.kind = 'push' AS pushed,
+           least(until, now(), n.retired_at, s.retired_at) AS ends
     FROM plant.channels_like(channels) AS c
+    JOIN plant.channel AS n ON n.id = c.channel_id
+    JOIN plant.source AS s ON s.id = n.source_id
     LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.channel_id
     WHERE c.kind <> 'text'
+),
+kept_out AS MATERIALIZED (
+    SELECT * FROM plant.kept_out(since, until)
 ),
 pieces AS (
     SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
            tstzrange(greatest(g.from_time, since), least(coalesce(g.to_time, now()), until)) AS piece
     FROM plant.gap_channel AS g
     WHERE g.from_time < least(until, now()) AND coalesce(g.to_time, now()) > since
+    UNION ALL
+    SELECT k.channel_id, 'quarantined', false, tstzrange(k.from_time, k.to_time)
+    FROM kept_out AS k
+    WHERE k.from_time < k.to_time
+),
+-- What polls of a source and interval really took, since when and until when.
+paces AS (
+    SELECT e.source_id, e.seconds, e.pace, e.time AS from_time,
+           lead(e.time, 1, 'infinity') OVER (PARTITION BY e.source_id, e.seconds ORDER BY e.time) AS to_time
+    FROM (
+        SELECT e.source_id, e.time, (e.detail ->> 'interval_seconds')::float8 AS seconds,
+               CASE WHEN e.text = 'stretched' THEN (e.detail ->> 'pace_seconds')::float8 END AS pace
+        FROM plant.event AS e
+        WHERE e.type = 'poll_stretched' AND e.time < until
+    ) AS e
+),
+stretched AS (
+    SELECT DISTINCT w.channel_id
+    FROM wanted AS w
+    JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
 ),
 -- Overlapping gaps are joined, so that no second counts twice; what is still missing wins over what was backfilled.
 joined AS (
-    SELECT p.channel_id, coalesce(range_agg(p.piece) FILTER (WHERE NOT p.backfilled), '{}') AS missing,
-           coalesce(range_agg(p.piece) FILTER (WHERE p.backfilled), '{}') AS backfilled,
+    SELECT p.channel_id, coalesce(range_agg(e.piece) FILTER (WHERE NOT p.backfilled), '{}') AS missing,
+           coalesce(range_agg(e.piece) FILTER (WHERE p.backfilled), '{}') AS backfilled,
            string_agg(DISTINCT p.reason, ', ' ORDER BY p.reason) AS reasons
     FROM pieces AS p
+    JOIN wanted AS w ON w.channel_id = p.channel_id
+    CROSS JOIN LATERAL (SELECT p.piece * tstzrange(NULL, w.ends) AS piece) AS e
+    WHERE NOT isempty(e.piece)
     GROUP BY p.channel_id
+),
+refused AS (
+    SELECT k.channel_id, sum(k.n) AS n FROM kept_out AS k GROUP BY k.channel_id HAVING sum(k.n) > 0
 ),
 lengths AS (
     SELECT j.channel_id, j.reasons,
@@ -56,44 +92,79 @@ readings AS (
     CROSS JOIN LATERAL plant.samples_between(ARRAY[w.channel_id], since, until) AS s
 ),
 counts AS (
-    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE plant.quality(r.status) <> 'bad') AS good
+    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE plant.quality(r.status) <> 'bad') AS good,
+           min(r.time) AS first_time
     FROM readings AS r
     GROUP BY r.channel_id
 ),
+-- A channel has to have something from the moment on at which it was configured, or is heard of.
+spans AS (
+    SELECT w.*, c.samples, c.good, o.began
+    FROM wanted AS w
+    LEFT JOIN counts AS c ON c.channel_id = w.channel_id
+    LEFT JOIN joined AS j ON j.channel_id = w.channel_id
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN w.configured_at IS NULL THEN since
+                    ELSE greatest(since, least(w.configured_at, c.first_time, lower(j.missing + j.backfilled))) END AS began
+    ) AS o
+    WHERE o.began < w.ends
+),
 -- Of a channel that is read at an interval: silences of three intervals and more, up to the ends of the time asked for.
 silences AS (
-    SELECT r.channel_id, r.previous AS from_time, r.time AS to_time
+    SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
     FROM readings AS r
-    WHERE extract(epoch FROM r.time - r.previous) >= 3 * r.expected
+    JOIN spans AS w ON w.channel_id = r.channel_id
+    WHERE extract(epoch FROM r.time - greatest(r.previous, w.began)) >= 3 * r.expected
+      AND NOT EXISTS (SELECT FROM paces AS p
+                      WHERE p.source_id = w.source_id AND p.seconds = w.expected
+                        AND p.from_time <= r.time + (r.time - r.previous) AND p.to_time >= r.previous
+                        AND extract(epoch FROM r.time - r.previous) < 3 * p.pace)
     UNION ALL
-    SELECT r.channel_id, r.time, least(until, now())
+    SELECT r.channel_id, r.time, w.ends
     FROM readings AS r
-    WHERE r.is_last AND extract(epoch FROM least(until, now()) - r.time) >= 3 * r.expected
+    JOIN spans AS w ON w.channel_id = r.channel_id
+    WHERE r.is_last
+      AND extract(epoch FROM w.ends - r.time)
+          >= 3 * greatest(r.expected, (SELECT max(p.pace) FROM paces AS p
+                                       WHERE p.source_id = w.source_id AND p.seconds = w.expected AND p.to_time > r.time))
     UNION ALL
-    SELECT w.channel_id, since, least(until, now())
-    FROM wanted AS w
-    WHERE w.expected IS NOT NULL AND NOT EXISTS (SELECT FROM counts AS c WHERE c.channel_id = w.channel_id)
+    SELECT w.channel_id, w.began, w.ends
+    FROM spans AS w
+    WHERE w.samples IS NULL
+      AND (w.expected IS NOT NULL
+           -- Of a channel that reports changes the last one holds, if there ever was one.
+           OR (NOT w.pushed AND NOT plant.has_sample_before(w.channel_id, w.began)))
 ),
 -- What of a silence no gap explains, backfilled or not. A remainder as short as an interval is its edge.
 unexplained AS (
     SELECT s.channel_id, count(*) AS n, sum(extract(epoch FROM upper(r.piece) - lower(r.piece)))::float8 AS seconds
     FROM silences AS s
-    JOIN wanted AS w ON w.channel_id = s.channel_id
+    JOIN spans AS w ON w.channel_id = s.channel_id
     LEFT JOIN joined AS j ON j.channel_id = s.channel_id
     CROSS JOIN LATERAL unnest(tstzmultirange(tstzrange(s.from_time, s.to_time))
                               - coalesce(j.missing + j.backfilled, '{}')) AS r (piece)
-    WHERE extract(epoch FROM upper(r.piece) - lower(r.piece)) >= 3 * w.expected
+    WHERE extract(epoch FROM upper(r.piece) - lower(r.piece)) >= 3 * coalesce(w.expected, 0)
     GROUP BY s.channel_id
 )
 SELECT w.name,
        100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
-                  / extract(epoch FROM least(until, now()) - since)::float8),
-       coalesce(c.samples, 0), coalesce(c.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
-       coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0), coalesce(l.reasons, '')
-FROM wanted AS w
-LEFT JOIN counts AS c ON c.channel_id = w.channel_id
+                  / extract(epoch FROM w.ends - w.began)::float8),
+       coalesce(w.samples, 0), coalesce(w.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
+       coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0),
+       concat_ws(', ', l.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END),
+       coalesce(w.samples, 0) + m.missing, m.missing
+FROM spans AS w
+LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
+LEFT JOIN refused AS k ON k.channel_id = w.channel_id
+CROSS JOIN LATERAL (
+    -- Polls are never exactly as far apart: one more than is due may be there.
+    SELECT CASE WHEN w.expected IS NULL THEN k.n
+                ELSE greatest(0, round(extract(epoch FROM w.ends - w.began)::numeric / w.expected::numeric)
+                                 - coalesce(w.samples, 0)) END::bigint AS missing
+) AS m
 LEFT JOIN lengths AS l ON l.channel_id = w.channel_id
 LEFT JOIN unexplained AS u ON u.channel_id = w.channel_id
-WHERE complete OR l.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR coalesce(c.good, 0) < coalesce(c.samples, 0)
+WHERE complete OR l.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.channel_id IS NOT NULL
+   OR w.good < w.samples
 ORDER BY 2, w.name
 $$;

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.database import Database
 
@@ -23,6 +25,13 @@ JOIN plant.source AS s ON s.name = c.source
 _SAMPLES = """
 INSERT INTO plant.samples_raw (time, value, channel_id, status)
 SELECT t, 1, c.id, $4
+FROM plant.channel AS c
+CROSS JOIN generate_series($2::timestamptz, $3::timestamptz - INTERVAL '1 microsecond', INTERVAL '1 minute') AS t
+WHERE c.name = $1
+"""
+_KEPT_OUT = """
+INSERT INTO plant.quarantine (id, reason, source_id, received_at, channel_id, time_us, value, status)
+SELECT (extract(epoch FROM t) * 1000)::bigint + c.id, 'future', c.source_id, t, c.id, 0, 1, 0
 FROM plant.channel AS c
 CROSS JOIN generate_series($2::timestamptz, $3::timestamptz - INTERVAL '1 microsecond', INTERVAL '1 minute') AS t
 WHERE c.name = $1
@@ -58,8 +67,8 @@ async def test_a_whole_day_and_one_with_a_gap(database: Database) -> None:
     await connection.execute(_SAMPLES, "plc/b", DAY + hours(8), DAY + hours(24), 0)
     await connection.execute(_GAP, "plc/b", DAY + hours(6) - MINUTE, DAY + hours(8), False)
     assert await coverage(connection) == {
-        "plc/a": (1440, 1440, 1440, 0, 0.0, 0.0),
-        "plc/b": (1440, 1320, 1320, 120, 7260.0, 0.0),
+        "plc/a": (1440, 1440, 1440, 0, 0.0, 0.0, 0),
+        "plc/b": (1440, 1320, 1320, 120, 7260.0, 0.0, 0),
     }
     await connection.close()
 
@@ -71,12 +80,12 @@ async def test_a_gap_of_the_source_is_one_of_each_channel_and_is_cut_at_midnight
     await connection.execute(_GAP, "plc", DAY - hours(1) - MINUTE, DAY + hours(2), False)
     await connection.execute(_SAMPLES, "plc/a", DAY + hours(2), DAY + hours(24), 0)
     assert await coverage(connection, DAY - hours(24)) == dict.fromkeys(
-        ("plc/a", "plc/b"), (1440, 1380, 1380, 60, 3660.0, 0.0)
+        ("plc/a", "plc/b"), (1440, 1380, 1380, 60, 3660.0, 0.0, 0)
     )
     assert await coverage(connection) == {
-        "plc/a": (1440, 1320, 1320, 120, 7200.0, 0.0),
-        "plc/b": (1440, 0, 0, 120, 7200.0, 0.0),
-    }
+        "plc/a": (1440, 1320, 1320, 120, 7200.0, 0.0, 0),
+        "plc/b": (1440, 0, 0, 1440, 86400.0, 0.0, 0),
+    }, "behind the gap b has nothing either, and nobody says why"
     await connection.close()
 
 
@@ -85,7 +94,7 @@ async def test_overlapping_gaps_count_once_and_what_remains_is_not_backfilled(da
     await connection.execute(_GAP, "server", DAY + hours(1), DAY + hours(5), True)
     await connection.execute(_GAP, "server/x", DAY + hours(1), DAY + hours(2), False)
     await connection.execute(_GAP, "server/x", DAY + hours(1.5), DAY + hours(3), False)
-    assert await coverage(connection) == {"server/x": (None, 0, 0, None, 7200.0, 7200.0)}
+    assert await coverage(connection) == {"server/x": (None, 0, 0, None, 7200.0, 7200.0, 0)}
     await connection.close()
 
 
@@ -95,7 +104,7 @@ async def test_bad_samples_are_got_and_a_channel_is_expected_from_its_first_day_
     connection = await filled(database)
     await connection.execute(_SAMPLES, "plc/a", DAY + hours(12), DAY + hours(18), 0)
     await connection.execute(_SAMPLES, "plc/a", DAY + hours(18), DAY + hours(24), -(2**31))
-    assert await coverage(connection) == {"plc/a": (720, 720, 360, 0, 0.0, 0.0)}
+    assert await coverage(connection) == {"plc/a": (720, 720, 360, 0, 0.0, 0.0, 0)}
     await connection.close()
 
 
@@ -115,3 +124,65 @@ async def test_an_open_gap_lasts_until_now(database: Database) -> None:
     )
     assert 90 <= rows[0]["s"] < 120
     await connection.close()
+
+
+async def test_what_is_in_quarantine_is_missing_and_a_channel_without_a_sample_is_not_covered(
+    database: Database,
+) -> None:
+    connection = await filled(database)
+    await connection.execute("UPDATE plant.channel SET configured_at = $1", DAY - hours(1))
+    await connection.execute(_SAMPLES, "plc/a", DAY, DAY + hours(24), 0)
+    await connection.execute(_KEPT_OUT, "plc/b", DAY, DAY + hours(24))
+    await connection.execute(_KEPT_OUT, "server/x", DAY + hours(6), DAY + hours(6) + MINUTE)
+    assert await coverage(connection) == {
+        "plc/a": (1440, 1440, 1440, 0, 0.0, 0.0, 0),
+        "plc/b": (1440, 0, 0, 1440, 86400.0, 0.0, 1440),
+        "server/x": (1, 0, 0, 1, 86400.0, 0.0, 1),
+    }
+    await connection.execute("UPDATE plant.channel SET retired_at = $1 WHERE name = 'plc/b'", DAY + hours(30))
+    assert (await coverage(connection, DAY + hours(24)))["plc/b"] == (360, 0, 0, 360, 21600.0, 0.0, 0)
+    assert "plc/b" not in await coverage(connection, DAY + hours(48))
+    await connection.close()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+async def test_what_was_expected_is_what_was_got_and_what_is_missing(database: Database, data: st.DataObject) -> None:
+    """Whatever samples, gaps and quarantine there are, by the day and by the question."""
+    span = st.tuples(st.integers(0, 2 * 1440), st.integers(0, 600)).map(
+        lambda s: (DAY + s[0] * MINUTE, DAY + sum(s) * MINUTE)
+    )
+    connection = await asyncpg.connect(database.owner_dsn)
+    try:
+        await connection.execute(
+            "TRUNCATE plant.samples_raw, plant.gap, plant.quarantine, plant.channel, plant.source CASCADE"
+        )
+        await connection.execute(_CHANNELS)
+        await connection.execute(
+            "UPDATE plant.channel SET configured_at = $1", data.draw(st.sampled_from([None, DAY, DAY + hours(9)]))
+        )
+        for name in ("plc/a", "plc/b", "server/x"):
+            for since, until in data.draw(st.lists(span, max_size=3)):
+                await connection.execute(f"{_SAMPLES} ON CONFLICT DO NOTHING", name, since, until, 0)
+            for since, until in data.draw(st.lists(span, max_size=2)):
+                await connection.execute(f"{_GAP} ON CONFLICT DO NOTHING", name, since, until, data.draw(st.booleans()))
+            for since, until in data.draw(st.lists(span, max_size=1)):
+                await connection.execute(_KEPT_OUT, name, since, until)
+        for day in (DAY, DAY + hours(24), DAY + hours(48)):
+            rows = [*await connection.fetch("SELECT * FROM plant.coverage_of($1)", day)]
+            for row in rows:
+                assert (row["expected"] is None) == (row["missing"] is None)
+                if row["expected"] is not None:
+                    assert row["expected"] == row["got"] + row["missing"] and row["missing"] >= 0
+                assert 0 <= row["got_good"] <= row["got"]
+                assert 0 <= row["missing_seconds"] + row["backfilled_seconds"] <= 86400
+        for row in await connection.fetch(
+            "SELECT * FROM plant.gaps_and_coverage($1, $2, complete => true)", DAY + hours(5), DAY + hours(40)
+        ):
+            assert -1e-6 <= row["covered_percent"] <= 100
+            if row["expected"] is not None:
+                assert row["expected"] == row["samples"] + row["missing"] and row["missing"] >= 0
+            if row["samples"] == 0 and row["reasons"] == "" and row["channel"].startswith("plc"):
+                assert row["covered_percent"] < 1e-6
+    finally:
+        await connection.close()

@@ -348,6 +348,29 @@ async def test_a_poll_that_took_too_long_is_a_gap_until_the_next_sample() -> Non
         assert status.missed >= 3
 
 
+async def test_a_device_that_is_slower_than_its_interval_is_said_once_and_is_no_gap_between_its_samples() -> None:
+    slow = True
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0.21 if slow else 0, good(frame, number))]
+
+    async with nasty(answer) as port, collecting(port, [tag("a", "holding:0")], time_out=60.0) as (kept, status):
+        await kept.until(lambda: bool(kept.events("poll_stretched")))
+        n = len(values(kept, 0))
+        await kept.until(lambda: len(values(kept, 0)) >= n + 20)
+        assert "interval 0.1 s" in status.remarks["polls of 0.1 s"]
+        (event,) = [e for e in kept.events("poll_stretched") if e.text == "stretched"][:1]
+        assert event.detail["interval_seconds"] == 0.1 and event.detail["pace_seconds"] >= 0.2
+        had, known = times(kept, 0), gaps(kept, 0)
+        assert all(g.to_time is not None for g in known)
+        red = sum((g.to_time or 0) - g.from_time for g in known if g.from_time >= event.time)
+        assert red < 0.2 * (had[-1] - event.time), "what is left of gaps is that the machine was busy now and then"
+        assert status.missed >= n + 10, "each poll that was left out is a missing sample"
+        slow = False
+        await kept.until(lambda: any(e.text == "good" for e in kept.events("poll_stretched")))
+        assert not status.remarks
+
+
 @pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
 async def test_a_clock_that_is_set_neither_freezes_times_nor_is_it_a_missed_poll(
     seconds: float, tmp_path: Path
@@ -551,6 +574,8 @@ async def test_no_silence_without_a_gap_whatever_comes(seed: int) -> None:
     period = 0.03
     async with nasty(answer) as port, collecting(port, tags, poll_interval=period, time_out=0.1) as (kept, _):
         await kept.until(lambda: all(len(values(kept, i)) >= 40 for i in range(4)), seconds=120)
+    said = [(e.time, float(e.detail["pace_seconds"])) for e in kept.events("poll_stretched")]  # by a busy machine
+    paces = [(at, end, s) for (at, s), (end, _) in pairwise([(0, period), *said, (now_us(), period)])]
     for i in range(4):
         had = times(kept, i)
         assert values(kept, i) == sorted(set(values(kept, i))) and 0xFFFF not in values(kept, i)
@@ -560,4 +585,5 @@ async def test_no_silence_without_a_gap_whatever_comes(seed: int) -> None:
             for start, end in sorted(known):
                 if start < after and end > reached:
                     longest, reached = max(longest, start - reached), end
-            assert max(longest, after - reached) <= 2e6 * period + 1000, f"{tags[i].name}: {before} to {after}"
+            pace = max([s for start, end, s in paces if start <= after and end >= before], default=period)
+            assert max(longest, after - reached) <= 2e6 * pace + 1000, f"{tags[i].name}: {before} to {after}"

@@ -16,7 +16,7 @@ from ingest.config.tags import width
 from ingest.errors import DecodeError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
-from ingest.modbus.schedule import Schedule
+from ingest.modbus.schedule import Pace, Schedule
 
 FORMATS = {
     "int16": "h",
@@ -158,3 +158,27 @@ def test_due_times_stay_on_the_grid(interval: float, polls: list[float]) -> None
         )
         schedule.made()
         now += took
+
+
+def test_the_pace_is_the_interval_until_polls_are_late_in_a_row_and_again_when_they_are_in_time() -> None:
+    pace, now = Pace(1.0), 0.0
+
+    def polls(apart: float, count: int) -> list[float]:
+        nonlocal now
+        told = []
+        for _ in range(count):
+            now += apart
+            if pace.polls(now):
+                told.append(round(pace.seconds, 3))
+        return told
+
+    assert polls(1.0, 5) == [] and not pace.stretched
+    assert polls(5.0, 2) == [] and polls(1.0, 5) == [], "one late poll, or two, are gaps"
+    assert polls(2.1, 20) == [2.1] and pace.stretched
+    assert polls(2.3, 5) == [], "is much the same"
+    assert polls(4.0, 10) == [4.0]
+    assert polls(1.0, 5) == [1.0] and not pace.stretched
+    assert polls(2.1, 3) == [2.1]
+    pace.interrupted()
+    assert polls(50.0, 1) == [] and polls(1.0, 5) == [1.0]
+    assert polls(1.2, 5) == [1.2], "also where not each poll leaves another out"

@@ -15,7 +15,7 @@ _RELATIONS = {
     ),
     "coverage": (
         "day timestamp with time zone, channel_id integer, name text, expected bigint, got bigint, got_good bigint,"
-        " missing bigint, missing_seconds double precision, backfilled_seconds double precision"
+        " missing bigint, missing_seconds double precision, backfilled_seconds double precision, quarantined bigint"
     ),
 }
 _STORAGE = "TABLE(relation text, form text, day timestamp with time zone, rows bigint, bytes bigint)"

@@ -20,14 +20,20 @@ BAD = 0x80050000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '') RETURNING id"
 _CHANNEL = """
-INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes)
-VALUES ($1, $2, '', $3, $4, $5, $6, $7) RETURNING id
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
+VALUES ($1, $2, '', $3, $4, $5, $6, $7, $8) RETURNING id
 """
 _GAP = """
 INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason, backfilled_at)
 VALUES ($1, $2, $3, $4, 'disconnected', CASE WHEN $5 THEN now() END)
 """
-_EVENT = "INSERT INTO plant.event (time, id, type, source_id, channel_id, text) VALUES ($1, $2, $3, $4, $5, $6)"
+_QUARANTINED = """
+INSERT INTO plant.quarantine (id, reason, source_id, received_at, channel_id, time_us, value, status)
+VALUES ($1, 'future', $2, $3, $4, 4102444800000000, 1, 0)
+"""
+_EVENT = (
+    "INSERT INTO plant.event (time, id, type, source_id, channel_id, text, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+)
 
 
 def at(seconds: float) -> datetime:
@@ -61,10 +67,12 @@ class Recorded:
         lo: float | None = 0.0,
         hi: float | None = 100.0,
         interval: float | None = None,
+        configured: float | None = None,
     ) -> None:
-        """A channel without samples."""
+        """A channel without samples; ``configured`` is when it was (s; None: always)."""
+        known = None if configured is None else at(configured)
         attributes = "{}" if interval is None else f'{{"expected_interval": {interval}}}'
-        self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes)
+        self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes, known)
 
     async def samples(
         self,
@@ -95,11 +103,17 @@ class Recorded:
         channel = None if name is None else self.ids[name]
         await self._owner.execute(_GAP, self.source, channel, at(begins), to_time, backfilled)
 
-    async def event(self, seconds: float, kind: str, text: str, name: str | None = None) -> None:
+    async def quarantined(self, name: str, seconds: Sequence[float]) -> None:
+        """Samples that came then, and were kept out."""
+        for second in seconds:
+            self._events += 1
+            await self._owner.execute(_QUARANTINED, self._events, self.source, at(second), self.ids[name])
+
+    async def event(self, seconds: float, kind: str, text: str, name: str | None = None, detail: str = "{}") -> None:
         """An event of a channel, or of the source."""
         self._events += 1
         channel = None if name is None else self.ids[name]
-        await self._owner.execute(_EVENT, at(seconds), self._events, kind, self.source, channel, text)
+        await self._owner.execute(_EVENT, at(seconds), self._events, kind, self.source, channel, text, detail)
 
     async def plant(self, tags: Sequence[SimTag], seconds: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """What collectors would have stored of rows (n, tags): of OPC UA tags the changes, of Modbus ones each poll."""

@@ -52,3 +52,49 @@ async def test_a_gap_of_the_source_is_one_of_each_channel(recorded: Recorded) ->
         ("a", 0, 1000, 0),
         ("b", 0, 1000, 0),
     ]
+
+
+async def test_a_device_that_is_slower_than_its_interval_covers_the_time_and_lacks_samples(recorded: Recorded) -> None:
+    """2.1 s an answer, 3.5 s from 500 s on, at an interval of 1 s; then a silence of 60 s that nobody recorded."""
+    await recorded.channel("slow", interval=1.0)
+    had = np.r_[np.arange(0.0, 500.0, 2.1), np.arange(500.0, 800.0, 3.5), np.arange(860.0, 1000.0, 3.5)]
+    await recorded.samples("slow", had, had)
+    await recorded.event(-500, "poll_stretched", "stretched", detail='{"interval_seconds": 1.0, "pace_seconds": 2.1}')
+    await recorded.event(510, "poll_stretched", "stretched", detail='{"interval_seconds": 1.0, "pace_seconds": 3.5}')
+    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    assert (row["samples"], row["expected"], row["missing"]) == (len(had), 1000, 1000 - len(had))
+    assert (row["gaps"], row["unrecorded"], row["reasons"]) == (0, 1, "poll_stretched")
+    assert 93 < row["covered_percent"] < 95
+    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(790))
+    assert (row["covered_percent"], row["unrecorded"]) == (100, 0)
+
+
+async def test_samples_that_were_kept_out_are_missing(recorded: Recorded) -> None:
+    for name, interval in (("polled", 1.0), ("on_change", None), ("now_and_then", None)):
+        await recorded.channel(name, interval=interval)
+    await recorded.quarantined("polled", _SECONDS[::10].tolist())
+    await recorded.quarantined("on_change", [0, 400])
+    await recorded.samples("now_and_then", [0, 500, 900], [1, 2, 3])
+    await recorded.quarantined("now_and_then", [700, 800])
+    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    found = {
+        r["channel"]: (r["covered_percent"], r["samples"], r["missing"], r["unrecorded"], r["reasons"]) for r in rows
+    }
+    assert found == {
+        "polled": (0, 0, 1000, 0, "quarantined"),
+        "on_change": (0, 0, 2, 0, "quarantined"),
+        "now_and_then": (80, 3, 2, 0, "quarantined"),
+    }
+    assert all(r["expected"] == r["samples"] + r["missing"] for r in rows)
+
+
+async def test_a_channel_without_any_sample_since_it_was_configured_is_not_covered(recorded: Recorded) -> None:
+    await recorded.channel("never", configured=400)
+    await recorded.channel("quiet", configured=-900)
+    await recorded.samples("quiet", [-500], [1])
+    await recorded.channel("later", configured=2000)
+    await recorded.channel("explained", configured=400)
+    await recorded.gap("explained", 400, None)
+    rows = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
+    found = {r["channel"]: (r["covered_percent"], r["unrecorded"], r["unrecorded_seconds"]) for r in rows}
+    assert found == {"never": (0, 1, 600), "quiet": (100, 0, 0), "explained": (0, 0, 0)}
