@@ -89,10 +89,14 @@ EVENT_TYPES = (
     "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
     "poll_stretched",  # polls take longer than their interval (text "stretched"), or no longer ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival), said when it is another one
+    "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process
     "restart",  # a process of plantlog started
     "certificate_expiry",  # a certificate of ours or of a server ends within 30 days; detail says which, and when
     "alarm",  # the state of an alarm changed; text is the new state, detail says limit, value, priority, ...
 )
+
+
+ROUNDED = {"reason": 'integers beyond 2^53 are rounded; kind = "text" keeps them exact'}
 
 
 @dataclass(frozen=True, slots=True)

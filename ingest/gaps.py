@@ -63,6 +63,11 @@ class Gaps:
         """The channels that have an open gap of their own."""
         return [channel for channel in self._open if channel is not None]
 
+    def detail(self, channel: int | None = None) -> str:
+        """Of the open gap; empty where there is none."""
+        gap = self._open.get(channel)
+        return "" if gap is None else gap.detail
+
     def reason(self, channel: int | None = None) -> str:
         """Of the open gap; empty where there is none."""
         gap = self._open.get(channel)

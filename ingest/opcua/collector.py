@@ -289,7 +289,7 @@ class Collector:
         await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in bad])
         if events:
             await self._receiver.append(EventBatch(self._status.source_id, now, events))
-        await self._state("degraded" if bad else "connected", "")
+        await self._state("degraded" if shown else "connected", "")
 
     def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:
         """(channel id, name) of those that are tags of ours now."""

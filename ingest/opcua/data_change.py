@@ -17,23 +17,34 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int64s, UInt32s
 from ingest.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Reader, microseconds
+from ingest.opcua.text import FORMS
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
-_STRING = 12
+_STRUCTURE = 22
+_LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD_TYPE_MISMATCH = 0x80740000
 _FIRST_LOOK = 64  # items looked at through a layout before it is trusted with more: breaks cost little
 
 
 @dataclass(slots=True)
 class Text:
-    """One value of a text item."""
+    """One value that is a text, or in its text form."""
 
     handle: int
     text: str
     status: int
     time: int  # µs
+    type: str  # the built-in type's name; empty: a number's exact form
+
+
+@dataclass(slots=True)
+class Unsupported:
+    """A value that is neither a number nor has a text form."""
+
+    handle: int
+    what: str  # it is
 
 
 @dataclass(slots=True)
@@ -45,7 +56,8 @@ class DataChange:
     status: list[UInt32s] = field(default_factory=list)
     time: list[Int64s] = field(default_factory=list)  # µs
     texts: list[Text] = field(default_factory=list)
-    unsupported: list[tuple[int, str]] = field(default_factory=list)  # (handle, what it is)
+    unsupported: list[Unsupported] = field(default_factory=list)
+    rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that no float64 is equal to
     server_time: list[UInt32s] = field(default_factory=list)  # handles whose time is the server's: no source timestamp
     arrival_time: list[UInt32s] = field(default_factory=list)  # handles whose time is that of arrival: no timestamp
 
@@ -79,20 +91,21 @@ def _layout(mask: int, kind: int, head: int) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def data_change(body: bytes, start: int, end: int, arrival: int) -> DataChange:
+def data_change(body: bytes, start: int, end: int, arrival: int, exact: NDArray[np.bool_] | None = None) -> DataChange:
     """Decode the DataChangeNotification in ``body[start:end]``. Raises DecodeError.
 
     Time is the source timestamp, else the server's, else ``arrival`` (µs). No status means Good, no value NaN.
+    ``exact`` says by handle whether numbers are wanted in their exact text form; its last place is for handles beyond.
     """
-    return _values(Reader(body[start:end]), _HANDLE, 0, arrival)
+    return _values(Reader(body[start:end]), _HANDLE, 0, arrival, exact)
 
 
-def history_data(body: bytes, start: int, end: int, handle: int, arrival: int) -> DataChange:
+def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, exact: bool = False) -> DataChange:
     """Decode the HistoryData (OPC 10000-11, 6.6.2) in ``body[start:end]``, all of one node. Raises DecodeError."""
-    return _values(Reader(body[start:end]), 0, handle, arrival)
+    return _values(Reader(body[start:end]), 0, handle, arrival, np.ones(1, bool) if exact else None)
 
 
-def _values(reader: Reader, head: int, handle: int, arrival: int) -> DataChange:
+def _values(reader: Reader, head: int, handle: int, arrival: int, exact: NDArray[np.bool_] | None) -> DataChange:
     decoded = DataChange()
     left = reader.count(head + 1)
     while left:
@@ -104,7 +117,7 @@ def _values(reader: Reader, head: int, handle: int, arrival: int) -> DataChange:
         if mask & ~0x3F:
             raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
         if not mask & _VALUE or kind in _NUMBERS:
-            left -= _run(reader, mask, kind, head, handle, left, arrival, decoded)
+            left -= _run(reader, mask, kind, head, handle, left, arrival, decoded, exact)
         else:
             _single(reader, head, handle, arrival, decoded)
             left -= 1
@@ -112,7 +125,15 @@ def _values(reader: Reader, head: int, handle: int, arrival: int) -> DataChange:
 
 
 def _run(
-    reader: Reader, mask: int, kind: int, head: int, handle: int, left: int, arrival: int, decoded: DataChange
+    reader: Reader,
+    mask: int,
+    kind: int,
+    head: int,
+    handle: int,
+    left: int,
+    arrival: int,
+    decoded: DataChange,
+    exact: NDArray[np.bool_] | None,
 ) -> int:
     """Decode the items that share the first one's layout; returns how many."""
     layout = _layout(mask, kind, head)
@@ -133,14 +154,29 @@ def _run(
     items = np.frombuffer(reader.body, layout, run, reader.at)
     reader.at += run * layout.itemsize
     handles = items["handle"] if head else np.full(run, handle, np.uint32)
+    time = _times(items, handles, mask, arrival, decoded)
+    status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
+    if mask & _VALUE and exact is not None:
+        as_text = exact[np.minimum(handles, np.uint32(len(exact) - 1))]
+        if as_text.any():
+            raw = items["value"][as_text]
+            forms = [str(bool(v)).lower() for v in raw] if kind == _BOOLEAN else [str(v) for v in raw]
+            columns = handles[as_text].tolist(), forms, status[as_text].tolist(), time[as_text].tolist()
+            decoded.texts += [Text(*one, "") for one in zip(*columns, strict=True)]
+            items, handles, status, time = (column[~as_text] for column in (items, handles, status, time))
     decoded.handle.append(handles)
+    decoded.status.append(status)
+    decoded.time.append(time)
+    if not mask & _VALUE:
+        decoded.value.append(np.full(len(items), np.nan))
+        return run
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-        value = items["value"].astype(np.float64) if mask & _VALUE else np.full(run, np.nan)
+        value = items["value"].astype(np.float64)
+        if kind in _LONG and not (same := value.astype(items["value"].dtype) == items["value"]).all():
+            decoded.rounded.append(handles[~same])
     if kind == _BOOLEAN:
         value = (value != 0).astype(np.float64)  # any byte but 0 is true (OPC 10000-6, 5.2.2.1)
     decoded.value.append(value)
-    decoded.status.append(items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32))
-    decoded.time.append(_times(items, handles, mask, arrival, decoded))
     return run
 
 
@@ -164,10 +200,11 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
         handle = reader.uint32()
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
+    name, form = FORMS.get(kind, ("", None))
     text: str | None = None
-    if kind == _STRING:
+    if form is not None:
         reader.skip(1)
-        text = reader.string().decode("utf-8", errors="replace")
+        text = form(reader)
     else:
         reader.variant()
     status = reader.uint32() if mask & _STATUS else 0
@@ -182,8 +219,17 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     if source <= 0:
         (decoded.server_time if ticks > 0 else decoded.arrival_time).append(np.array([handle], np.uint32))
     if text is not None:
-        decoded.texts.append(Text(handle, text, status, time))
-        return
-    decoded._one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
-    if kind:
-        decoded.unsupported.append((handle, f"variant of encoding 0x{kind:02X}, neither a number nor a string"))
+        decoded.texts.append(Text(handle, text, status, time, name))
+    elif kind:
+        decoded.unsupported.append(Unsupported(handle, _what(kind)))
+    else:
+        decoded._one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+
+
+def _what(encoding: int) -> str:
+    """What a variant of this encoding byte is, where it is neither a number nor has a text form."""
+    if encoding & 0x80:
+        return f"an array (of built-in type {encoding & 0x3F})"
+    if encoding == _STRUCTURE:
+        return "a structure"
+    return f"a variant of encoding 0x{encoding:02X}"

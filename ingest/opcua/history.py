@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -84,7 +84,7 @@ async def read_history(
             for i in asked
         ]
         body = bytes(await client.uaclient.protocol.send_request(request, 2 * source.time_out))
-        for answer in answers(body, asked, to_time):
+        for answer in answers(body, asked, to_time, frozenset(i for i in asked if source.tags[i].kind == "text")):
             change = answer.change
             if change is not None and answer.point and not _went_on(answer.tag, change, reached, stuck):
                 change = None
@@ -104,8 +104,11 @@ def _went_on(tag: int, change: DataChange, reached: dict[int, int], stuck: Count
     return stuck[tag] < _STUCK_PAGES
 
 
-def answers(body: bytes, asked: Sequence[int], arrival: int) -> Iterator[Answer]:
-    """One answer for each tag of ``asked``, in order; what the server left out is Bad. Raises DecodeError."""
+def answers(body: bytes, asked: Sequence[int], arrival: int, texts: Set[int] = frozenset()) -> Iterator[Answer]:
+    """One answer for each tag of ``asked``, in order; what the server left out is Bad. Raises DecodeError.
+
+    Numbers of those tags that are ``texts`` come in their exact text form.
+    """
     reader = Reader(body)
     response_header(reader, _HISTORY_READ_RESPONSE)
     count = reader.count(_LEAST_RESULT)
@@ -114,6 +117,6 @@ def answers(body: bytes, asked: Sequence[int], arrival: int) -> Iterator[Answer]
         point = reader.string()
         type_id, start, end = reader.extension_object()
         bad = status & _BAD or type_id != _HISTORY_DATA
-        yield Answer(tag, status, point, None if bad else history_data(body, start, end, tag, arrival))
+        yield Answer(tag, status, point, None if bad else history_data(body, start, end, tag, arrival, tag in texts))
     for tag in asked[count:]:
         yield Answer(tag, _BAD, b"", None)

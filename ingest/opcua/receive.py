@@ -19,6 +19,7 @@ from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, overflows
 from ingest.opcua.tags import Tags, Times
 from ingest.opcua.tracking import Skew, Tracking
+from ingest.opcua.unreadable import Unreadable
 from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Receiver:
         self._spool = spool
         self._gaps = gaps
         self._tracking = Tracking(tags)
+        self._unreadable = Unreadable(tags, status, gaps)
         self._skew = Skew(tags.source.skew_limit)
 
     def configure(self, tags: Tags) -> None:
@@ -48,7 +50,7 @@ class Receiver:
         appends: list[Awaitable[None]] = []
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
-                change = self._tracking.tags.by_place(data_change(body, start, end, arrival))
+                change = self._tracking.tags.by_place(data_change(body, start, end, arrival, self._tracking.tags.exact))
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
@@ -102,11 +104,8 @@ class Receiver:
     async def _batches(self, change: DataChange, arrival: int, more: bool, subscription: Subscription) -> list[Batch]:
         """Samples and texts of one notification; what else it tells goes on record."""
         tracking, tags = self._tracking, self._tracking.tags
-        for item, what in change.unsupported:
-            self._status.decode_errors += 1
-            metrics.decode_errors.labels(source=self._status.name).inc()
-            if item < len(tags.ids):
-                self._status.bad_channels[tags.source.tags[item].name] = what
+        self._status.decode_errors += len(change.unsupported)
+        metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
         events = [
             Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
             for t in change.texts
@@ -118,12 +117,14 @@ class Receiver:
         if not ours.all():
             place, time, value, status = place[ours], time[ours], value[ours], status[ours]
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
+        events += await self._unreadable.look(tags, change, place, time, status, tracking.time, arrival)
         await self._look_at(tracking, Message(*with_texts, arrival, more), subscription)
         samples, bad_texts = self._apart(tags, place, time, value, status, arrival)
         events += bad_texts
         if samples is not None:
             batches.append(samples)
         events += tracking.origins(change, with_texts[0])
+        events += tracking.rounded(change)
         if events:
             batches.append(EventBatch(self._status.source_id, arrival, events))
         return batches
@@ -134,8 +135,8 @@ class Receiver:
         if len(known):
             self._skew.seen("source", int(known.max()), message.arrival)
         heard_again = tracking.sampled(message.place, message.time)
-        if heard_again:
-            await self._gaps.close(message.arrival, heard_again)
+        if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
+            await self._gaps.close(message.arrival, again)
 
     async def _overflows(self, tracking: Tracking, message: Message, subscription: Subscription) -> None:
         """Put on record what the server threw away, before anything is that came behind it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.model import OpcuaSource, OpcuaTag
@@ -27,6 +28,10 @@ class Tags:
         # By client handle: the tag's place; n for handles that no tag has.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
+        self.exact: NDArray[np.bool_] | None = None  # by client handle: a text channel; None: there are none
+        if self.is_text.any():
+            self.exact = np.zeros(len(self._places), bool)
+            self.exact[self.ids[self.is_text]] = True
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +56,9 @@ class Tags:
         change.arrival_time = [self._of(handles) for handles in change.arrival_time]
         for text in change.texts:
             text.handle = self._place.get(text.handle, len(self))
-        change.unsupported = [(self._place.get(handle, len(self)), what) for handle, what in change.unsupported]
+        change.rounded = [self._of(handles) for handles in change.rounded]
+        for unsupported in change.unsupported:
+            unsupported.handle = self._place.get(unsupported.handle, len(self))
         return change
 
     def _of(self, handles: UInt32s) -> UInt32s:

@@ -7,7 +7,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Event, Int64s, UInt32s, now_us
+from ingest.batch import ROUNDED, Event, Int64s, UInt32s, now_us
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.tags import Tags
 
@@ -29,6 +29,7 @@ class Tracking:
         self.looks_for_stale = bool(np.isfinite(self._stale_after).any())
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
+        self._rounded = np.zeros(n, bool)  # it was said that its integers are
         if before is not None:
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
@@ -37,6 +38,7 @@ class Tracking:
                 (self._origin, before._origin),
                 (self._seen, before._seen),
                 (self._stale, before._stale),
+                (self._rounded, before._rounded),
             ):
                 mine[stay] = theirs[old]
 
@@ -75,6 +77,16 @@ class Tracking:
         return [
             Event("time_source", now_us(), int(self._ids[i]), text=_ORIGINS[self._origin[i]]) for i in changed.tolist()
         ]
+
+    def rounded(self, change: DataChange) -> list[Event]:
+        """An event for each channel whose integers are too large for a sample, once."""
+        if not change.rounded:
+            return []
+        places = np.unique(np.concatenate(change.rounded))
+        places = places[places < len(self._rounded)]
+        fresh = places[~self._rounded[places]]
+        self._rounded[fresh] = True
+        return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED) for i in fresh.tolist()]
 
 
 class Skew:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -96,11 +97,16 @@ def rows(change: DataChange) -> list[tuple[int, bytes, int, int]]:
     return [(int(h), v.tobytes(), int(s), int(t)) for h, v, s, t in zip(*columns, strict=True)]
 
 
+def text_of(variant: Any) -> str:
+    value = variant.Value
+    return f"{value:%Y-%m-%dT%H:%M:%S}Z" if variant.VariantType is V.DateTime else str(value)
+
+
 @given(SEQUENCES)
 def test_as_asyncua_encodes_it(sequence: list[tuple[int, Any]]) -> None:
     body = encode(sequence)
     change = data_change(b"xx" + body + b"yy", 2, 2 + len(body), ARRIVAL)
-    numbers, texts = [], []
+    numbers, texts, unsupported = [], [], []
     for handle, variant, status, time in (expected(*item) for item in sequence):
         if variant is None:
             numbers.append((handle, struct.pack("d", np.nan), status, time))
@@ -108,8 +114,13 @@ def test_as_asyncua_encodes_it(sequence: list[tuple[int, Any]]) -> None:
             texts.append((handle, variant.Value, status, time))
         elif variant.VariantType in _NUMBERS and not variant.is_array:
             numbers.append((handle, struct.pack("d", float(variant.Value)), status, time))
-        else:
+        elif variant.VariantType is V.Null:
             numbers.append((handle, struct.pack("d", np.nan), status or 0x80740000, time))
+        elif not variant.is_array:
+            texts.append((handle, text_of(variant), status, time))
+        else:
+            unsupported.append(handle)
+    assert [u.handle for u in change.unsupported] == unsupported
     nan = struct.pack("d", np.nan)
     decoded = [(h, nan if np.isnan(np.frombuffer(v)[0]) else v, s, t) for h, v, s, t in rows(change)]
     assert decoded == [(h, nan if np.isnan(np.frombuffer(v)[0]) else v, s, t) for h, v, s, t in numbers]
@@ -162,3 +173,66 @@ def test_a_whole_response() -> None:
 def test_an_array_length_beyond_the_message_allocates_nothing() -> None:
     with pytest.raises(DecodeError, match="an array of 2147483647 elements"):
         data_change(struct.pack("<i", 2**31 - 1) + bytes(40), 0, 44, ARRIVAL)
+
+
+NODE = "nsu=urn:x;s=a"
+FORMS = [
+    (ua.Variant(ua.LocalizedText("Füllstand", "de"), V.LocalizedText), "Füllstand"),
+    (ua.Variant(ua.LocalizedText(None), V.LocalizedText), ""),
+    (ua.Variant(datetime(2026, 3, 9, 7, 5, 1, 250_000, tzinfo=UTC), V.DateTime), "2026-03-09T07:05:01.25Z"),
+    (ua.Variant(UUID("72962b91-fa75-4ae6-8d28-b404dc7daf63"), V.Guid), "72962b91-fa75-4ae6-8d28-b404dc7daf63"),
+    (ua.Variant(b"\x00\xff7", V.ByteString), "00ff37"),
+    (ua.Variant(ua.XmlElement("<a>1</a>"), V.XmlElement), "<a>1</a>"),
+    (ua.Variant(ua.NodeId(85, 0), V.NodeId), "i=85"),
+    (ua.Variant(ua.NodeId(70000, 3), V.NodeId), "ns=3;i=70000"),
+    (ua.Variant(ua.NodeId("a;b=c", 2), V.NodeId), "ns=2;s=a;b=c"),
+    (
+        ua.Variant(ua.NodeId(UUID("72962b91-fa75-4ae6-8d28-b404dc7daf63"), 1), V.NodeId),
+        "ns=1;g=72962b91-fa75-4ae6-8d28-b404dc7daf63",
+    ),
+    (ua.Variant(ua.ExpandedNodeId("a", 0, NamespaceUri="urn:x"), V.ExpandedNodeId), NODE),
+    (ua.Variant(ua.StatusCode(0x80050000), V.StatusCode), "0x80050000"),
+    (ua.Variant(ua.QualifiedName("Level", 1), V.QualifiedName), "1:Level"),
+    (ua.Variant("AUTO", V.String), "AUTO"),
+    (ua.Variant(True, V.Boolean), "true"),
+    (ua.Variant(-7, V.SByte), "-7"),
+    (ua.Variant(0.1, V.Float), "0.1"),
+    (ua.Variant(1 / 3, V.Double), "0.3333333333333333"),
+    (ua.Variant(2**63 - 1, V.Int64), "9223372036854775807"),
+    (ua.Variant(2**64 - 1, V.UInt64), "18446744073709551615"),
+]
+
+
+@pytest.mark.parametrize("status", [0, 0x80050000])
+def test_each_scalar_type_has_a_text_form(status: int) -> None:
+    values = [
+        (i, ua.DataValue(v, ua.StatusCode(status), datetime(2026, 1, 1, tzinfo=UTC))) for i, (v, _) in enumerate(FORMS)
+    ]
+    body = encode(values)
+    change = data_change(body, 0, len(body), ARRIVAL, np.ones(1, bool))
+    assert [(t.handle, t.text, t.status) for t in change.texts] == [
+        (i, text, status) for i, (_, text) in enumerate(FORMS)
+    ]
+    assert not rows(change)
+    assert not change.unsupported
+
+
+def test_numbers_are_exact_on_text_channels_only() -> None:
+    large = 2**53 + 1
+    body = encode([(handle, ua.DataValue(ua.Variant(large, V.Int64))) for handle in (0, 1, 2, 9)])
+    change = data_change(body, 0, len(body), ARRIVAL, np.array([False, True, False]))
+    assert [(t.handle, t.text) for t in change.texts] == [(1, str(large))]
+    assert [row[0] for row in rows(change)] == [0, 2, 9]
+    assert np.concatenate(change.rounded).tolist() == [0, 2, 9]
+
+
+@pytest.mark.parametrize("value", [2**53, 2**60, -(2**63), 0])
+def test_an_integer_that_a_sample_can_hold_is_not_rounded(value: int) -> None:
+    body = encode([(0, ua.DataValue(ua.Variant(value, V.Int64)))])
+    assert not data_change(body, 0, len(body), ARRIVAL).rounded
+
+
+@pytest.mark.parametrize(("value", "kind"), [(2**63 - 1, V.Int64), (2**64 - 1, V.UInt64), (-(2**53) - 1, V.Int64)])
+def test_an_integer_that_a_sample_can_not_hold_is(value: int, kind: Any) -> None:
+    body = encode([(4, ua.DataValue(ua.Variant(value, kind)))])
+    assert [run.tolist() for run in data_change(body, 0, len(body), ARRIVAL).rounded] == [[4]]
