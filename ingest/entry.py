@@ -30,6 +30,7 @@ def run(process: Process, state: Path) -> int:
 
     SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
     """
+    os.umask(0o077)  # spools, registry and logs are their owner's alone
     log.begin()
     for chatty in ("asyncua", "pymodbus"):
         logging.getLogger(chatty).setLevel(logging.ERROR)  # they format every message they see

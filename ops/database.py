@@ -20,6 +20,7 @@ from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, until_it_answers
 from ops.postgres.cluster import Cluster, provision
 from schema.migrate import create_logins, migrate
+from schema.queries import load
 
 _GIVEN = "given-database"  # marks a state folder whose database is not its own
 _ROLES = ("ingest", "reader", "maintenance")
@@ -70,6 +71,14 @@ class Database:
             raise DatabaseError(f"the database of {which} ({self.where}): {type(error).__name__}: {error}") from error
         done = f"schema brought to version {applied[-1]}" if applied else "schema is up to date"
         return f"{done}; new passwords for {', '.join(renewed)}" if renewed else done
+
+    async def missing(self) -> list[str]:
+        """What should be different on this server, in words."""
+        connection = await asyncpg.connect(self.dsn("owner"))
+        try:
+            return [row["said"] for row in await connection.fetch(load("status")["missing"])]
+        finally:
+            await connection.close()
 
     async def _ours(self, take_over: bool) -> frozenset[str] | None:
         """The marks of logins that may be given another password; None: any."""

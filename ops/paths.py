@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +96,7 @@ class State:
 
     def claim(self) -> None:
         """Make the folder, or take it over. Raises OperationError where something else lives there."""
+        os.umask(0o077)  # for what this command makes, and for the processes that it starts
         self.root.mkdir(parents=True, exist_ok=True)
         strange = sorted(path.name for path in self.root.iterdir() if path.name not in _OURS)
         if strange and not self.claimed:
@@ -105,3 +108,15 @@ class State:
         for folder in (self.spool, self.log, self.run):
             folder.mkdir(parents=True, exist_ok=True)
         (self.root / _MARKER).write_text(_MARKER_TEXT)
+        self._close()
+
+    def _close(self) -> None:
+        """Take from others than the owner what an earlier plantlog let them read. The database sees to its own."""
+        for folder, names, files in os.walk(self.root):
+            if Path(folder) == self.root:
+                names[:] = [name for name in names if name != "postgres"]
+            for path in (Path(folder), *(Path(folder, name) for name in files)):
+                with suppress(OSError):  # gone meanwhile, or a secret that is mounted read-only
+                    mode = path.lstat().st_mode
+                    if mode & 0o077 and not stat.S_ISLNK(mode):
+                        path.chmod(stat.S_IMODE(mode) & 0o700)

@@ -174,9 +174,10 @@ async def _database(state: State) -> dict[str, Any]:
             connection = await asyncpg.connect(database.dsn("reader"))
             try:
                 row = await connection.fetchrow(load("status")["database"])
+                missing = [lack["said"] for lack in await connection.fetch(load("status")["missing"])]
             finally:
                 connection.terminate()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         reason = str(error) or type(error).__name__
         return {"reachable": False, "where": database.where, "reason": reason}
-    return {"reachable": True, "where": database.where, **dict(row or {})}
+    return {"reachable": True, "where": database.where, "missing": missing, **dict(row or {})}

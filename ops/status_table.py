@@ -135,6 +135,8 @@ def _flow(status: dict[str, Any]) -> Table:
         what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
         size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
+        for lack in database["missing"]:
+            flow.add_row("", f"[yellow]{escape(lack)}[/]")
         quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
         gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
         flow.add_row("on record", f"{gaps}; {quarantined}")

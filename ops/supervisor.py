@@ -69,6 +69,7 @@ def render(state: State, programs: Sequence[Program]) -> str:
                 "loglevel": "info",
                 "pidfile": state.run / "supervisord.pid",
                 "directory": state.root,
+                "umask": "077",
                 "minfds": 4096,
                 **({"user": "root"} if os.geteuid() == 0 else {}),  # or it warns that it drops no privileges
             },

@@ -67,6 +67,8 @@ def up(asked: Asked, console: Console) -> None:
                     supervisor.update([programs.postgres(state)], others=True)
                 supervisor.start_program("postgres")
             step.result = f"{used.where}, {_prepared(used, asked.take_over, supervisor, state)}"
+            for lack in asyncio.run(used.missing()):
+                step.say(lack)
         with steps.step("register sources and channels") as step:
             # A server of our own in the state folder has nobody else's.
             take_over = asked.take_over or used.cluster is not None

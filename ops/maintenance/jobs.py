@@ -46,6 +46,7 @@ def jobs() -> tuple[Job, ...]:
         Job("analyze", 900.0, 300.0, True, analyze, "statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "chunks of tomorrow"),
         Job("trim", 3600.0, 60.0, False, trim, "old facts of batches, refused rows and runs"),
+        Job("readers", 60.0, 30.0, False, end_long_readers, "end sessions of readers that go on without an end"),
         Job("storage", 60.0, 60.0, False, Storage().work, "measure the database and how long the room lasts"),
     )
 
@@ -113,6 +114,11 @@ async def trim(site: Site, connection: Connection) -> Done:
         more |= count == _TRIMMED
         deleted |= {table: count} if count else {}
     return Done(sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more)
+
+
+async def end_long_readers(site: Site, connection: Connection) -> Done:
+    """A session can lift its own time limit; this one it can't."""
+    return Done(await connection.fetchval(load("maintenance")["end_long_readers"]))
 
 
 class Storage:

@@ -94,7 +94,7 @@ def _install(state: Path, say: Callable[[str], None]) -> Binaries:
         say(f"installing {' and '.join(PACKAGES)} from the system's packages")
         # No cluster of the distribution's own: only ours is wanted.
         settings = Path("/etc/postgresql-common/createcluster.d")
-        settings.mkdir(parents=True, exist_ok=True)
+        _run(["mkdir", "--parents", str(settings)])
         (settings / "plantlog.conf").write_text("create_main_cluster = false\n")
         _run(["apt-get", "update", "-qq"])
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES])
@@ -156,7 +156,8 @@ def debian_version() -> int:
 
 def _run(command: list[str]) -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    # What is installed is for everyone, whatever our own files are.
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o022)
     if run.returncode:
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-8:])
         raise OperationError(f"{' '.join(command)} ended with {run.returncode}:\n{tail}")

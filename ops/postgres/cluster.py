@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import secrets
 import shutil
 import string
@@ -20,6 +22,9 @@ from ops.postgres.binaries import Binaries, find, provide
 OWNER = "plantlog_owner"
 DATABASE = "plantlog"
 ROLES = ("owner", "ingest", "reader", "maintenance")
+_IDS = range(
+    60_706, 61_184
+)  # that neither distributions nor systemd give away (systemd's "Users, Groups, UIDs and GIDs")
 _HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 
@@ -27,9 +32,10 @@ _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 # supervisor's child is PostgreSQL itself and its signals reach it.
 _ENTER = """
 set -e
-root=$1 cluster=$2 owner=$3; shift 3
+root=$1 cluster=$2 owner=$3 accounts=$4; shift 4
 mount --bind "$cluster" "$root/var/lib/postgresql"
 if [ "$root" != / ]; then
+    mount --bind "$accounts" "$root/etc/passwd"
     mount --rbind /dev "$root/dev"
     mount -t proc proc "$root/proc"
 fi
@@ -54,6 +60,10 @@ class Cluster:
     @property
     def _kept(self) -> Path:
         return self._folder.parent / "port"
+
+    @property
+    def _kept_id(self) -> Path:
+        return self._folder.parent / "id"
 
     def move(self) -> None:
         """Take another port, and write it into the DSNs: somebody who reserves none has ours."""
@@ -104,8 +114,11 @@ class Cluster:
     def command(self) -> list[str]:
         """The server, in the foreground; its configuration is written anew."""
         ports.reserve(self._kept, self.port)  # one that an earlier plantlog chose is not reserved yet
+        self._hand_over()
         self._configure()
-        return self._enter("postgres", "-D", self._seen(self.data))
+        # What a session may take of memory: work_mem is its own to set.
+        most = (self._shared_mb() + self._memory_mb() // 4 + 1024) * 1024**2
+        return ["prlimit", f"--as={most}", *self._enter("postgres", "-D", self._seen(self.data))]
 
     def _make_secrets(self) -> None:
         folder = self._state / "secrets"
@@ -124,15 +137,22 @@ class Cluster:
         partial.write_text(text + "\n")
         partial.replace(path)
 
+    @staticmethod
+    def _memory_mb() -> int:
+        return int(psutil.virtual_memory().total // 1024**2)
+
+    def _shared_mb(self) -> int:
+        """Of ``shared_buffers``."""
+        return max(128, min(self._memory_mb() // 6, 16_384))
+
     def _configure(self) -> None:
-        memory = psutil.virtual_memory().total // 1024**2  # MB
+        memory = self._memory_mb()
         cores = os.cpu_count() or 1
-        shared = min(memory // 6, 16_384)
         text = string.Template(_TEMPLATE.read_text()).substitute(
             port=self.port,
             memory_mb=memory,
             cores=cores,
-            shared_buffers_mb=max(128, shared),
+            shared_buffers_mb=self._shared_mb(),
             effective_cache_mb=max(256, memory // 2),
             work_mem_mb=max(4, memory // 600),
             maintenance_mb=max(64, min(memory // 24, 2048)),
@@ -149,7 +169,7 @@ class Cluster:
             return command
         (self._binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
         root, owner = str(self._binaries.root), ":".join(map(str, self._owner()))
-        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner]
+        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner, str(self._accounts())]
         return ["unshare", "--mount", "--propagation", "private", *enter, *command]
 
     def _seen(self, path: Path) -> str:
@@ -157,12 +177,34 @@ class Cluster:
         return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self._folder)}"
 
     def _owner(self) -> tuple[int, int]:
-        """uid and gid of the user ``postgres`` among the binaries."""
-        for line in (self._binaries.root / "etc/passwd").read_text().splitlines():
-            name, _, uid, gid, *_ = line.split(":")
-            if name == "postgres":
-                return int(uid), int(gid)
-        raise OperationError(f"{self._binaries.root}/etc/passwd has no user postgres")
+        """uid and gid of the server: the system's user ``postgres``; where the binaries are in a root file system of
+        their own, whose ``postgres`` may be anybody here, an id that no account of this machine has, chosen once."""
+        if self._binaries.private:
+            if not self._kept_id.exists():
+                taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
+                free = [number for number in _IDS if number not in taken]
+                self._write_secret(self._kept_id, str(secrets.choice(free)))
+            number = int(self._kept_id.read_text())
+            return number, number
+        user = pwd.getpwnam("postgres")
+        return user.pw_uid, user.pw_gid
+
+    def _accounts(self) -> Path:
+        """``/etc/passwd`` as the server sees it: initdb asks for its own name."""
+        uid, gid = self._owner()
+        path = self._folder.parent / "passwd"
+        path.write_text(f"postgres:x:{uid}:{gid}:PostgreSQL of plantlog:{_HOME}:/bin/sh\n")
+        path.chmod(0o644)
+        return path
+
+    def _hand_over(self) -> None:
+        """Give a cluster that an earlier plantlog ran under another id to the server's; its folder goes last."""
+        if os.geteuid() != 0 or self._folder.stat().st_uid == self._owner()[0]:
+            return
+        for folder, names, files in os.walk(self._folder):
+            for name in (*names, *files):
+                os.chown(Path(folder, name), *self._owner(), follow_symlinks=False)
+        self._own(self._folder)
 
     def _own(self, *paths: Path) -> None:
         if os.geteuid() == 0:

@@ -156,3 +156,6 @@ WITH old AS (
     LIMIT $1
 )
 DELETE FROM plant.job_run AS r USING old AS o WHERE r.ctid = o.ctid;
+
+-- name: end_long_readers
+SELECT plant.end_long_readers();

@@ -56,11 +56,17 @@ SELECT format('GRANT %I TO %I', $2::text, $1::text);
 SELECT format('COMMENT ON ROLE %I IS %L', $1::text, $2::text);
 
 -- name: reader_limits
--- A statement: the reader's login $1 can neither write nor run for ever.
-SELECT format('ALTER ROLE %I SET default_transaction_read_only = on; ALTER ROLE %I SET statement_timeout = ''5min'';'
-              'ALTER ROLE %I SET search_path = plant, public;'
-              'ALTER ROLE %I SET jit = off;', -- of a query over 3,600 chunks it takes 30 s, the rest 0.8 s
-              $1::text, $1::text, $1::text, $1::text);
+-- A statement: what the reader's login $1 begins with, and the limits that its sessions can't lift. Its connections, and
+-- where we are a superuser its temporary files.
+SELECT format('ALTER ROLE %1$I SET default_transaction_read_only = on; ALTER ROLE %1$I SET statement_timeout = ''5min'';'
+              'ALTER ROLE %1$I SET search_path = plant, public;'
+              'ALTER ROLE %1$I SET jit = off;', -- of a query over 3,600 chunks it takes 30 s, the rest 0.8 s
+              r.rolname)
+       || CASE WHEN r.rolconnlimit = 30 THEN '' ELSE format('ALTER ROLE %I CONNECTION LIMIT 30;', r.rolname) END
+       || CASE WHEN has_parameter_privilege('temp_file_limit', 'SET')
+               THEN format('ALTER ROLE %I SET temp_file_limit = ''10GB'';', r.rolname) ELSE '' END
+FROM pg_roles AS r
+WHERE r.rolname = $1::text;
 
 -- name: database_exists
 SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1);

@@ -1,5 +1,21 @@
 -- What `plantlog status` asks, as the reader.
 
+-- name: missing
+-- What this server lacks, in words. Days are chunks, 2 to 5 locks each for a query without a bound of time; room for five
+-- such sessions over ten years.
+SELECT format('max_locks_per_transaction is %s: set %s or more and restart the server, or queries over years fail',
+              s.locks, ceil(5 * 5 * 3650.0 / s.sessions)) AS said
+FROM (SELECT current_setting('max_locks_per_transaction')::int AS locks,
+             current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int AS sessions) AS s
+WHERE s.locks * s.sessions < 5 * 5 * 3650
+UNION ALL
+SELECT 'the reader may take advisory locks and make large objects, as only a superuser can revoke that'
+WHERE has_function_privilege('plant_reader', 'pg_advisory_lock(bigint)', 'EXECUTE')
+   OR has_function_privilege('plant_reader', 'lo_create(oid)', 'EXECUTE')
+UNION ALL
+SELECT format('the reader may make temporary tables: REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database())
+WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
+
 -- name: database
 -- Edition, version, size and chunks of the samples, and what is known to be missing: outages are stretches of time in
 -- which a source, or some of its channels, has gaps. Gaps in which nothing was missing after all are none.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import re
 import signal
 import socket
@@ -90,3 +92,24 @@ def test_a_server_whose_port_another_has_moves(server: str, tmp_path: Path) -> N
     with moved:
         assert asyncio.run(own()) == str(urlsplit(moved.owner_dsn).port) != taken
         assert len({urlsplit(path.read_text()).port for path in (tmp_path / "secrets").glob("*.dsn")}) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run it as somebody else")
+def test_a_private_server_runs_as_nobody_else_with_an_end_to_its_memory(server: str, tmp_path: Path) -> None:
+    """Also on a cluster that belonged to the id of the binaries' own ``postgres``, which is another account's here."""
+    assert server
+    with Server(tmp_path) as private:
+        if not private._cluster._binaries.private:
+            pytest.skip("the system's own user postgres")
+    cluster = tmp_path / "postgres" / "cluster"
+    for path in (*cluster.rglob("*"), cluster):
+        os.chown(path, 100, 100, follow_symlinks=False)
+    with Server(tmp_path) as private:
+        assert private._process is not None
+        status = Path(f"/proc/{private._process.pid}/status").read_text()
+        uid = int(re.findall(r"^Uid:\s+(\d+)", status, re.MULTILINE)[0])
+        with pytest.raises(KeyError):
+            pwd.getpwuid(uid)
+        assert {path.lstat().st_uid for path in cluster.rglob("*")} == {uid}
+        limits = Path(f"/proc/{private._process.pid}/limits").read_text()
+        assert "unlimited" not in re.findall(r"Max address space.*", limits)[0]

@@ -42,6 +42,25 @@ def test_a_folder_of_ours_stays_ours(tmp_path: Path) -> None:
     assert state.claimed
 
 
+def test_what_is_kept_is_its_owners_alone(tmp_path: Path) -> None:
+    """Also what an earlier plantlog left open. The database's folders see to themselves."""
+    before = os.umask(0o022)
+    try:
+        state = State(tmp_path / "state")
+        for name in ("spool/opcua.sqlite", "log/writer.log", "registry.json", "postgres/rootfs/bin/postgres"):
+            path = state.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("kept")
+            path.chmod(0o755)
+        state.claim()
+        (state.spool / "new.sqlite").touch()
+        open_to_others = [path for path in (state.root, *state.root.rglob("*")) if path.lstat().st_mode & 0o077]
+        assert {path.relative_to(state.root).parts[0] for path in open_to_others} == {"postgres"}
+        assert (state.root / "postgres/rootfs/bin/postgres").stat().st_mode & 0o777 == 0o755
+    finally:
+        os.umask(before)
+
+
 def test_a_root_file_system_made_beforehand_may_be_there(tmp_path: Path) -> None:
     (tmp_path / "postgres" / "rootfs").mkdir(parents=True)
     assert claimed(tmp_path).claimed
