@@ -56,7 +56,10 @@ def dashboard() -> Dashboard:
             query_variable("channel", "Channel", _SQL["channels"]),
             custom_variable("compare", "Compare with", _COMPARE),
         ],
-        annotations=[annotation("Gaps", BAD, _SQL["gap_bands"])],
+        annotations=[
+            annotation("Gaps", BAD, _SQL["gap_bands"]),
+            annotation("Changes", WARN, _SQL["changes"]),
+        ],
     )
     _numbers(made)
     made.add(

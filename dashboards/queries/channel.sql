@@ -24,20 +24,24 @@ ORDER BY u.id;
 
 -- name: unit
 -- A unit of measure is a suffix: without that word Grafana takes m for minutes, and h, d, s for times, too.
-SELECT coalesce('suffix:' || nullif(c.unit, ''), 'none') AS unit FROM plant.channel AS c WHERE c.name = ${channel:sqlstring};
+-- It is that of the end of the time: a mark says where it was another.
+SELECT coalesce('suffix:' || nullif(plant.unit_at(c.id, $__timeTo()), ''), 'none') AS unit
+FROM plant.channel AS c
+WHERE c.name = ${channel:sqlstring};
 
 -- name: now
 -- As a text, as it may be one; and where on its range it is, if it has a range.
 SELECT CASE WHEN c.kind = 'text' THEN t.text
             WHEN s.value IS NULL OR s.value = 'NaN' THEN NULL
-            WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(c.unit, ''))
-            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(c.unit, '')) END AS "Newest",
+            WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(u.unit, ''))
+            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(u.unit, '')) END AS "Newest",
        CASE WHEN (c.range_hi > c.range_lo AND s.value <> 'NaN') IS NOT TRUE THEN NULL
             ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
                  || c.range_hi END AS "Of its range"
 FROM plant.channel AS c
 LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
                                     least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
+LEFT JOIN LATERAL (SELECT plant.unit_at(c.id, s.time) AS unit) AS u ON true
 LEFT JOIN LATERAL (
     SELECT e.text
     FROM plant.event AS e
@@ -200,6 +204,15 @@ JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE c.name = ${channel:sqlstring} AND $__timeFilter(e.time)
 ORDER BY e.time DESC
 LIMIT 200;
+
+-- name: changes
+-- Where the channel's meaning changed: its unit, address, scale, limits.
+SELECT e.time, e.text, 'change' AS tags
+FROM plant.channel AS c
+JOIN plant.event AS e ON e.channel_id = c.id
+WHERE c.name = ${channel:sqlstring} AND e.type = 'channel_changed' AND $__timeFilter(e.time)
+ORDER BY e.time DESC
+LIMIT 100;
 
 -- name: gap_bands
 SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,

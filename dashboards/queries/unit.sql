@@ -84,7 +84,8 @@ ORDER BY d.time, c.id;
 -- The newest value of each of the first 200 channels, which one look-up in the key finds. What changes seldom is looked
 -- for 24 hours back.
 SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
-       CASE WHEN c.kind = 'text' THEN t.text WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value", c.unit AS "In",
+       CASE WHEN c.kind = 'text' THEN t.text WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value",
+       plant.unit_at(c.id, coalesce(s.time, t.time, now())) AS "In",
        CASE WHEN c.kind = 'analog' AND c.range_hi > c.range_lo AND s.value <> 'NaN'
             THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "Of its range",
        CASE WHEN o.reason IS NOT NULL THEN o.reason WHEN s.time IS NULL AND t.time IS NULL THEN 'nothing yet'

@@ -53,7 +53,7 @@ changes AS (
 )
 SELECT c.time, w.name,
        CASE w.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END,
-       c.old, c.new, w.unit, c.held
+       c.old, c.new, plant.unit_at(c.channel_id, c.time), c.held
 FROM changes AS c
 JOIN wanted AS w ON w.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since

@@ -76,7 +76,7 @@ beside AS (
     JOIN held AS h ON h.channel_id = o.channel_id AND h.from_time > s.from_time AND h.from_time < s.to_time
     GROUP BY s.channel_id, s.from_time
 )
-SELECT w.name, s.from_time, s.to_time, s.value, w.unit, s.times,
+SELECT w.name, s.from_time, s.to_time, s.value, plant.unit_at(s.channel_id, s.from_time), s.times,
        coalesce(s.value <= w.low OR s.value >= w.high, false), coalesce(b.moving, 0)
 FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id

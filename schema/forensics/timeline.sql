@@ -79,7 +79,8 @@ habits AS (
 moves AS (
     SELECT s.channel_id, s.time,
            CASE WHEN w.kind = 'discrete' THEN 'state' WHEN h.changes <= 3 THEN 'held value' ELSE 'jump' END AS what,
-           round(s.old_value::numeric, 3)::float8 || ' → ' || round(s.value::numeric, 3)::float8 || ' ' || w.unit
+           round(s.old_value::numeric, 3)::float8 || ' → ' || round(s.value::numeric, 3)::float8 || ' '
+           || plant.unit_at(s.channel_id, s.time)
                AS detail
     FROM steps AS s
     JOIN habits AS h ON h.channel_id = s.channel_id

@@ -67,10 +67,16 @@ spreads AS (
     GROUP BY m.which, m.channel_id, m.mean, m.seconds
 ),
 compared AS (
-    SELECT w.name, w.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
+    SELECT w.name, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
            -- What is less than this is no change: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE w.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(w.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
     FROM wanted AS w
+    -- Where it changed between the two, means of the one and of the other can't be compared: both are said.
+    CROSS JOIN LATERAL (
+        SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit
+        FROM (SELECT plant.unit_at(w.channel_id, coalesce(before_since, since - (until - since))) AS before,
+                     plant.unit_at(w.channel_id, until) AS after) AS s
+    ) AS u
     LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND b.which = 'before'
     LEFT JOIN spreads AS a ON a.channel_id = w.channel_id AND a.which = 'after'
     WHERE b.mean IS NOT NULL OR a.mean IS NOT NULL

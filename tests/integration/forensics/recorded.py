@@ -74,6 +74,13 @@ class Recorded:
         attributes = "{}" if interval is None else f'{{"expected_interval": {interval}}}'
         self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes, known)
 
+    async def new_unit(self, name: str, unit: str, seconds: float) -> None:
+        """The channel's values are in this unit from then on."""
+        versions = "UPDATE plant.channel_version SET {} = $1 WHERE channel_id = $2 AND {} = '{}'"
+        await self._owner.execute("UPDATE plant.channel SET unit = $1 WHERE id = $2", unit, self.ids[name])
+        await self._owner.execute(versions.format("valid_from", "valid_to", "infinity"), at(seconds), self.ids[name])
+        await self._owner.execute(versions.format("valid_to", "valid_from", "-infinity"), at(seconds), self.ids[name])
+
     async def samples(
         self,
         name: str,

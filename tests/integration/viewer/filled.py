@@ -49,7 +49,8 @@ _STORY = (
     FROM (VALUES (70, 'connected'), (20, 'disconnected'), (15, 'connected')) AS s (minutes, state)
     UNION ALL
     SELECT $2::timestamptz - INTERVAL '1 min' * t.minutes, 1000 + c.id, t.type, c.source_id, c.id, t.text
-    FROM (VALUES (90, 'text', 'MANUAL'), (25, 'text', 'AUTO'), (12, 'conflict', NULL)) AS t (minutes, type, text)
+    FROM (VALUES (90, 'text', 'MANUAL'), (25, 'text', 'AUTO'), (12, 'conflict', NULL),
+                 (10, 'channel_changed', 'alarm_hi 45 → 42')) AS t (minutes, type, text)
     CROSS JOIN plant.channel AS c
     WHERE c.name = CASE t.type WHEN 'text' THEN 'boilerhouse/boiler1/mode' ELSE 'boilerhouse/boiler1/pressure' END
     """,
