@@ -12,6 +12,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,25 @@ def test_up_again_is_harmless(appliance: Appliance) -> None:
     before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
     appliance.plantlog("up")
     assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
+
+
+def test_a_configuration_that_was_broken_stops_no_process_that_is_started_anew(appliance: Appliance) -> None:
+    file = appliance.root / "plant" / "plant.toml"
+    text = file.read_text()
+    try:
+        file.write_text("[plant")
+        killed = appliance.kill("writer")
+        until(lambda: any(p["name"] == "writer" and p["ready"] and p["pid"] != killed for p in processes(appliance)))
+        said = appliance.status()["configuration"]
+        assert (said["file"], said["differs"], len(said["problems"])) == (str(file), True, 1)
+    finally:
+        file.write_text(text)
+    assert appliance.status()["configuration"]["problems"] == []
+
+
+def processes(appliance: Appliance) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = appliance.status()["processes"]
+    return found
 
 
 def test_its_dashboards_are_served(appliance: Appliance) -> None:
