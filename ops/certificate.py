@@ -95,6 +95,8 @@ def list_() -> None:
         typer.echo(f"{name}:" if found else f"{name}: none")
         for path, server in found:
             typer.echo(f"  {_line(path, server)}")
+        for path in sorted({*(_pki() / name).iterdir()} - {path for path, _ in found}):
+            typer.echo(f"  {path.name}: not used, it is no certificate (DER or PEM) named {servers.SUFFIXES_LEGAL}")
 
 
 def _pki() -> Path:

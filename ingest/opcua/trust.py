@@ -18,6 +18,7 @@ from ingest.opcua.certificate import read
 _KEPT = 10  # rejected certificates of one source: a server may show another one each time
 _LEAST = 8  # hexadecimal digits of a fingerprint that name a certificate
 _SUFFIXES = (".der", ".pem", ".crt", ".cer")
+SUFFIXES_LEGAL = ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
 
 
 def folders(pki: Path) -> None:

@@ -82,6 +82,8 @@ def test_trust_by_name_and_by_fingerprint(state: State, tmp_path: Path) -> None:
         servers.append(x509.load_der_x509_certificate(content))
         trust.reject(state.pki, name, servers[-1])
     assert all(trust.fingerprint(server) in run("list") for server in servers)
+    (state.trusted / "plc.der").write_bytes(b"half a certif")
+    assert "plc.der: not used, it is no certificate" in run("list")
     with pytest.raises(OperationError, match="2 rejected certificates are of plc; name one by its fingerprint"):
         run("trust", "plc")
     run("trust", "other")
