@@ -64,7 +64,7 @@ class Receiver:
         if self._tracking.looks_for_stale:
             for channel, since in self._tracking.silent():
                 await self._gaps.open(since, "stale", "silent for longer than stale_after", [channel])
-        events = self._skew.events()
+        events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
 
@@ -134,6 +134,7 @@ class Receiver:
         known = message.time[tracking.time[message.place] > 0]  # a first value may be as old as it likes
         if len(known):
             self._skew.seen("source", int(known.max()), message.arrival)
+        tracking.timed(message.place, message.time, message.arrival)
         heard_again = tracking.sampled(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(message.arrival, again)

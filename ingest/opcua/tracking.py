@@ -11,6 +11,7 @@ from ingest.batch import ROUNDED, Event, Int64s, UInt32s, now_us
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.tags import Tags
 
+_ROUNDS = 3  # of intervals with samples, one after another, in which a channel's clock must be off
 _ORIGINS = ("source", "server", "arrival")
 
 
@@ -30,6 +31,9 @@ class Tracking:
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
         self._rounded = np.zeros(n, bool)  # it was said that its integers are
+        self._ahead = np.full(n, np.inf)  # s, of times before their arrival: the least of new samples in this interval
+        self._off = np.zeros(n, np.uint8)  # intervals in which it was beyond the limit, until one in which it was not
+        self._skewed = np.zeros(n, bool)
         if before is not None:
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
@@ -39,8 +43,39 @@ class Tracking:
                 (self._seen, before._seen),
                 (self._stale, before._stale),
                 (self._rounded, before._rounded),
+                (self._off, before._off),
+                (self._skewed, before._skewed),
             ):
                 mine[stay] = theirs[old]
+
+    def timed(self, place: UInt32s, time: Int64s, arrival: int) -> None:
+        """Look at the clock of each sample that is new; call before :meth:`sampled`.
+
+        A first value may be as old as it likes, and so may one that is sent again.
+        """
+        last = self.time[place]
+        fresh = (last > 0) & (time > last)
+        place, ahead = place[fresh], (time[fresh] - arrival) / 1e6
+        closer = np.abs(ahead) < np.abs(self._ahead[place])
+        self._ahead[place[closer]] = ahead[closer]
+
+    def clocks(self, limit: float, of_source: float) -> list[Event]:
+        """At the end of an interval: channels whose clock became another one than the source's, or is that again.
+
+        What came late once (a queue was emptied after an outage) is no sign; so it has to be seen in some intervals.
+        """
+        had = np.isfinite(self._ahead)
+        off = had & (np.abs(self._ahead - of_source) > limit)
+        self._off[had & ~off] = 0
+        self._off[off] = np.minimum(self._off[off] + 1, _ROUNDS)
+        changed = had & ((self._off >= _ROUNDS) != self._skewed) & ((self._off == 0) | (self._off >= _ROUNDS))
+        self._skewed[changed] = ~self._skewed[changed]
+        events = [
+            _clock_skew(bool(self._skewed[i]), "channel", float(self._ahead[i]), limit, int(self._ids[i]))
+            for i in np.flatnonzero(changed).tolist()
+        ]
+        self._ahead.fill(np.inf)
+        return events
 
     def sampled(self, handle: UInt32s, time: Int64s) -> list[int]:
         """These came; returns the ids of channels that were stale until now."""
@@ -105,8 +140,8 @@ class Skew:
         if abs(ahead) < abs(self._least[which]):
             self._least[which] = ahead
 
-    def events(self) -> list[Event]:
-        """What changed, once an interval."""
+    def events(self, tracking: Tracking) -> list[Event]:
+        """What changed, once an interval, also of single channels."""
         if monotonic() < self._until:
             return []
         self._until = monotonic() + self._interval
@@ -117,7 +152,13 @@ class Skew:
             skewed = abs(ahead) > self._limit
             if skewed != self._skewed[which]:
                 self._skewed[which] = skewed
-                detail = {"clock": which, "ahead_seconds": round(ahead, 3), "limit_seconds": self._limit}
-                said.append(Event("clock_skew", now_us(), text="skewed" if skewed else "good", detail=detail))
+                said.append(_clock_skew(skewed, which, ahead, self._limit))
+        if np.isfinite(self._least["source"]):
+            said += tracking.clocks(self._limit, self._least["source"])
         self._least = dict.fromkeys(self._least, np.inf)
         return said
+
+
+def _clock_skew(skewed: bool, which: str, ahead: float, limit: float, channel: int | None = None) -> Event:
+    detail = {"clock": which, "ahead_seconds": round(ahead, 3), "limit_seconds": limit}
+    return Event("clock_skew", now_us(), channel, text="skewed" if skewed else "good", detail=detail)
