@@ -72,7 +72,7 @@ def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance,
     (rate,) = [one["value"][1] for one in series(prometheus, "sum(plantlog:samples:rate1m)")]
     assert float(rate) > 0
     (days,) = [one["value"][1] for one in series(prometheus, 'plantlog:certificate_left:days{certificate="own.der"}')]
-    assert 300 < float(days) < 400  # asyncua's are made for a year
+    assert 1800 < float(days) <= 1825  # ours are made for five years
 
 
 def test_an_alert_fires_while_a_collector_is_stopped_and_not_longer(appliance: Appliance, prometheus: str) -> None:
