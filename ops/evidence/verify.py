@@ -276,13 +276,15 @@ async def _explained(
         return []
     queries = load("evidence")
     since = moment_of(sealed.seals[-1].read_from) - MARGIN
-    source_of = {row["id"]: row["source_id"] for row in await connection.fetch(queries["sources_of"])}
+    sources_of: dict[int | None, set[int]] = {}
+    for row in await connection.fetch(queries["sources_of"]):
+        sources_of.setdefault(row["id"], set()).add(row["source_id"])
     # What came of a source must account for all that was added to its channels, not for each hour alone.
-    added: dict[int | None, int] = {}
+    added: dict[int, int] = {}
     for one in differences:
         if one.channel_id is not None and one.kind == "added":
-            source = source_of.get(one.channel_id)
-            added[source] = added.get(source, 0) + one.found - one.sealed
+            for source in sources_of.get(one.channel_id, ()):
+                added[source] = added.get(source, 0) + one.found - one.sealed
     whole = await connection.fetch(queries["arrivals"], since, begin(sealed.day), begin(sealed.day, 24))
     enough = {
         row["source_id"] for row in whole if row["kind"] == "samples" and row["rows"] >= added.get(row["source_id"], 0)
@@ -296,10 +298,8 @@ async def _explained(
         removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["removals"], since, *span)]
     findings = []
     for one in differences:
-        source = source_of.get(one.channel_id) if one.channel_id is not None else None
-        came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] == source]
-        if one.channel_id is not None and source not in enough:
-            came = []
+        sources = sources_of.get(one.channel_id, set()) & enough
+        came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] in sources]
         findings.append(Finding(one, _reason(one, came, removals[one.hour])))
     return findings
 

@@ -221,7 +221,8 @@ WHERE e.type IN ('deleted', 'retention') AND e.time >= $1::timestamptz
   AND (e.detail ->> 'from')::timestamptz < $3::timestamptz AND (e.detail ->> 'to')::timestamptz > $2::timestamptz;
 
 -- name: sources_of
-SELECT c.id, c.source_id FROM plant.channel AS c;
+-- Each source that a channel is or was read from.
+SELECT DISTINCT v.channel_id AS id, v.source_id FROM plant.channel_version AS v;
 
 -- name: looked_until
 SELECT e.until FROM plant.seal_evidence AS e;

@@ -80,3 +80,14 @@ async def test_an_exported_day_has_each_sample_in_the_unit_of_its_time(plant: Pl
     rewritten(path, lambda table: table.set_column(3, "unit", pa.array(["K"] * 240)))
     [problem] = verify_file(str(path), None).problems
     assert problem.endswith("is called unit/flow in K in rows of the file, and unit/flow in bar in the seal")
+
+
+async def test_late_data_of_a_channel_that_moved_to_another_source_are_explained(plant: Plant) -> None:
+    await plant.seal()
+    await plant.late("unit/flow", [(9 * 3_600_000_000, 0, 0)])
+    other = await plant.owner.fetchval(
+        "INSERT INTO plant.source (name, kind, address) VALUES ('other', 'modbus', '') RETURNING id"
+    )
+    await plant.owner.execute("UPDATE plant.channel SET source_id = $1 WHERE name = 'unit/flow'", other)
+    assert (await plant.verify(DAY)).ok
+    assert [done.seal.revision for done in await plant.seal()] == [1]
