@@ -118,8 +118,10 @@ class Gaps:
         return held
 
 
-async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, Comparison]:
+async def compare(truth: Path, dsn: str, from_us: int, to_us: int, source: str | None = None) -> dict[str, Comparison]:
     """Compare what has a source time (Modbus: an arrival) in [from_us, to_us) µs.
+
+    ``source``: the truth is of that source alone, and what plantlog was told of it.
 
     ``truth`` is the folder that ``run --state DIR`` fills, DIR/truth; ``dsn`` that of anybody who may read. Keys of the
     result: ``opcua``, ``modbus`` and ``push`` (numbers), ``text`` (of all), ``all`` (their sum). Samples with a Bad
@@ -132,11 +134,11 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
     copied = bytearray()
     connection = await asyncpg.connect(dsn)
     try:
-        channels = await connection.fetch(queries["channels"], recorded.names)
+        channels = await connection.fetch(queries["channels"], recorded.names, source)
         await connection.copy_from_query(
-            queries["samples"].rstrip().rstrip(";"), from_us, to_us, output=_into(copied), format="binary"
+            queries["samples"].rstrip().rstrip(";"), from_us, to_us, source, output=_into(copied), format="binary"
         )
-        texts = await connection.fetch(queries["texts"], from_us, to_us)
+        texts = await connection.fetch(queries["texts"], from_us, to_us, source)
         first_texts = {row["name"]: row["us"] for row in await connection.fetch(queries["first_texts"])}
         gap_rows = await connection.fetch(queries["gaps"], recorded.names)
     finally:
@@ -155,6 +157,11 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int) -> dict[str, 
     of = {name: stored[via[stored["tag"]] == name] for name in VIAS}
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     told: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
+    if source is not None:
+        told_of = {c["name"] for c in channels}
+        counted = {name: rows[np.isin(rows["tag"], tags)] for name, rows in counted.items()}
+        recorded.rows["modbus"] = recorded.rows["modbus"][np.isin(recorded.rows["modbus"]["tag"], tags)]
+        recorded.texts[:] = [text for text in recorded.texts if text.name in told_of]
     result = {
         "opcua": _by_time(counted["opcua"], of["opcua"], recorded.names, gaps),
         "modbus": _by_order(recorded.rows["modbus"], of["modbus"], first, (from_us, to_us), recorded.names, gaps),

@@ -5,7 +5,7 @@ behind that, devices with options of their own. It writes what it publishes, fro
 see it, into ``FOLDER/truth`` in the form of the simulator's (``simulator.truth``), so that ``simulator.compare`` and
 ``published`` read it. It prints ``ready``, obeys the lines of its standard input, answers each with ``done``, and ends
 with it: ``add`` (one more channel), ``rate MS`` (0: silence), ``burst N`` (N values of each node at once); devices know
-``add``, and libmodbus ``delay MS`` and ``close 1``.
+``add``, and libmodbus ``delay MS`` and ``close 1``; the simulator knows none.
 
 Channel i of an OPC UA server is ``PREFIX/Double0``, then ``Float0``, ``Int320``, ``Boolean0``, ``String0``, ``Double1``
 …, and its node id ends in ``s=Double0`` …; every round has another value, and each third one of the numbers 7 is
@@ -16,7 +16,9 @@ each answer.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -25,30 +27,37 @@ from pathlib import Path
 from asyncua import Client
 
 from ingest.config.model import OpcuaTag
+from ops.paths import CHECKOUT
 from simulator.truth import read_truth
 from tests import certificates
 from tests.peer_builds import device, milo, node, open62541
 
 _SECONDS = 120  # to start or to do what it is told
 FIRST_REGISTER = 700
-_NODE_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
+NODE_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``command`` installs or builds it where needed; ``namespace``: the index of an OPC UA server's own."""
+    """``command`` installs or builds it where needed; ``node``: what an OPC UA server's node ids begin with."""
 
     command: Callable[[], list[str]]
-    namespace: int | None = None
+    node: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
-    "milo": Kind(milo, 2),
-    "open62541": Kind(open62541, 1),
-    "node-opcua": Kind(lambda: node("opcua-server.js"), 1),
+    "milo": Kind(milo, "ns=2;s="),
+    "open62541": Kind(open62541, "ns=1;s="),
+    "node-opcua": Kind(lambda: node("opcua-server.js"), "ns=1;s="),
     "libmodbus": Kind(device),
     "modbus-serial": Kind(lambda: node("modbus-server.js")),
+    "simulator": Kind(lambda: _simulated("opcua"), "ns=2;s=simulator."),
+    "simulator-plc": Kind(lambda: _simulated("modbus")),
 }
+
+
+def _simulated(via: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "tests.simulated", via]
 
 
 def free_port() -> int:
@@ -61,9 +70,8 @@ def free_port() -> int:
 
 def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
     """The first channels of a server, without its prefix."""
-    nodes = [(f"{list(_NODE_KINDS)[i % 5]}{i // 5}", list(_NODE_KINDS.values())[i % 5]) for i in range(count)]
-    address = f"ns={KINDS[name].namespace};s="
-    return [OpcuaTag.model_validate({"name": n, "address": address + n, "kind": kind}) for n, kind in nodes]
+    nodes = [(f"{list(NODE_KINDS)[i % 5]}{i // 5}", list(NODE_KINDS.values())[i % 5]) for i in range(count)]
+    return [OpcuaTag.model_validate({"name": n, "address": KINDS[name].node + n, "kind": kind}) for n, kind in nodes]
 
 
 class Peer:
@@ -91,12 +99,14 @@ class Peer:
     async def start(self) -> None:
         """Returns when it serves."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if KINDS[self.name].namespace is not None and not (self.folder / "pki" / "cert.der").exists():
+        if KINDS[self.name].node and not (self.folder / "pki" / "cert.der").exists():
             certificates.make(self.folder / "pki")
         command = await asyncio.to_thread(KINDS[self.name].command)
         with (self.folder / "peer.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(*command, *self._arguments),
+                cwd=CHECKOUT,
+                env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -19,7 +19,7 @@ _SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
 
-async def settle(state: State, reader_dsn: str, gateway: Gateway, us: int) -> float:
+async def settle(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> float:
     """Return once every source has samples in the table that were received after ``us``, and nothing older waits.
 
     Nor may a gap be open: a fault of the last moment is noticed only a while after.
@@ -34,9 +34,9 @@ async def settle(state: State, reader_dsn: str, gateway: Gateway, us: int) -> fl
     return time.monotonic() - started
 
 
-async def _waiting(state: State, reader_dsn: str, gateway: Gateway, us: int) -> list[str]:
+async def _waiting(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> list[str]:
     """What is still waited for, in words."""
-    if gateway.oldest <= us:
+    if gateway is not None and gateway.oldest <= us:
         return [f"the gateway has {gateway.waiting} batches that nobody took"]
     files = [path for path in sorted(state.spool.glob("*.sqlite")) if _oldest(path) <= us]
     if files:

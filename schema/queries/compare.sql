@@ -1,7 +1,7 @@
 -- What the comparison with the simulator's ground truth reads.
 
 -- name: channels
--- first_us: time of the channel's first sample, microseconds since 1970
+-- $2: the one source that counts, or NULL; first_us: time of the channel's first sample, microseconds since 1970
 SELECT c.id, c.name, s.kind, (
     SELECT (extract(epoch FROM min(r.time)) * 1000000)::int8
     FROM plant.samples AS r
@@ -9,14 +9,17 @@ SELECT c.id, c.name, s.kind, (
 ) AS first_us
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
-WHERE c.name = ANY ($1::text[]);
+WHERE c.name = ANY ($1::text[])
+  AND ($2::text IS NULL OR s.name = $2);
 
 -- name: samples
--- $1 from, $2 to: microseconds since 1970
+-- $1 from, $2 to: microseconds since 1970; $3: the one source that counts, or NULL
 SELECT s.channel_id, s.value, s.status, (extract(epoch FROM s.time) * 1000000)::int8 AS us
 FROM plant.samples AS s
 WHERE s.time >= to_timestamp(0) + $1 * INTERVAL '1 microsecond'
-  AND s.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond';
+  AND s.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond'
+  AND ($3::text IS NULL OR s.channel_id IN (
+    SELECT c.id FROM plant.channel AS c JOIN plant.source AS o ON o.id = c.source_id WHERE o.name = $3));
 
 -- name: texts
 SELECT c.name, e.text, e.status, (extract(epoch FROM e.time) * 1000000)::int8 AS us
@@ -24,7 +27,8 @@ FROM plant.event AS e
 JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE e.type = 'text'
   AND e.time >= to_timestamp(0) + $1 * INTERVAL '1 microsecond'
-  AND e.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond';
+  AND e.time < to_timestamp(0) + $2 * INTERVAL '1 microsecond'
+  AND ($3::text IS NULL OR c.source_id = (SELECT s.id FROM plant.source AS s WHERE s.name = $3));
 
 -- name: first_texts
 SELECT c.name, (extract(epoch FROM min(e.time)) * 1000000)::int8 AS us

@@ -72,7 +72,10 @@ static void show(int unit, int start, int length) {
         if (at < start || at + 2 > start + length)
             continue;
         float value = (float)(answers[unit] % 100000) + (float)i / 64;
-        modbus_set_float_abcd(value, registers[unit]->tab_registers + at);
+        uint32_t bits; // modbus_set_float_abcd() differs from version to version
+        memcpy(&bits, &value, sizeof bits);
+        registers[unit]->tab_registers[at] = bits >> 16;
+        registers[unit]->tab_registers[at + 1] = bits & 0xffff;
         int64_t time = now();
         struct row row = {i * units + unit - 1, 0, time, value, time};
         fwrite(&row, sizeof row, 1, numbers);

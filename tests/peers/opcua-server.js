@@ -1,12 +1,15 @@
 // An OPC UA server that is not ours (node-opcua). What its arguments, commands and truth are: see tests/peers.py.
-const { OPCUAServer, Variant, DataType, StatusCodes, SecurityPolicy, MessageSecurityMode } = require("node-opcua");
+// Every sampling interval is revised to 0: a value is queued when it is published. Queues and their overflow are its own.
+const { OPCUAServer, OPCUACertificateManager, Subscription, Variant, DataType } = require("node-opcua");
+const { StatusCodes, SecurityPolicy, MessageSecurityMode } = require("node-opcua");
 const path = require("path");
-const { OPCUACertificateManager } = require("node-opcua");
 const { Truth, obey, say } = require("./truth");
 
 const kinds = ["Double", "Float", "Int32", "Boolean", "String"];
 const values = [(m) => m / 8, (m) => m / 4, (m) => -m, (m) => Math.floor(m / 100) % 2 === 1, (m) => `step ${m}`];
 const [port, folder, prefix, count, interval, trusts] = process.argv.slice(2);
+
+Subscription.prototype.adjustSamplingInterval = () => 0;
 
 (async () => {
   const pki = new OPCUACertificateManager({
@@ -22,6 +25,7 @@ const [port, folder, prefix, count, interval, trusts] = process.argv.slice(2);
     securityPolicies: [SecurityPolicy.None, SecurityPolicy.Basic256Sha256],
     securityModes: [MessageSecurityMode.None, MessageSecurityMode.SignAndEncrypt],
     allowAnonymous: true,
+    serverCapabilities: { minSupportedSampleRate: 0 }, // else changes are folded over that time
   });
   await server.initialize();
   const namespace = server.engine.addressSpace.getOwnNamespace();
