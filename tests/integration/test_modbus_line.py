@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
+
+import pytest
 
 from ingest.modbus.transport import Lines
 from tests.integration.test_modbus_collector import collecting, gaps, tag, times, values
 from tests.modbus_wire import CLOSE, good, nasty
+from tests.peers import FIRST_REGISTER, peer
 
 
 async def test_a_device_that_closes_after_each_answer_is_read_over_a_new_connection_each() -> None:
@@ -158,3 +162,30 @@ async def test_a_connection_that_answers_nobody_is_made_anew() -> None:
         n = len(values(one, 0)), len(values(two, 0))
         await one.until(lambda: len(values(one, 0)) > n[0] + 2 and len(values(two, 0)) > n[1] + 2)
         assert all(g.to_time is not None for kept in (one, two) for g in gaps(kept, None))
+
+
+@pytest.mark.parametrize("options", [("single=1",), ("single=1", "close=1"), ("close=1", "delay=20")])
+async def test_a_device_that_is_not_ours_with_two_units_is_read_value_by_value(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """libmodbus, which takes one connection, closes it after each answer, or both; a request for each channel."""
+    lines = Lines()
+    tags = [tag(f"c{i}", f"holding:{FIRST_REGISTER + 2 * i}", "float32") for i in range(3)]
+    async with AsyncExitStack() as stack:
+        device = await stack.enter_async_context(peer("libmodbus", tmp_path, 3, "units=2", *options))
+        had = [
+            await stack.enter_async_context(
+                collecting(device.port, tags, lines=lines, unit_id=unit, max_registers=2, poll_interval=0.3)
+            )
+            for unit in (1, 2)
+        ]
+        for kept, _ in had:
+            await kept.until(lambda kept=kept: len(values(kept, 2)) >= 10)  # type: ignore[misc]
+    published = device.published()
+    for unit, (kept, status) in enumerate(had, 1):
+        for i in range(3):
+            truth = [value for (name, _), (value, _) in sorted(published.items()) if name == f"unit{unit}/c{i}"]
+            assert values(kept, i) == [value for value in truth if value in values(kept, i)], "in order, none invented"
+            assert len(truth) - len(values(kept, i)) <= 1, "each answer is stored, but the one at the end"
+        assert not gaps(kept, None) and status.reconnects <= 3
+        assert bool(status.remarks.get("connection")) == ("close=1" in options)
