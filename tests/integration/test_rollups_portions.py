@@ -1,0 +1,55 @@
+"""What a refresh makes: what is dirty, once, and little else."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import asyncpg
+
+from ingest.batch import Gap
+from tests.integration.test_rollups import SECOND, Plant, assert_exact, owner, refresh
+from tests.packed import DAY_US, HOUR_US
+
+__all__ = ["owner"]  # a fixture
+
+# What is made, in minutes of channels, and which hours.
+_COUNTED = """
+CREATE TABLE made (minutes float8, hour timestamptz);
+ALTER FUNCTION plant.refresh_minutes RENAME TO refresh_minutes_of;
+CREATE FUNCTION plant.refresh_minutes(ids int[], everyone int[], "from" timestamptz, "to" timestamptz) RETURNS void
+LANGUAGE sql AS $$
+INSERT INTO public.made (minutes) VALUES (cardinality(ids) * extract(epoch FROM "to" - "from") / 60);
+SELECT plant.refresh_minutes_of(ids, everyone, "from", "to");
+$$;
+ALTER FUNCTION plant.refresh_hour RENAME TO refresh_hour_of;
+CREATE FUNCTION plant.refresh_hour(hour timestamptz) RETURNS void
+LANGUAGE sql AS $$
+INSERT INTO public.made (hour) VALUES (hour);
+SELECT plant.refresh_hour_of(hour);
+$$;
+"""
+
+
+async def test_gaps_make_their_own_minutes_again_and_each_hour_once(owner: asyncpg.Connection[Any]) -> None:
+    channels, hours, gaps = 100, 3, 60
+    await owner.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END"
+        " FROM generate_series(9, $1::int) AS i",
+        8 + channels,
+    )
+    plant = Plant()
+    ids = range(9, 9 + channels)
+    await plant.write(owner, [(c, DAY_US + i * 60 * SECOND + c, float(i), 0) for c in ids for i in range(hours * 60)])
+    await refresh(owner)
+    await owner.execute(_COUNTED)
+    some = random.Random(1)
+    places = {(some.choice(ids), DAY_US + some.randrange(hours * HOUR_US)) for _ in range(gaps)}
+    for channel, begins in sorted(places):
+        await plant.say(owner, Gap(begins, begins + 5 * SECOND, "overflow", (channel,)))
+    await refresh(owner)
+    made = await owner.fetchval("SELECT sum(minutes) FROM made")
+    assert made < 30 * len(places), f"{made:,.0f} minutes of channels for {len(places)} gaps"
+    assert await owner.fetchval("SELECT max(n) FROM (SELECT count(hour) AS n FROM made GROUP BY hour) AS h") == 1
+    await assert_exact(owner, plant)
