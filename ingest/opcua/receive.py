@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Receiver:
         if notification.publish_time:
             self._skew.seen("server", notification.publish_time, arrival)
         appends: list[Awaitable[None]] = []
+        stored: list[Callable[[], None]] = []
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
                 change = self._tracking.tags.by_place(data_change(body, start, end, arrival, self._tracking.tags.exact))
@@ -55,9 +57,13 @@ class Receiver:
                 await self._undecodable(notification, subscription, error)
                 continue
             more = notification.more or place < len(notification.data_changes)
-            batches = await self._batches(change, arrival, more, subscription)
+            batches = await self._batches(change, arrival, more, subscription, stored)
             appends += [self.append(batch, notes) for batch in batches]
         await asyncio.gather(*appends)
+        if not appends:
+            await self._spool.note(notes)
+        for done in stored:
+            done()
 
     async def look(self) -> None:
         """Once in a while: which channels became silent, and whether the clocks agree."""
@@ -101,8 +107,16 @@ class Receiver:
         channels = list(subscription.items)
         await self._gaps.record(start, now_us(), "undecodable", str(error), channels)
 
-    async def _batches(self, change: DataChange, arrival: int, more: bool, subscription: Subscription) -> list[Batch]:
-        """Samples and texts of one notification; what else it tells goes on record."""
+    async def _batches(
+        self,
+        change: DataChange,
+        arrival: int,
+        more: bool,
+        subscription: Subscription,
+        stored: list[Callable[[], None]],
+    ) -> list[Batch]:
+        """Samples and texts of one notification; what else it tells goes on record. ``stored``: to be called when they
+        are on disk."""
         tracking, tags = self._tracking, self._tracking.tags
         self._status.decode_errors += len(change.unsupported)
         metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
@@ -119,6 +133,11 @@ class Receiver:
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events += await self._unreadable.look(tags, change, place, time, status, tracking.time, arrival)
         await self._look_at(tracking, Message(*with_texts, arrival, more), subscription)
+        keep, said = tracking.standing.apart(place, time, value, status, arrival)
+        if keep is not None:
+            place, time, value, status = place[keep], time[keep], value[keep], status[keep]
+            events += said
+        stored.append(partial(tracking.standing.stored, place, time, value, status))
         samples, bad_texts = self._apart(tags, place, time, value, status, arrival)
         events += bad_texts
         if samples is not None:

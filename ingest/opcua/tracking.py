@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import ROUNDED, Event, Int64s, UInt32s, now_us
 from ingest.opcua.data_change import DataChange
+from ingest.opcua.standing import Standing
 from ingest.opcua.tags import Tags
 
 _ROUNDS = 3  # of intervals with samples, one after another, in which a channel's clock must be off
@@ -30,6 +31,7 @@ class Tracking:
         self.looks_for_stale = bool(np.isfinite(self._stale_after).any())
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
+        self.standing = Standing(tags)  # begins anew with each configuration: it only spares the database work
         self._rounded = np.zeros(n, bool)  # it was said that its integers are
         self._ahead = np.full(n, np.inf)  # s, of times before their arrival: the least of new samples in this interval
         self._off = np.zeros(n, np.uint8)  # intervals in which it was beyond the limit, until one in which it was not

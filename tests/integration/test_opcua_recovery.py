@@ -453,6 +453,27 @@ async def test_a_bad_text_has_its_status(tmp_path: Path) -> None:
         assert not kept.samples(2)
 
 
+async def test_a_time_that_stands_still_costs_one_sample_and_few_events(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        time, before = now_us(), len(kept.samples(0))
+        for n in range(1, 21):
+            await server.server.write(0, float(n), time, 0)
+            await asyncio.sleep(0.15)
+        await server.server.write(0, 99.0, now_us(), 0)
+        await kept.until(lambda: any(v == 99.0 for _, v, _ in kept.samples(0)))
+        stood = [v for at, v, _ in kept.samples(0)[before:] if at == time]
+        told = [e.detail["refused"] for e in kept.events("conflict")]
+        assert stood[0] == 1.0
+        assert len(stood) < 10, "else each goes to the database, which refuses it"
+        assert told == [2**n for n in range(len(told))]
+        assert 3 <= len(told) <= 5
+        assert {e.text for e in kept.events("conflict")} == {"time stands still"}
+
+
 async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as server,
