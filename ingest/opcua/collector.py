@@ -201,7 +201,8 @@ class Collector:
             subscription.changing = True
         await self._spool.note(self._notes())  # a process that is killed now leaves what nobody knows
         await synchronise(client, self._tags, self._subscribed, todo)
-        if idle := [s.id for s in subscriptions.values() if not s.items]:
+        # One stays, also without items: its keep-alives tell that the session lives.
+        if idle := [s.id for s in sorted(subscriptions.values(), key=lambda s: -len(s.items))[1:] if not s.items]:
             await delete(client, self._source, idle)
             for number in idle:
                 del subscriptions[number]

@@ -123,6 +123,23 @@ async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
         assert {g.channel_ids for g in kept.gaps()} == {(1,)}
 
 
+async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
+    """Its session lives on, so that tags can come back or be corrected."""
+    kept = Kept()
+    missing = OpcuaTag(name="a", address="ns=2;s=unit.nothing")
+    async with serving(tmp_path) as server:
+        async with running(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "degraded")
+            other = missing.model_copy(update={"interval": 0.2})
+            collector.configure(configured(server.address, [other]), IDS)
+            await until(lambda: len(server.server._subscriptions.subscriptions) == 1)
+            collector.configure(configured(server.address, [A]), IDS)
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await kept.until(lambda: values(kept) == server.written)
+        assert status.reconnects == 0
+
+
 async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None:
     kept = Kept()
     async with serving(tmp_path) as server:
