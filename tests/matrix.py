@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -257,7 +258,7 @@ def table(found: list[Cell]) -> Table:
 
 
 async def _main(lengths: Lengths, names: Sequence[str], faults: Sequence[str]) -> int:
-    console = Console()
+    console = Console(width=120)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-matrix-", dir="/var/tmp"))
     found: list[Cell] = []
     try:
@@ -271,7 +272,11 @@ async def _main(lengths: Lengths, names: Sequence[str], faults: Sequence[str]) -
     for cell in found:
         for example in cell.found.examples:
             console.print(cell.peer, cell.fault, example, highlight=False, soft_wrap=True)
-    return 1 if any(cell.wrong for cell in found) else 0
+    if any(cell.wrong for cell in found):
+        console.print(f"what the peers published is kept in {folder}", highlight=False)
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":
