@@ -10,13 +10,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ingest.batch import Int64s
+from ingest.batch import Int32s, Int64s
 from ingest.writer.clock import timestamp
 from ingest.writer.group import Columns
 
 _MINUTE_US = 60_000_000
 _FEW = 200  # channels in a minute; of more than that, all are made anew
 _NEAR = 60  # minutes: so far apart, minutes of few channels go into one row
+_SPANNED = 4  # as many minutes of channels may a row span, times those that are dirty
+_AT_ONCE = 600  # and so many more
 
 Dirty: TypeAlias = tuple[
     int, int, list[int] | None
@@ -41,8 +43,30 @@ def dirty(columns: Columns) -> list[Dirty]:
     minute, channel = minute[rare], channel[rare]
     for begin, end in _runs(minutes[~many], _NEAR):
         inside = (minute >= begin // _MINUTE_US) & (minute < end // _MINUTE_US)
-        rows.append((begin, end, np.unique(channel[inside]).tolist()))
+        rows += _rows(minute[inside], channel[inside])
     return rows
+
+
+def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
+    """Rows of minutes and channels, (n,) each, that span little more: all that a row spans is made anew."""
+    channels = np.unique(channel)
+    first, last = int(minute.min()), int(minute.max())
+    if (last + 1 - first) * len(channels) <= _SPANNED * len(minute) + _AT_ONCE:
+        return [(first * _MINUTE_US, (last + 1) * _MINUTE_US, channels.tolist())]
+    order = np.argsort(minute, kind="stable")
+    minutes, starts = np.unique(minute[order], return_index=True)
+    rows: list[Dirty] = []
+    begin = end = pairs = 0
+    together: set[int] = set()
+    for at, some in zip(minutes.tolist(), np.split(channel[order], starts[1:]), strict=True):
+        union = together.union(some.tolist())
+        if together and (at + 1 - begin) * len(union) > _SPANNED * (pairs + len(some)) + _AT_ONCE:
+            rows.append((begin * _MINUTE_US, end * _MINUTE_US, sorted(together)))
+            together, union, pairs = set(), set(some.tolist()), 0
+        if not together:
+            begin = at
+        together, pairs, end = union, pairs + len(some), at + 1
+    return [*rows, (begin * _MINUTE_US, end * _MINUTE_US, sorted(together))]
 
 
 def parameters(rows: list[Dirty]) -> list[tuple[object, ...]]:

@@ -39,6 +39,13 @@ def test_a_backfill_is_one_row() -> None:
     assert dirty(columns(far)) == [(0, MINUTE, [7]), (61 * MINUTE, 122 * MINUTE, [8, 9])]
 
 
+def test_channels_of_other_minutes_are_not_made_again() -> None:
+    """10,000 channels of one push, a line a second."""
+    rows = dirty(columns({(channel, channel * 1_000_000) for channel in range(1, 10_001)}))
+    assert sum((end - begin) // MINUTE * len(ids or ()) for begin, end, ids in rows) < 6 * 10_000
+    assert len(rows) < 50
+
+
 @given(st.sets(st.tuples(st.integers(1, 400), st.integers(0, 500 * MINUTE)), min_size=1, max_size=600), st.booleans())
 def test_every_sample_is_covered(samples: set[tuple[int, int]], crowded: bool) -> None:
     if crowded:
