@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -26,7 +26,8 @@ from ingest.gaps import Gaps
 from ingest.opcua import kept
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import Backoff, refused
-from ingest.opcua.items import Difference, Subscribed, Subscription, difference, synchronise
+from ingest.opcua.difference import difference
+from ingest.opcua.items import Subscribed, Subscription, create, mark, modify, remove
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.session import close, connect
@@ -85,6 +86,11 @@ class Collector:
         self._receiver.configure(self._tags)
         self._backfill.configure(self._tags)
         self._edited.set()
+
+    @property
+    def edited(self) -> bool:
+        """Whether the server has still to be told of another tag list."""
+        return self._edited.is_set() or self._items.locked()
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -180,34 +186,65 @@ class Collector:
             await delete(client, self._source, useless)
         if lost:
             await self._lost(lost)
-        await self._synchronise(client)
+        async with self._changing():
+            await create(client, self._tags, self._subscribed, difference(self._tags, self._subscribed).create)
+        self._edited.set()  # what else differs takes a session that publishes
         await self._recovered()
         await self._gaps.must_say()
         self._same_server = True
         await self._complete()
 
-    async def _synchronise(self, client: Client) -> None:
-        """Let the server have items of the tags as they are now, and no others."""
-        self._edited.clear()
-        for channel in [c for c in self._subscribed.bad if self._tags.place(c) is None]:
-            del self._subscribed.bad[channel]
-        todo = difference(self._tags, self._subscribed)
-        if todo:
-            await self._make(client, todo)
-
-    async def _make(self, client: Client, todo: Difference) -> None:
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Items are made or deleted in the block: a process that is killed there leaves what nobody knows."""
         subscriptions = self._subscribed.subscriptions
         for subscription in subscriptions.values():
             subscription.changing = True
-        await self._spool.note(self._notes())  # a process that is killed now leaves what nobody knows
-        await synchronise(client, self._tags, self._subscribed, todo)
-        # One stays, also without items: its keep-alives tell that the session lives.
-        if idle := [s.id for s in sorted(subscriptions.values(), key=lambda s: -len(s.items))[1:] if not s.items]:
+        await self._spool.note(self._notes())
+        yield
+        for subscription in subscriptions.values():
+            subscription.changing = False
+
+    async def _synchronise(self, client: Client) -> None:
+        """Let the server have items of the tags as they are now, and no others."""
+        self._edited.clear()
+        tags, subscribed = self._tags, self._subscribed
+        for channel in [c for c in subscribed.bad if tags.place(c) is None]:
+            del subscribed.bad[channel]
+        todo = difference(tags, subscribed)
+        if not todo:
+            return
+        async with self._changing():
+            await create(client, tags, subscribed, todo.create)
+            await modify(client, tags, subscribed, todo.modify)
+            await remove(client, self._source, subscribed, todo.retired)
+        await self._complete()
+        for number in todo.obsolete:
+            await self._published(client, subscribed.subscriptions[number])
+        async with self._changing():
+            await remove(client, self._source, subscribed, todo.obsolete)
+            await create(client, tags, subscribed, todo.replace)
+            await self._without_idle(client)
+        await self._complete()
+
+    async def _published(self, client: Client, subscription: Subscription) -> None:
+        """Return when all that the subscription's items have queued until now is on disk."""
+        marked = self._receiver.marked(subscription)
+        number = await mark(client, self._source, subscription)
+        if number is None:
+            await asyncio.sleep(2 * subscription.interval)
+            return
+        await marked.wait()
+        await remove(client, self._source, self._subscribed, {subscription.id: [number]})
+
+    async def _without_idle(self, client: Client) -> None:
+        """Delete subscriptions without items. One stays: its keep-alives tell that the session lives."""
+        subscriptions = self._subscribed.subscriptions
+        by_size = sorted(subscriptions.values(), key=lambda s: -len(s.items))
+        if idle := [s.id for s in by_size[1:] if not s.items]:
             await delete(client, self._source, idle)
             for number in idle:
                 del subscriptions[number]
-        for subscription in subscriptions.values():
-            subscription.changing = False
 
     async def _complete(self) -> None:
         """All subscriptions are as the tags ask for: from now on they are ours, also in the next process."""
@@ -220,7 +257,6 @@ class Collector:
             await self._edited.wait()
             async with self._items:
                 await self._synchronise(client)
-                await self._complete()
             await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
             await self._items_changed()
 
@@ -305,7 +341,8 @@ class Collector:
             wait = min(2 * wait, _RETRY_BAD[1]) if before else _RETRY_BAD[0]
             async with self._items:
                 if again := sorted(channel for channel in before if self._tags.place(channel) is not None):
-                    await self._make(client, Difference(again, {}, {}))
+                    async with self._changing():
+                        await create(client, self._tags, self._subscribed, again)
                     await self._complete()
             if self._subscribed.bad != before:
                 await self._items_changed()

@@ -1,13 +1,10 @@
-"""Subscriptions and monitored items: one subscription a publishing interval, items of one data type together.
-
-What the configuration asks for is compared with what the server has, and only the difference is made: in a living
-session when tags are edited, and after a subscription was taken over.
-"""
+"""Subscriptions and monitored items: one subscription a publishing interval, items of one data type together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,7 +15,11 @@ from ingest.config.model import OpcuaSource
 from ingest.opcua.progress import Progress
 from ingest.opcua.tags import Tags, Times
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+MARK = 2**31 - 1  # a client handle that no channel has
 
 _DEFAULT_LIMIT = 1000  # items a call, where the server names none
 
@@ -70,38 +71,7 @@ class Subscribed:
         return next((s for s in self.subscriptions.values() if s.asked == asked), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What has to be done for the server to have what the tags ask for."""
-
-    create: list[int]  # channel ids
-    delete_first: dict[int, list[int]]  # subscription → items of other nodes, which must not speak for the channel
-    delete_last: dict[int, list[int]]  # subscription → items that new ones take the place of, or that are not wanted
-
-    def __bool__(self) -> bool:
-        return bool(self.create or self.delete_first or self.delete_last)
-
-
-def difference(tags: Tags, subscribed: Subscribed) -> Difference:
-    """Compare; nodes that were refused are not asked for again."""
-    wanted = tags.ids.tolist()
-    found = Difference([], {}, {})
-    had: set[int] = set()
-    for subscription in subscribed.subscriptions.values():
-        for channel, item in subscription.items.items():
-            tag = None if tags.place(channel) is None else tags.tag(channel)
-            same_node = tag is not None and tag.address == item.node_id
-            if same_node and (subscription.asked, item.parameters) == _parameters(tags, channel):
-                had.add(channel)
-                continue
-            gone = found.delete_first if tag is not None and not same_node else found.delete_last
-            gone.setdefault(subscription.id, []).append(item.id)
-    refused = {c for c, r in subscribed.bad.items() if tags.place(c) is not None and tags.tag(c).address == r.node_id}
-    found.create.extend(channel for channel in wanted if channel not in had and channel not in refused)
-    return found
-
-
-def _parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
+def parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
     """Publishing interval (s) and parameters that a channel's item is to have."""
     source, tag = tags.source, tags.tag(channel)
     publishing = tag.interval or source.publishing_interval
@@ -109,28 +79,20 @@ def _parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
     return publishing, (sampling, source.queue_size, source.discard_oldest, tag.deadband)
 
 
-async def synchronise(client: Client, tags: Tags, subscribed: Subscribed, todo: Difference) -> None:
-    """Make the difference. A tag that the server refuses is in ``bad`` and costs only itself.
-
-    The new item of a node is there before the old one goes, so that no value falls between them: the two send the same
-    samples, which are one in the table.
-    """
+async def create(client: Client, tags: Tags, subscribed: Subscribed, channels: Sequence[int]) -> None:
+    """Create monitored items for ``channels``. One that the server refuses is in ``bad`` and costs only itself."""
+    if not channels:
+        return
+    limits = ua.ObjectIds
     subscribed.per_call = await operation_limit(
-        client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
+        client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
-    await _delete_items(client, tags.source, subscribed, todo.delete_first)
-    if todo.create:
-        per_read = await operation_limit(client, ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
-        types = await _data_types(client, tags, todo.create, per_read)
-        await add(client, tags, subscribed, sorted(todo.create, key=lambda c: (types.get(c, ""), tags.place(c))))
-    await _delete_items(client, tags.source, subscribed, todo.delete_last)
-
-
-async def add(client: Client, tags: Tags, subscribed: Subscribed, channels: Sequence[int]) -> None:
-    """Create monitored items for ``channels``, in their order; also used to try bad ones again."""
+    per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
+    types = await _data_types(client, tags, channels, per_read)
+    channels = sorted(channels, key=lambda c: (types.get(c, ""), tags.place(c)))
     by_interval: dict[float, list[int]] = {}
     for channel in channels:
-        by_interval.setdefault(_parameters(tags, channel)[0], []).append(channel)
+        by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
     for interval, members in by_interval.items():
         subscription = subscribed.by_interval(interval)
         if subscription is None:
@@ -160,29 +122,32 @@ async def _create(client: Client, source: OpcuaSource, interval: float) -> Subsc
 
 
 def _request(tags: Tags, channel: int) -> Any | None:
-    tag = tags.tag(channel)
     try:
-        node_id = ua.NodeId.from_string(tag.address)
+        node_id = ua.NodeId.from_string(tags.tag(channel).address)
     except (ua.UaError, ValueError):
         return None
-    _, (sampling, queue_size, discard_oldest, deadband) = _parameters(tags, channel)
-    parameters = ua.MonitoringParameters(
+    return ua.MonitoredItemCreateRequest(
+        ItemToMonitor=ua.ReadValueId(NodeId=node_id, AttributeId=ua.AttributeIds.Value),
+        MonitoringMode=ua.MonitoringMode.Reporting,
+        RequestedParameters=_monitoring(channel, parameters(tags, channel)[1]),
+    )
+
+
+def _monitoring(channel: int, asked: Parameters, before: Parameters | None = None) -> Any:
+    """MonitoringParameters (OPC 10000-4, 7.21); ``before``: those that the item has."""
+    sampling, queue_size, discard_oldest, deadband = asked
+    monitoring = ua.MonitoringParameters(
         ClientHandle=channel,
         SamplingInterval=sampling * 1000,
         QueueSize=queue_size,
         DiscardOldest=discard_oldest,
     )
-    if deadband > 0:
-        parameters.Filter = ua.DataChangeFilter(
-            Trigger=ua.DataChangeTrigger.StatusValue,
-            DeadbandType=int(ua.DeadbandType.Absolute),
-            DeadbandValue=deadband,
+    if deadband > 0 or (before is not None and before[3] > 0):
+        kind = ua.DeadbandType.Absolute if deadband > 0 else ua.DeadbandType.None_
+        monitoring.Filter = ua.DataChangeFilter(
+            Trigger=ua.DataChangeTrigger.StatusValue, DeadbandType=int(kind), DeadbandValue=deadband
         )
-    return ua.MonitoredItemCreateRequest(
-        ItemToMonitor=ua.ReadValueId(NodeId=node_id, AttributeId=ua.AttributeIds.Value),
-        MonitoringMode=ua.MonitoringMode.Reporting,
-        RequestedParameters=parameters,
-    )
+    return monitoring
 
 
 async def _create_items(
@@ -199,16 +164,62 @@ async def _create_items(
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
     for (channel, _), result in zip(chunk, answer.Results, strict=True):
         if result.StatusCode.is_good():
-            parameters = _parameters(tags, channel)[1]
-            subscription.items[channel] = Item(
-                result.MonitoredItemId, tags.tag(channel).address, parameters, result.RevisedQueueSize
-            )
+            asked = parameters(tags, channel)[1]
+            item = Item(result.MonitoredItemId, tags.tag(channel).address, asked, result.RevisedQueueSize)
+            subscription.items[channel] = item
             subscribed.bad.pop(channel, None)
         else:
             subscribed.bad[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)
 
 
-async def _delete_items(client: Client, source: OpcuaSource, subscribed: Subscribed, of: dict[int, list[int]]) -> None:
+async def modify(client: Client, tags: Tags, subscribed: Subscribed, of: Mapping[int, Sequence[int]]) -> None:
+    """Give items (subscription → channels) the parameters that their tags ask for; what they queued stays theirs.
+
+    One that the server does not modify goes on as it is.
+    """
+    for number, channels in of.items():
+        subscription = subscribed.subscriptions[number]
+        for chunk in chunks(channels, subscribed.per_call):
+            request = ua.ModifyMonitoredItemsRequest()
+            request.Parameters.SubscriptionId = number
+            request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
+            asked = [parameters(tags, channel)[1] for channel in chunk]
+            items = [subscription.items[channel] for channel in chunk]
+            request.Parameters.ItemsToModify = [
+                ua.MonitoredItemModifyRequest(item.id, _monitoring(channel, new, item.parameters))
+                for channel, item, new in zip(chunk, items, asked, strict=True)
+            ]
+            time_out = tags.source.time_out + len(chunk) * 0.01
+            answer = await call(client, request, ua.ModifyMonitoredItemsResponse, time_out)
+            for channel, item, new, result in zip(chunk, items, asked, answer.Results, strict=True):
+                revised = result.RevisedQueueSize if result.StatusCode.is_good() else item.queue_size
+                if not result.StatusCode.is_good():
+                    log.warning("%s goes on as it was: %s", tags.tag(channel).name, result.StatusCode.name)
+                subscription.items[channel] = Item(item.id, item.node_id, new, revised)
+
+
+async def mark(client: Client, source: OpcuaSource, subscription: Subscription) -> int | None:
+    """Create an item of client handle :data:`MARK`, whose first value comes behind all that others had queued.
+
+    Returns its id; None where the server refuses.
+    """
+    node = ua.ReadValueId(NodeId=ua.NodeId(ua.ObjectIds.Server_ServerStatus_State), AttributeId=ua.AttributeIds.Value)
+    request = ua.CreateMonitoredItemsRequest()
+    request.Parameters.SubscriptionId = subscription.id
+    request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
+    request.Parameters.ItemsToCreate = [
+        ua.MonitoredItemCreateRequest(
+            ItemToMonitor=node,
+            MonitoringMode=ua.MonitoringMode.Reporting,
+            RequestedParameters=_monitoring(MARK, (subscription.interval, 1, True, 0.0)),
+        )
+    ]
+    answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)
+    (result,) = answer.Results
+    return int(result.MonitoredItemId) if result.StatusCode.is_good() else None
+
+
+async def remove(client: Client, source: OpcuaSource, subscribed: Subscribed, of: Mapping[int, Sequence[int]]) -> None:
     """Delete items (subscription → item ids). One that the server does not know is gone, which is what was wanted."""
     for number, items in of.items():
         subscription = subscribed.subscriptions[number]

@@ -15,7 +15,7 @@ from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch
 from ingest.errors import DecodeError, SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange, Text, data_change
-from ingest.opcua.items import Subscription
+from ingest.opcua.items import MARK, Subscription
 from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, overflows
 from ingest.opcua.tags import Tags, Times
@@ -38,10 +38,16 @@ class Receiver:
         self._tracking = Tracking(tags)
         self._unreadable = Unreadable(tags, status, gaps)
         self._skew = Skew(tags.source.skew_limit)
+        self._marks: dict[int, asyncio.Event] = {}  # subscription → set when all that was queued before its mark came
+        self._marked: set[int] = set()  # subscriptions of which the mark came, and there is more
 
     def configure(self, tags: Tags) -> None:
         """What comes from now on is of these tags; a notification that is being taken goes on with those before."""
         self._tracking = Tracking(tags, self._tracking)
+
+    def marked(self, subscription: Subscription) -> asyncio.Event:
+        """Is set when the first value of the subscription's item :data:`MARK` is on disk, and all before it."""
+        return self._marks.setdefault(subscription.id, asyncio.Event())
 
     async def durable(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
         """Decode one notification and return when all of it is on disk, ``notes`` with it."""
@@ -50,9 +56,12 @@ class Receiver:
             self._skew.seen("server", notification.publish_time, arrival)
         appends: list[Awaitable[None]] = []
         stored: list[Callable[[], None]] = []
+        mark = False
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
-                change = self._tracking.tags.by_place(data_change(body, start, end, arrival, self._tracking.tags.exact))
+                change = data_change(body, start, end, arrival, self._tracking.tags.exact)
+                mark |= bool(self._marks) and any((handles == MARK).any() for handles in change.handle)
+                change = self._tracking.tags.by_place(change)
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
@@ -64,6 +73,11 @@ class Receiver:
             await self._spool.note(notes)
         for done in stored:
             done()
+        if mark:
+            self._marked.add(subscription.id)
+        if subscription.id in self._marked and not notification.more:
+            self._marked.remove(subscription.id)
+            self._marks.pop(subscription.id, asyncio.Event()).set()
 
     async def look(self) -> None:
         """Once in a while: which channels became silent, and whether the clocks agree."""

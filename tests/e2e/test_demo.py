@@ -204,7 +204,7 @@ RUN: dict[str, list[list[str]]] = {
     "verify": [["rollups"]],
 }
 # What makes, ends or measures something: other tests run it, tests/unit/test_readme.py asks each for its help.
-NOT_RUN = {"bench", "chaos", "down", "export", "init", "prepare", "test", "up"}
+NOT_RUN = {"bench", "chaos", "down", "export", "init", "prepare", "rename", "test", "up"}
 AS_IT_STANDS = [words for words in readme.plantlog() if words[0] in ("psql", "simulator", "ask") and len(words) > 2]
 
 

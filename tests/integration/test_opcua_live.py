@@ -16,7 +16,8 @@ import pytest
 from ingest.batch import now_us
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
-from ingest.opcua.items import Difference, Item, Refusal, Subscribed, Subscription, difference
+from ingest.opcua.difference import Difference, difference
+from ingest.opcua.items import Item, Refusal, Subscribed, Subscription
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from tests.appender import Kept
@@ -98,6 +99,24 @@ async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
                 await until(lambda handles=handles: items(server) == handles)
                 await writing
                 await kept.until(lambda: values(kept) == server.written)
+        assert (status.reconnects, lasting(kept)) == (0, [])
+
+
+@pytest.mark.parametrize("change", ({"interval": 0.1}, {"deadband": 0.5}, {"address": "ns=2;s=unit.b"}))
+async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, Any], tmp_path: Path) -> None:
+    """Values wait in the server for up to a publishing interval: none is lost where the item is another one then."""
+    kept = Kept()
+    async with serving(tmp_path) as server:
+        slow = configured(server.address, [A], publishing_interval=2.0)
+        async with running(slow, tmp_path / "pki", kept) as (collector, status):
+            await until(lambda: status.state == "connected")
+            for tag in (A, A.model_copy(update=change)):
+                await server.write(30, 0.01)
+                collector.configure(configured(server.address, [tag], publishing_interval=2.0), IDS)
+                if tag.address == A.address:
+                    await server.write(30, 0.01)
+                await until(lambda: not collector.edited)
+            await kept.until(lambda: [v for v in values(kept) if v > 1] == server.written[1:])
         assert (status.reconnects, lasting(kept)) == (0, [])
 
 
@@ -217,6 +236,7 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
             start = now_us()
             for _ in range(20):
                 some = stay + chance.sample(everything[5:], chance.randrange(16))
+                some[1:5] = [t.model_copy(update={"interval": chance.choice((None, 0.2, 0.5))}) for t in some[1:5]]
                 chance.shuffle(some)
                 seen = len(kept.samples(104))
                 collector.configure(configured(address, some), ids)
@@ -239,11 +259,14 @@ def test_the_difference() -> None:
     slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
     bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
     found = difference(tags, Subscribed({4: fast, 5: slow}, bad))
-    assert found == Difference([1], {}, {4: [11], 5: [20]})
+    assert found == Difference(create=[1], obsolete={5: [20]}, retired={4: [11]})
     other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
     bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
     found = difference(tags, Subscribed({4: other_node}, bad))
-    assert found == Difference([0, 2], {4: [10]}, {})
+    assert found == Difference(create=[2], replace=[0], obsolete={4: [10]})
+    slower = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, (5.0, 1000, True, 0.0))})
+    found = difference(tags, Subscribed({4: slower}, {1: Refusal(B.address, "BadUserAccessDenied")}))
+    assert found == Difference(create=[2], modify={4: [0]})
     assert not difference(
         tags,
         Subscribed(
