@@ -35,7 +35,7 @@ from tests.patience import PATIENCE
 from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags
 
 # Channels a peer, and one more that plantlog is told of later. None of the Uncertain ones: node-opcua flags no queue
-# that overflows on one of them (an assertion of its own fails), so that nobody can know.
+# that overflows on one of them (an assertion of its own fails), so that a full one may be a gap without a loss.
 COUNT = 34
 MILLISECONDS = 200  # between two values of a channel
 QUEUE = 50  # values: 10 s

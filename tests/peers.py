@@ -9,8 +9,8 @@ with it: ``add`` (one more channel), ``rate MS`` (0: silence), ``burst N`` (N va
 
 Channel i of an OPC UA server is ``PREFIX/Double0``, then ``Float0``, ``Int320``, ``Boolean0``, ``String0``, ``Double1``
 …, and its node id ends in ``s=Double0`` …; every round has another value, and each third one of the numbers 7 is
-Uncertain. Channel i of a device is ``PREFIX/unit1/c0`` …, float32 in holding register 700 + 2 i, another value with
-each answer.
+Uncertain, of node-opcua's also each of the numbers 20. Channel i of a device is ``PREFIX/unit1/c0`` …, float32 in
+holding register 700 + 2 i, another value with each answer.
 """
 
 from __future__ import annotations

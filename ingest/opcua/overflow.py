@@ -7,6 +7,12 @@ The place of the hole follows from the queue. It held ``queue_size`` values, and
 head, or the newest at its end.
 
 A queue of one value never tells (the specification wants it so), nor do some servers: such a loss can't be found out.
+
+node-opcua (2.186) flags no value that is not Good: its code that sets the bit fails there, behind the loss. So where
+the value that should have the flag is not Good (a queue's head, or its end where the newest are discarded), a queue
+that came full counts as flagged. It may have been just full: a gap too many is better than a loss without one. This is
+seen where the queue came in one message; and of discarded new values that were not Good, where the last one kept is
+not Good either.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ import numpy as np
 from ingest.batch import Int64s, UInt32s
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
+_SEVERITY = np.uint32(0xC000_0000)  # 0: Good
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +57,18 @@ def overflows(
     published until then came. ``queue`` is that of the item at a place.
     """
     flagged = message.status & _OVERFLOW == _OVERFLOW
-    if not flagged.any():
+    not_good = message.status & _SEVERITY != 0
+    if not (flagged.any() or not_good.any()):
         return
     began, before = run is not None, last if run is None else run
     order = np.argsort(message.place, kind="stable")
     places = message.place[order]
+    for place in np.unique(message.place[not_good & ~flagged]).tolist():
+        start, end = np.searchsorted(places, [place, place + 1])
+        of = queue(place)
+        if 1 < of.size <= end - start:
+            should = order[end - of.size if of.discard_oldest else end - 1]
+            flagged[should] |= not_good[should]
     latest = max(message.arrival, int(message.time.max()))  # a source's clock may be ahead of ours
     for place in np.unique(message.place[flagged]).tolist():
         start, end = np.searchsorted(places, [place, place + 1])

@@ -191,6 +191,37 @@ def test_the_newest_are_missing_before_the_last() -> None:
     assert client.gaps == [(5 * STEP, 19 * STEP + 7)]
 
 
+UNCERTAIN, BAD = 0x4094_0000, 0x8000_0000
+
+
+def full(statuses: list[int], size: int, oldest: bool) -> list[tuple[int, int, int]]:
+    """Holes where these values came in one message, the first at 10 STEP, after a sample at STEP."""
+    time = np.arange(10, 10 + len(statuses), dtype=np.int64) * STEP
+    message = Message(np.zeros(len(time), np.uint32), time, np.array(statuses, np.uint32), 100 * STEP, False)
+    return list(overflows(message, np.array([STEP], np.int64), None, 0, lambda _: Queue(size, oldest)))
+
+
+@pytest.mark.parametrize("status", [UNCERTAIN, BAD])
+def test_a_full_queue_overflowed_where_the_value_that_is_not_good_could_not_be_flagged(status: int) -> None:
+    assert full([status, 0, 0], 3, oldest=True) == [(0, STEP, 10 * STEP)]
+    assert full([0, 0, status], 3, oldest=False) == [(0, 11 * STEP, 100 * STEP)]
+    assert full([OVERFLOW, 0, 0, status, 0, 0], 3, oldest=True) == [(0, STEP, 13 * STEP)], "two queues"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "size"),
+    [
+        ([UNCERTAIN, 0], 3),  # not full
+        ([0, UNCERTAIN, 0], 3),  # would have been flagged
+        ([UNCERTAIN], 1),  # a queue of one value, which never tells
+        ([UNCERTAIN, 0], 0),  # not known
+    ],
+)
+@pytest.mark.parametrize("oldest", [True, False])
+def test_a_value_that_is_not_good_tells_nothing_else(statuses: list[int], size: int, oldest: bool) -> None:
+    assert full(statuses, size, oldest) == []
+
+
 def test_a_slow_clock_and_a_fresh_process() -> None:
     """The source is 40 s behind; all that is known is until when nothing was missing, by our clock."""
     time = np.array([1000, 2000, 3000, 4000], np.int64) * STEP
