@@ -69,6 +69,10 @@ class Publisher:
         progress.again()
         ahead = sorted((distance(progress.first, s), s) for s in available)
         held = [s for steps, s in ahead if steps < 2**31]
+        subscription.lists |= bool(ahead)
+        # Some servers number the status Good_SubscriptionTransferred, which the session before ours gets (OPC 10000-4,
+        # 5.14.7), among the messages, and keep it for nobody. All data that was sent before it is listed.
+        subscription.farewell = following(held[-1]) if held else progress.first
         self._held += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk since long
         if held:
             missing = progress.arrived(following(held[-1]), keep_alive=True)
@@ -123,6 +127,7 @@ class Publisher:
         if subscription is None:
             return  # of a session before ours
         self._heard[subscription.id] = time.monotonic()
+        subscription.lists |= bool(response.available)
         notification = response.notification
         if notification.status is not None:
             raise SourceError(f"the server ended subscription {subscription.id}: 0x{notification.status:08X}")
@@ -170,6 +175,9 @@ class Publisher:
             if notification.sequence != sequence:
                 raise DecodeError(f"asked for it, got {notification.sequence}")
         except (ua.uaerrors.BadMessageNotAvailable, DecodeError) as error:
+            if _was_farewell(subscription, sequence, error):
+                subscription.progress.done(sequence, 0)
+                return
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
             await self._missing(subscription, f"notification {sequence}: {type(error).__name__}")
             subscription.progress.done(sequence, 0)
@@ -194,6 +202,12 @@ class Publisher:
             self._resend = answer.Results[0].StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._resend = False
+
+
+def _was_farewell(subscription: Subscription, sequence: int, error: Exception) -> bool:
+    """Whether a message that can't be had was no data: a server that lists what it holds would have listed that."""
+    gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
+    return gone and subscription.lists and sequence == subscription.farewell
 
 
 def _published(notification: Notification) -> int:

@@ -496,7 +496,7 @@ async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
         assert 55 < skewed["ahead_seconds"] < 65
 
 
-@pytest.mark.parametrize("name", ("node-opcua", "open62541"))
+@pytest.mark.parametrize("name", ("node-opcua", "open62541", "milo"))
 async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path: Path) -> None:
     """Connections cut and collectors killed, again and again; each value once, whatever was republished.
 
