@@ -415,6 +415,7 @@ async def test_a_channel_of_another_node(tmp_path: Path) -> None:
         swapped = [OURS[1].model_copy(update={"name": "a"}), OURS[0].model_copy(update={"name": "b"})]
         async with collecting(server.address, swapped, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
+            await second.until(lambda: 0.0 in [v for _, v, _ in second.samples(0)])  # what the other node begins with
             swapped_at = now_us()
             await server.write(5)
             await second.until(lambda: server.written[-1] in [v for _, v, _ in second.samples(1)])
