@@ -99,6 +99,14 @@ EVENT_TYPES = (
 ROUNDED = {"reason": 'integers beyond 2^53 are rounded; kind = "text" keeps them exact'}
 
 
+def is_rounded(integers: NDArray[Any], values: Float64s) -> NDArray[np.bool_]:
+    """Where ``values`` (n,) are not ``integers`` (n,), of 64 bits, that they were made of."""
+    limit = float(2**64 if integers.dtype.kind == "u" else 2**63)  # what comes back from there differs by machine
+    with np.errstate(invalid="ignore"):
+        rounded: NDArray[np.bool_] = (values >= limit) | (values.astype(integers.dtype) != integers)
+    return rounded
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Events of one source, in order of arrival."""

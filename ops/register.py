@@ -110,7 +110,7 @@ def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
 def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
     common = {name for name in Tag.model_fields if not name.startswith("alarm_")} | {"address"}
     attributes = tag.model_dump(mode="json", exclude=common, exclude_defaults=True)
-    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.type != "string":
+    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.kind != "text":
         # s; texts are stored when they change, so that no number of them is to be expected
         attributes["expected_interval"] = tag.interval or source.poll_interval
     if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.unit_id is None and source.unit_id != 1:

@@ -146,11 +146,23 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
         yield "bit", found(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
     if tag.length != 1 and tag.type != "string":
         yield "length", found(tag.length), "nothing: a length goes with type string"
-    if (tag.kind == "text") != (tag.type == "string"):
-        yield "kind", found(tag.kind), "text for type string, and only for it"
+    if tag.type == "string" and tag.kind != "text":
+        yield "kind", found(tag.kind), "text for type string"
+    if tag.kind == "text":
+        yield from _in_text(tag)
     for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):
         if factor == 0:
             yield name, "0", "a number other than 0"
+
+
+def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
+    """Of a register's text: a string, or an integer's exact decimal form."""
+    if tag.type in ("bool", "float32", "float64"):
+        yield "kind", found(tag.kind), f"text for a string or an integer, not for type {tag.type}"
+    for name in ("scale", "divisor", "offset"):
+        plain = ModbusTag.model_fields[name].default
+        if (factor := getattr(tag, name)) != plain:
+            yield name, found(factor), f"{plain:g} with kind text: what stands in the registers is stored as it is"
 
 
 def between(source: Source, tag: Tag) -> Iterator[Contradiction]:

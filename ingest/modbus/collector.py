@@ -12,7 +12,7 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event, Int32s
+from ingest.batch import ROUNDED, Event, Int32s
 from ingest.clock import ArrivalClock, Look, machine, steady
 from ingest.config.model import ModbusSource
 from ingest.errors import DecodeError
@@ -74,6 +74,7 @@ class Collector:
         self._late = metrics.late_answers.labels(source=status.name)
         self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
+        self._rounded: set[int] = set()  # channel ids of which it was said that their integers are
         self._said: SourceState = "starting"  # the last state that became an event
         self._backoff = source.backoff_min
         self._answers = 0  # of the device, exceptions counted
@@ -229,7 +230,7 @@ class Collector:
         try:
             raw = await self._device.read(block.read)
             at = self._clock.now()
-            values, texts = block.decoder.numbers(raw), block.decoder.texts(raw)
+            values, texts, rounded = block.decoder.numbers(raw), block.decoder.texts(raw), block.decoder.rounded(raw)
         except TimedOut:
             self._silent += 1
             block.timed_out(self._answers, steady(), self._source.time_out)
@@ -246,6 +247,8 @@ class Collector:
             turn.poll.good.append((block.read.tags, at))
             turn.poll.add(block.decoder.tags, at, values, 0)
             turn.poll.texts += [(i, at, text) for i, text in texts]
+            if len(rounded):
+                self._are_rounded(turn.poll, self._ids[rounded].tolist(), at)
             if self._bad:
                 self._recovered(block, turn.poll, at)
             if block.refused:
@@ -298,8 +301,14 @@ class Collector:
         self._bad_samples(poll, fresh, at, status)
 
     def _bad_samples(self, poll: Poll, tags: Sequence[int], at: int, status: int) -> None:
-        numbers = np.array([i for i in tags if self._tags[i].type != "string"], np.int32)
+        numbers = np.array([i for i in tags if self._tags[i].kind != "text"], np.int32)
         poll.add(numbers, at, np.full(len(numbers), np.nan), status)
+
+    def _are_rounded(self, poll: Poll, channels: Sequence[int], at: int) -> None:
+        """An event for each channel whose integers are too large for a sample, once."""
+        fresh = [channel for channel in channels if channel not in self._rounded]
+        self._rounded.update(fresh)
+        poll.events += [Event("rounded", at, channel, detail=ROUNDED) for channel in fresh]
 
     def _recovered(self, block: Block, poll: Poll, at: int) -> None:
         for i in block.read.tags:

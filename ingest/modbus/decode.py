@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s
+from ingest.batch import Float64s, Int32s, is_rounded
 from ingest.config.model import ModbusTag, WordOrder
 from ingest.config.tags import width
 from ingest.errors import DecodeError
@@ -45,6 +46,7 @@ class _Same:
 @dataclass(frozen=True, slots=True)
 class _Text:
     tag: int
+    dtype: str | None  # of the integer whose decimal form it is; None: a string
     at: slice
     word_order: WordOrder
 
@@ -55,14 +57,15 @@ class Decoder:
     def __init__(self, read: Read, tags: Sequence[ModbusTag]) -> None:
         self._count = read.count
         self._bits = read.table in ("coil", "discrete")
-        numbers = [i for i in read.tags if tags[i].type != "string"]
+        numbers = [i for i in read.tags if tags[i].kind != "text"]
         numbers.sort(key=lambda i: (tags[i].type, tags[i].word_order))
-        self.tags: NDArray[np.int32] = np.array(numbers, np.int32)
+        self.tags: Int32s = np.array(numbers, np.int32)
         """Indices of the tags whose numbers :meth:`numbers` returns, in its order."""
         self._texts = [
-            _Text(i, slice(first := tags[i].register - read.start, first + width(tags[i])), tags[i].word_order)
+            _Text(i, _DTYPES.get(tags[i].type), slice(first, first + width(tags[i])), tags[i].word_order)
             for i in read.tags
-            if tags[i].type == "string"
+            if tags[i].kind == "text"
+            for first in (tags[i].register - read.start,)
         ]
         self._same: list[_Same] = []
         done = 0
@@ -77,6 +80,7 @@ class Decoder:
             else:
                 words = np.arange(width(tags[members[0]]))
                 self._same.append(_Same(_DTYPES[kind], order, at[:, None] + words, into))
+        self._long = [same for same in self._same if same.dtype in (">i8", ">u8")]
         scaled = [k for k, i in enumerate(numbers) if (tags[i].scale, tags[i].divisor, tags[i].offset) != (1, 1, 0)]
         # Only these: adding 0.0 would turn a -0.0 into 0.0.
         self._scaled = np.array(scaled, np.intp)
@@ -97,17 +101,27 @@ class Decoder:
                     words if self._bits else (_ordered(words[:, None], same.word_order)[:, 0] >> shift) & 1
                 )
             else:
-                wire = _ordered(raw[same.at], same.word_order).astype(">u2")
                 with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-                    values[same.into] = np.ascontiguousarray(wire).view(same.dtype)[:, 0]
+                    values[same.into] = _numbers(raw[same.at], same.word_order, same.dtype)
         if len(self._scaled):
             with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest number: infinite
                 values[self._scaled] = values[self._scaled] * self._scale / self._divisor + self._offset
         return values
 
+    def rounded(self, raw: NDArray[np.uint16]) -> Int32s:
+        """Those of :attr:`tags` whose integers no float64 is equal to: beyond 2^53."""
+        found = [np.empty(0, np.int32)]
+        for same in self._long:
+            integers = _numbers(raw[same.at], same.word_order, same.dtype)
+            found.append(self.tags[same.into][is_rounded(integers, integers.astype(np.float64))])
+        return np.concatenate(found)
+
     def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, str]]:
-        """(tag index, text) of the string tags; two characters a register, up to the first NUL."""
-        return [(text.tag, _text(raw[text.at], text.word_order)) for text in self._texts]
+        """(tag index, text) of the text tags: an integer's decimal form, a string up to the first NUL."""
+        return [
+            (t.tag, _text(raw[t.at], t.word_order) if t.dtype is None else _decimal(raw[t.at], t.word_order, t.dtype))
+            for t in self._texts
+        ]
 
 
 def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
@@ -115,6 +129,15 @@ def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
     if order in ("CDAB", "DCBA"):
         words = words[:, ::-1]
     return words.byteswap() if order in ("BADC", "DCBA") else words
+
+
+def _numbers(words: NDArray[np.uint16], order: WordOrder, dtype: str) -> NDArray[Any]:
+    """(n,) from the words (n, w) of each."""
+    return np.ascontiguousarray(_ordered(words, order).astype(">u2")).view(dtype)[:, 0]
+
+
+def _decimal(words: NDArray[np.uint16], order: WordOrder, dtype: str) -> str:
+    return str(_numbers(words[None, :], order, dtype)[0])
 
 
 def _text(words: NDArray[np.uint16], order: WordOrder) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int64s, UInt32s
+from ingest.batch import Float64s, Int64s, UInt32s, is_rounded
 from ingest.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Reader, microseconds
 from ingest.opcua.text import FORMS
@@ -172,8 +172,8 @@ def _run(
         return run
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
         value = items["value"].astype(np.float64)
-        if kind in _LONG and not (same := value.astype(items["value"].dtype) == items["value"]).all():
-            decoded.rounded.append(handles[~same])
+    if kind in _LONG and (rounded := is_rounded(items["value"], value)).any():
+        decoded.rounded.append(handles[rounded])
     if kind == _BOOLEAN:
         value = (value != 0).astype(np.float64)  # any byte but 0 is true (OPC 10000-6, 5.2.2.1)
     decoded.value.append(value)

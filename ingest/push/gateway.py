@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import EventBatch, now_us
+from ingest.batch import ROUNDED, Event, EventBatch, now_us
 from ingest.clock import Look, machine
 from ingest.config.model import PushSource
 from ingest.errors import DatabaseError, OperationError, SpoolError
@@ -54,6 +54,8 @@ class Gateway:
         self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, look)
         self._source = source
         self._configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
+        self._text_channels = {channel_ids[tag.name] for tag in source.tags if tag.kind == "text"}
+        self._rounded: set[int] = set()  # channels of which it was said that their integers are
         self._status = status
         self._spool = spool
         self._channels = channels
@@ -76,7 +78,7 @@ class Gateway:
         if untimed and (step := self.arrivals.follow()) is not None:
             await self.silence.clock_set(step)
         note, arrival, notes = self._arrival(body, precision, untimed)
-        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts)
+        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, self._text_channels)
         if found or found.waiting:
             self.silence.heard()
         if found.waiting:
@@ -133,8 +135,11 @@ class Gateway:
             await self._spool.append(found.samples(self._status.source_id, received), notes)
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
-        if found.texts:
-            await self._spool.append(EventBatch(self._status.source_id, received, found.texts), notes)
+        rounded = found.rounded - self._rounded
+        events = [*found.texts, *(Event("rounded", received, i, detail=ROUNDED) for i in sorted(rounded))]
+        if events:
+            await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
+        self._rounded |= rounded
         await self.silence.over(times)
 
     def _count(self, found: Rows, bad: list[BadLine]) -> None:

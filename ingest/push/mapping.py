@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
@@ -39,12 +39,21 @@ class Rows:
     time: array[int] = field(default_factory=lambda: array("q"))  # µs
     value: array[float] = field(default_factory=lambda: array("d"))
     texts: list[Event] = field(default_factory=list)
+    rounded: set[int] = field(default_factory=set)  # channels with an integer that no float64 is equal to
     counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
     waiting: int = 0  # values whose channel there is not yet
 
     def __len__(self) -> int:
         return len(self.value) + len(self.texts) + len(self.counts)
+
+    def add(self, channel_id: int, time: int, value: float) -> None:
+        """A sample."""
+        self.channel_id.append(channel_id)
+        self.time.append(time)
+        self.value.append(value)
+        if self.value[-1] != value:  # Python compares an integer with a float exactly
+            self.rounded.add(channel_id)
 
     def times(self) -> Int64s:
         """Of all samples, texts and counts, (n,) µs."""
@@ -86,9 +95,13 @@ def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUN
 
 
 def rows(
-    points: Sequence[Point], places: Mapping[Key, Place], arrival: int, counts: Mapping[Key, str] = MappingProxyType({})
+    points: Sequence[Point],
+    places: Mapping[Key, Place],
+    arrival: int,
+    counts: Mapping[Key, str] = MappingProxyType({}),
+    text_channels: Set[int] = frozenset(),
 ) -> Rows:
-    """Samples and texts of ``points``, and ``counts``, which have a type.
+    """Samples and texts of ``points``, and ``counts``, which have a type. ``text_channels`` take all values as texts.
 
     Lines without a time have ``arrival`` (µs); a channel's second such line a microsecond more, and so on, because
     two samples of a channel cannot share a time. Counts can.
@@ -120,13 +133,16 @@ def rows(
             if time is None:
                 time = arrival + untimed[place]
                 untimed[place] += 1
-            if isinstance(value, str):
-                found.texts.append(Event("text", time, place, 0, value))
+            if isinstance(value, str) or place in text_channels:
+                found.texts.append(Event("text", time, place, 0, _text(value)))
             else:
-                found.channel_id.append(place)
-                found.time.append(time)
-                found.value.append(value)
+                found.add(place, time, value)
     return found
+
+
+def _text(value: Value) -> str:
+    """A number's exact form."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _kind(value: Value) -> ChannelKind:

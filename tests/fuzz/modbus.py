@@ -158,6 +158,7 @@ def _answer(read: Read, tags: list[ModbusTag], decoder: Decoder, pdu: bytes) -> 
         warnings.simplefilter("error")
         numbers = decoder.numbers(raw)
         texts = decoder.texts(raw)
+        decoder.rounded(raw)
     numeric = [i for i, tag in enumerate(tags) if tag.type != "string"]
     assert sorted(decoder.tags.tolist()) == numeric
     assert sorted(i for i, _ in texts) == [i for i, tag in enumerate(tags) if tag.type == "string"]

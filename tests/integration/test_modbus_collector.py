@@ -119,6 +119,18 @@ async def test_every_type_and_order_of_a_foreign_server(tmp_path: Path) -> None:
         assert status.state == "connected"
 
 
+async def test_integers_beyond_2_53_are_exact_as_texts_and_said_to_be_rounded_as_numbers(tmp_path: Path) -> None:
+    tags = [tag("low", "holding:620", "int64"), tag("high", "input:624", "uint64"), tag("even", "holding:628", "int64")]
+    tags += [tag("low/text", "holding:620", "int64", kind="text")]
+    tags += [tag("high/text", "input:624", "uint64", kind="text")]
+    async with peer("modbus-serial", tmp_path, 0) as server, collecting(server.port, tags) as (kept, _):
+        await kept.until(lambda: all(len(kept.samples(i)) >= 3 for i in range(3)) and len(kept.events("text")) == 2)
+        assert [set(values(kept, i)) for i in range(5)] == [{-(2.0**53)}, {2.0**64}, {2.0**53 + 2}, set(), set()]
+        assert sorted(e.channel_id or 0 for e in kept.events("rounded")) == [0, 1], "once a channel"
+        texts = {e.channel_id: e.text for e in kept.events("text")}
+        assert texts == {3: "-9007199254740993", 4: "18446744073709551615"}
+
+
 async def test_an_illegal_address_costs_only_its_tag(tmp_path: Path) -> None:
     """Registers from 1000 are illegal there: one bad tag amid good ones in one block."""
     tags = [tag(f"good{i}", f"holding:{990 + i}") for i in range(10)] + [tag("bad", "holding:1003")]

@@ -197,6 +197,18 @@ async def test_what_is_answered_is_on_disk(tmp_path: Path) -> None:
         assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
 
 
+async def test_integers_beyond_2_53_are_exact_as_texts_and_said_once_to_be_rounded_as_numbers(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        for second in range(1, 3):
+            line = b"boiler pressure=9007199254740993i,mode=9007199254740993i %d000" % second
+            assert (await here.push(line)).status == 204
+        assert here.samples() == [(1, 1, 2.0**53), (1, 2, 2.0**53)]
+        events = [e for batch in here.spooled() if isinstance(batch, EventBatch) for e in batch.events]
+        assert [e.channel_id for e in events if e.type == "rounded"] == [1]
+        assert [e.text for e in events if e.type == "text"] == ["9007199254740993"] * 2
+
+
 @pytest.mark.parametrize(
     ("query", "microseconds"),
     [("", 1), ("&precision=ns", 1), ("&precision=us", 1790), ("&precision=ms", 1790000), ("&precision=s", 1790000000)],

@@ -38,6 +38,9 @@ for (const [, [size, write, value]] of Object.entries(encoders)) {
 }
 image.write("TANK-7", 2 * 500, "latin1");
 image.writeUInt16BE(0b0000_0000_1000_0001, 2 * 600);
+image.writeBigInt64BE(-9007199254740993n, 2 * 620); // no float64 is equal to these two
+image.writeBigUInt64BE(18446744073709551615n, 2 * 624);
+image.writeBigInt64BE(9007199254740994n, 2 * 628);
 
 const add = () => truth.named(`unit1/c${truth.names.length}`);
 for (let i = 0; i < Number(count); i++) add();

@@ -64,6 +64,7 @@ def modbus_rows(tags: list[ModbusTag], raw: np.ndarray) -> list[str]:
     try:
         numbers = dict(zip(decoder.tags.tolist(), decoder.numbers(raw).tolist(), strict=True))
         values: dict[int, float | str] = {**numbers, **dict(decoder.texts(raw))}
+        rounded = set(decoder.rounded(raw).tolist())
     except DecodeError as error:
         return [str(error)]
-    return [f"{tag.name} {values[i]!r}" for i, tag in enumerate(tags)]
+    return [f"{tag.name} {values[i]!r}{' rounded' if i in rounded else ''}" for i, tag in enumerate(tags)]

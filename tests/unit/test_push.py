@@ -88,6 +88,24 @@ def test_points_become_columns_and_texts() -> None:
     ]
 
 
+def test_integers_that_no_sample_can_hold_are_named_and_exact_in_a_text_channel() -> None:
+    body = b"m a=9007199254740992i,b=9007199254740993i,c=18446744073709551615u,d=-9007199254740993i,e=t,f=1.5 1000"
+    points = parse(body).points
+    places = {key: "abcdef".index(key[1]) + 1 for key in names(points, Template("{field}")).of}
+    found = rows(points, places, T0)
+    assert found.rounded == {2, 3, 4}
+    assert (len(found.value), found.texts) == (6, [])
+    found = rows(points, places, T0, text_channels={2, 3, 4, 5, 6})
+    assert [e.text for e in found.texts] == [
+        "9007199254740993",
+        "18446744073709551615",
+        "-9007199254740993",
+        "true",
+        "1.5",
+    ]
+    assert (found.value.tolist(), found.rounded) == ([2.0**53], set())
+
+
 def test_two_fields_of_a_line_in_one_channel_are_an_error() -> None:
     points = parse(b"m a=1,b=2 1000\nm a=3 2000").points
     named = names(points, Template("{measurement}"))
