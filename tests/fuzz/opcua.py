@@ -36,7 +36,7 @@ from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange, data_change
 from ingest.opcua.history import answers
-from ingest.opcua.items import Subscription
+from ingest.opcua.items import Item, Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.receive import Receiver
 from ingest.opcua.tags import Tags
@@ -295,7 +295,8 @@ async def _received(body: bytes) -> None:
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
     spool = Kept()
     receiver = Receiver(_OURS, status, spool, Gaps(status, spool))
-    subscription = Subscription(1, 0.5, 0.5, 5.0)
+    items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
+    subscription = Subscription(1, 0.5, 0.5, 5.0, items)
     await receiver.durable(body, response.notification, subscription, {})
     await receiver.look()
     due: list[tuple[int, ...]] = []
