@@ -11,13 +11,15 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ingest.config.load import load
+from ingest.config.load import load_opcua_source
 from ingest.config.model import OpcuaSource
-from ingest.errors import OperationError
+from ingest.errors import OperationError, SourceError
 from ingest.opcua.discover import Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
 from ops.deployment import Deployment
 from ops.paths import EXAMPLE, State
+
+_NONE = "None None_"  # policy and mode, as the session names the endpoint without encryption
 
 
 def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
@@ -27,7 +29,13 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     """
     if output is not None and output.exists():
         raise OperationError(f"{output} exists: choose another file, a tag list that was edited is not overwritten")
-    found = _browsed(_source(source, insecure, config, state), state)
+    try:
+        found = _browsed(_source(source, insecure, config, state), state)
+    except SourceError as error:
+        if _NONE not in str(error):
+            raise
+        way_out = "--insecure" if _is_address(source) else f"insecure = true under source {source}"
+        raise SourceError(f"{str(error).replace(_NONE, 'None')}. To read it without encryption: {way_out}") from error
     if output is None:
         write_tag_list(found.tags, sys.stdout)
     else:
@@ -55,14 +63,15 @@ def _browsed(source: OpcuaSource, state: State) -> Discovered:
 
 
 def _source(name: str, insecure: bool, config: Path | None, state: State) -> OpcuaSource:
-    if name.startswith("opc.tcp://"):
+    if _is_address(name):
         try:
             return OpcuaSource(name="discover", kind="opcua", address=name, insecure=insecure, tags=())
         except ValidationError:
             raise OperationError(f"{name} is no address as opc.tcp://host:4840") from None
     deployed = Deployment.load(state)
     path = config or (EXAMPLE if deployed is None else deployed.config)
-    sources = {source.name: source for source in load(path).opcua_sources()}
-    if name not in sources:
-        raise OperationError(f"{path} has no OPC UA source {name}; it has {', '.join(sources) or 'none'}")
-    return sources[name]
+    return load_opcua_source(path, name)
+
+
+def _is_address(source: str) -> bool:
+    return source.startswith("opc.tcp://")

@@ -36,7 +36,7 @@ from ingest.config.model import (
     WriterOptions,
 )
 from ingest.config.tags import read_tags
-from ingest.errors import ConfigError, Problem
+from ingest.errors import ConfigError, OperationError, Problem
 
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
@@ -62,6 +62,18 @@ _SECRETS = ("password_file", "token_file", "webhook_secret_file", "smtp_password
 def load(path: Path) -> Plant:
     """The plant that ``path`` describes. Raises ConfigError with every problem, not just the first."""
     return load_with_digests(path)[0]
+
+
+def load_opcua_source(path: Path, name: str) -> OpcuaSource:
+    """One source's options, without its tag list and whatever else ``path`` describes: they need not be there yet.
+
+    Raises ConfigError with what is wrong with these options, and OperationError where there is no such source.
+    """
+    reading = _Reading(path)
+    source = reading.opcua_source(name)
+    if reading.problems or source is None:
+        raise ConfigError(reading.problems)
+    return source
 
 
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
@@ -98,6 +110,21 @@ class _Reading:
         if self.problems:
             return None
         return Plant.model_construct(name=name, sources=tuple(sources), **options)
+
+    def opcua_source(self, name: str) -> OpcuaSource | None:
+        content = self._content()
+        if content is None:
+            return None
+        tables = content.get("source")
+        indices = {
+            table["name"]: index
+            for index, table in enumerate(tables if isinstance(tables, list) else ())
+            if isinstance(table, dict) and table.get("kind") == "opcua" and isinstance(table.get("name"), str)
+        }
+        if name not in indices:
+            raise OperationError(f"{self.path} has no OPC UA source {name}; it has {', '.join(indices) or 'none'}")
+        source = self._options(("source", indices[name]), content["source"][indices[name]], OpcuaSource, ())
+        return source if isinstance(source, OpcuaSource) else None
 
     def _content(self) -> dict[str, Any] | None:
         text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
@@ -220,8 +247,20 @@ class _Reading:
             tags += listed
         elif file is not None or kind != "push":
             self._problem((*place, "tags"), found(file) if file is not None else "nothing", "a CSV file's path")
-        values = {**table, "tags": tuple(tag for tag, _ in tags)}
-        if kind == "push":
+        source = self._options(place, table, model, tuple(tag for tag, _ in tags))
+        if source is None:
+            return None
+        for tag, line in tags:
+            for what in contradictions.between(source, tag):
+                self.problems.append(Problem(str(self.path.parent / table["tags"]), line, *what))
+        return source
+
+    def _options(
+        self, place: Place, table: dict[str, Any], model: type[Source], tags: tuple[Any, ...]
+    ) -> Source | None:
+        """A source of these options and tags."""
+        values = {**table, "tags": tags}
+        if model is PushSource:
             values.pop("tag", None)
         for option in _FILES:
             if isinstance(table.get(option), str):
@@ -231,9 +270,6 @@ class _Reading:
             return None
         for name, value, allowed in contradictions.in_source(source):
             self._problem((*place, name), value, allowed)
-        for tag, line in tags:
-            for what in contradictions.between(source, tag):
-                self.problems.append(Problem(str(self.path.parent / table["tags"]), line, *what))
         return source
 
     def _push_tags(self, place: Place, table: dict[str, Any], channels: dict[str, str]) -> list[tuple[Any, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -16,9 +17,12 @@ from asyncua import Server, ua
 
 from ingest.config.load import load
 from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.errors import SourceError
 from ingest.opcua.browse import Browser
 from ingest.opcua.discover import Discovered, discover, write_tag_list
 from ingest.opcua.session import close, connect
+from ops.discover import discover as command
+from ops.paths import State
 from tests.peers import free_port, peer
 
 
@@ -148,6 +152,22 @@ async def test_names_ids_and_what_is_told(tmp_path: Path) -> None:
     (source,) = load(tmp_path / "plant.toml").sources
     spaces = "ns=2;s= spaces = and ; "
     assert {tag.address for tag in source.tags} == {a.strip() if a == spaces else a for a in by_address}
+
+
+async def test_a_first_list_and_the_way_to_a_server_without_encryption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, made, state = tmp_path / "plant.toml", tmp_path / "made.csv", State(tmp_path / "state")
+    async with serving() as (_, folder, address):
+        await folder.add_variable(ua.NodeId("level", 2), "2:level", 1.0)
+        file.write_text(f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "made.csv"\n')
+        for source, way_out in ((address, "--insecure"), ("mill", "insecure = true under source mill")):
+            with pytest.raises(SourceError, match=rf"it offers None\. To read it without encryption: {way_out}$"):
+                await asyncio.to_thread(command, source, False, made, file, state)
+        file.write_text(file.read_text() + "insecure = true\n")
+        await asyncio.to_thread(command, "mill", False, made, file, state)
+    assert "Plant/level,ns=2;s=level," in made.read_text()
+    assert "1 variables listed, 0 left out" in capsys.readouterr().err
 
 
 async def test_within_a_servers_limits(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.config.load import load
+from ingest.config.load import load, load_opcua_source
 from ingest.config.locate import line_of, locate
 from ingest.config.model import ModbusSource, OpcuaSource
-from ingest.errors import ConfigError
+from ingest.errors import ConfigError, OperationError
 
 GOLDEN = Path(__file__).parent / "golden" / "config"
 
@@ -79,6 +79,23 @@ def test_what_python_itself_refuses_is_a_problem_too(tmp_path: Path, text: str) 
     with pytest.raises(ConfigError) as error:
         load(tmp_path / "plant.toml")
     assert len(error.value.problems) == 1
+
+
+def test_one_source_needs_nothing_but_its_own_options(tmp_path: Path) -> None:
+    """Its first tag list is made with them."""
+    file = tmp_path / "plant.toml"
+    file.write_text(
+        '[health]\nport = "x"\n[[source]]\nname = "mill"\nkind = "opcua"\naddress = "opc.tcp://127.0.0.1:4840"\n'
+        'insecure = true\ntags = "tags/mill.csv"\n'
+        '[[source]]\nname = "plc"\nkind = "modbus"\n[[source]]\nname = "odd"\nkind = "opcua"\naddress = 7\n'
+    )
+    source = load_opcua_source(file, "mill")
+    assert (source.address, source.insecure, source.tags) == ("opc.tcp://127.0.0.1:4840", True, ())
+    with pytest.raises(ConfigError) as caught:
+        load_opcua_source(file, "odd")
+    assert [problem.field for problem in caught.value.problems] == ["source.2.address"]
+    with pytest.raises(OperationError, match="no OPC UA source plc; it has mill, odd"):
+        load_opcua_source(file, "plc")
 
 
 def test_a_file_from_windows(tmp_path: Path) -> None:
