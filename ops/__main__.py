@@ -245,7 +245,13 @@ def targets() -> None:
 @app.command(context_settings=_PASS_ON)
 def simulator(context: typer.Context) -> None:
     """Speak to the simulator: fault, compare, export, run; arguments go to it."""
-    os.environ["PLANTLOG_STATE"] = str(State.current().root)
+    from ops import health
+    from ops.deployment import Running
+
+    state = State.current()
+    os.environ["PLANTLOG_STATE"] = str(state.root)
+    if (running := Running.load(state)) is not None:
+        os.environ["PLANTLOG_SIMULATOR_CONTROL_PORT"] = str(health.control_port(running.health))
     os.execv(sys.executable, [sys.executable, "-P", "-m", "simulator", *context.args])
 
 

@@ -25,6 +25,11 @@ def port(process: str, options: HealthOptions) -> int:
     return options.port + PORTS[process]
 
 
+def control_port(options: HealthOptions) -> int:
+    """Where the simulator takes orders, if it serves the plant."""
+    return options.port - 1
+
+
 def processes(plant: Plant) -> list[str]:
     """Our own processes that a plant needs, in the order in which they start."""
     return [

@@ -47,7 +47,14 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
     opcua = [_address(source).port or _OPCUA_PORT for source in plant.opcua_sources()]
     modbus = [_address(source).port or 0 for source in plant.modbus_sources()]
     command = _python(
-        *("simulator", "run", "--state", str(state.simulator), "--control-port", str(plant.health.port - 1)),
+        *(
+            "simulator",
+            "run",
+            "--state",
+            str(state.simulator),
+            "--control-port",
+            str(health.control_port(plant.health)),
+        ),
         *(("--opcua-port", str(opcua[0])) if opcua else ()),
         *(("--modbus-port", str(min(modbus))) if modbus else ()),
         *load_options(deployment),
@@ -116,7 +123,7 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
     option = f"choose another port under [viewer] in {deployment.config}, or up --port for the simulator's plant"
     wanted["viewer"].append(Wanted(plant.viewer.host, plant.viewer.port, "viewer", option))
     if deployment.simulator:
-        control = Wanted(plant.health.host, plant.health.port - 1, "the simulator's control", _OTHER_PORTS)
+        control = Wanted(plant.health.host, health.control_port(plant.health), "the simulator's control", _OTHER_PORTS)
         wanted["simulator"] = [
             control,
             *(_served(source) for source in plant.sources if not isinstance(source, PushSource)),

@@ -29,6 +29,7 @@ from simulator.tags import Plant
 
 _MOST_HZ = 100
 _STATE = Path(os.environ.get("PLANTLOG_STATE", ".state"))
+_CONTROL_PORT = int(os.environ.get("PLANTLOG_SIMULATOR_CONTROL_PORT", "9100"))  # of the appliance in the state folder
 
 
 def main() -> int:
@@ -67,7 +68,7 @@ def _arguments() -> argparse.ArgumentParser:
     shape.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
     run = commands.add_parser("run", parents=[shape], help="serve the plant")
     run.add_argument("--state", type=Path, default=_STATE / "simulator", help="ground truth and certificates")
-    run.add_argument("--control-port", type=int, default=9100)
+    run.add_argument("--control-port", type=int, default=9100, help="where it takes orders; default %(default)s")
     run.add_argument("--speed", type=float, default=1.0, help="plant seconds a second")
     run.add_argument(
         "--jitter", type=_duration, default=0.0, help="source times of one cycle differ by up to this; default: equal"
@@ -93,7 +94,12 @@ def _arguments() -> argparse.ArgumentParser:
     fault.add_argument("--seconds", type=float, default=SECONDS)
     fault.add_argument("--value", type=lambda text: float(int(text, 0)) if text[:2] == "0x" else float(text),
                        help="a status code, an exception code, or seconds")  # fmt: skip
-    fault.add_argument("--control-port", type=int, default=9100)
+    fault.add_argument(
+        "--control-port",
+        type=int,
+        default=_CONTROL_PORT,
+        help="where the simulator takes orders; default: that of the state folder's, now %(default)s",
+    )
     fault.set_defaults(do=_fault)
     return parser
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -17,7 +21,7 @@ from ops import ports
 from ops.database import provide, psql_command
 from ops.deployment import Deployment, Running
 from ops.logs import tail_command
-from ops.paths import State
+from ops.paths import CHECKOUT, State
 from ops.ports import Wanted
 from ops.up import Asked, choose
 
@@ -75,6 +79,25 @@ def test_the_deployment_is_remembered(tmp_path: Path) -> None:
     running = Running("demo", HealthOptions(port=9000), ("writer",))
     running.save(state)
     assert Running.load(state) == running
+
+
+def test_the_simulator_of_the_state_folder_is_spoken_to(tmp_path: Path) -> None:
+    class Control(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(asked)
+
+    with HTTPServer(("127.0.0.1", 0), Control) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Running("demo", HealthOptions(port=server.server_port + 1), ()).save(claimed(tmp_path))
+        environment = {**os.environ, "PLANTLOG_STATE": str(tmp_path), "PYTHONPATH": str(CHECKOUT)}
+        command = [sys.executable, "-P", "-m", "ops", "simulator", "fault", "plc", "stop_answering", "--seconds", "20"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        server.shutdown()
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == {"target": "plc", "fault": "stop_answering", "seconds": 20.0, "value": None}
 
 
 def test_up_without_a_plant_takes_that_of_the_last_time(tmp_path: Path) -> None:
