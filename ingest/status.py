@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from ingest.batch import Int64s, now_us
+
+_AHEAD_US = 60_000_000  # so far ahead of ours a source's clock may be
 SourceState: TypeAlias = Literal["starting", "connecting", "connected", "degraded", "disconnected", "stopped"]
 
 
@@ -30,3 +33,11 @@ class SourceStatus:
     open_gaps: int = 0  # of the source as a whole and of its channels, each counted
     bad_channels: dict[str, str] = field(default_factory=dict)  # channel name → why it can't be read
     remarks: dict[str, str] = field(default_factory=dict)  # subject → what is not as usual, though samples come
+
+    def had(self, times: Int64s) -> None:
+        """Samples of these times (µs) are durable. Of those from the future none is the newest."""
+        latest = now_us() + _AHEAD_US
+        past = times[times <= latest]
+        if len(past):  # what was newest before our clock was set back is not
+            before = self.last_sample_at if self.last_sample_at <= latest else 0
+            self.last_sample_at = max(before, int(past.max()))

@@ -138,7 +138,8 @@ class OpcuaSource(_Source):
     password_in_clear: bool = False  # true: with insecure, the password may cross the network as it is
     publishing_interval: Duration = 0.5
     sampling_interval: Duration | None = None  # None: the publishing interval
-    queue_size: Annotated[int, Field(ge=1, le=100_000)] = 100  # values of an item that the server keeps for us
+    # Values of an item that the server keeps for us; a queue of one does not tell a loss (OPC 10000-4, 5.13.1.5).
+    queue_size: Annotated[int, Field(ge=2, le=100_000)] = 100
     discard_oldest: bool = True  # what the server drops where that is not enough; false: the newest but one
     publish_requests: Annotated[int, Field(ge=1, le=50)] = 3  # in flight
     lifetime: Duration = 600.0  # the server keeps a subscription this long without us

@@ -211,7 +211,7 @@ class Outbox:
 
     def _count(self, batch: SampleBatch) -> None:
         self._status.samples += len(batch)
-        self._status.last_sample_at = int(batch.time.max())
+        self._status.had(batch.time)
         metrics.samples.labels(source=self._status.name).inc(len(batch))
 
     async def _events(self, poll: Poll) -> set[int]:

@@ -160,6 +160,7 @@ class Collector:
         await self._items_changed()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
+            tasks.create_task(self._nothing_missing(publisher))
             tasks.create_task(self._retry_bad(client))
             tasks.create_task(self._follow(client))
             tasks.create_task(self._backfill.run(client))
@@ -293,6 +294,10 @@ class Collector:
         for start, channels in holes.items():
             await self._gaps.close(now, channels)
             await self._backfill.want(start, now, "subscription_lost", channels)
+
+    async def _nothing_missing(self, publisher: Publisher) -> None:
+        """All that was handed over publishes again, so the gap of the source as a whole turns out to be none."""
+        await publisher.all_heard.wait()
         await self._gaps.forget()
 
     async def _missing(self, subscription: Subscription, detail: str) -> None:

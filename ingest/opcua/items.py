@@ -55,6 +55,7 @@ class Subscription:
     items: dict[int, Item] = field(default_factory=dict)  # by channel id, which is the client handle
     progress: Progress = field(default_factory=Progress)
     changing: bool = False  # items are being made or deleted: which ones the server has is not known
+    heard: bool = field(default=True, compare=False)  # it has published since it was handed to this session
     lists: bool = field(default=False, compare=False)  # the server names the messages that it still holds
     farewell: int = field(default=0, compare=False)  # the number that it may have given its word to the session before
     before: Times | None = field(default=None, compare=False)  # a run of messages, which isn't over

@@ -52,11 +52,14 @@ class Publisher:
         self._held: list[tuple[Subscription, int]] = []  # on disk, and to be acknowledged
         self._in_flight = 0
         self._heard: dict[int, float] = {}
+        self.all_heard = asyncio.Event()  # every subscription publishes in this session
         self._resend = True  # whether the server may offer ResendData
 
     async def run(self) -> None:
         """Publish until cancelled. Raises SourceError, ua.UaError or OSError when the session is no good any more."""
         self._heard = dict.fromkeys(self._subscriptions, time.monotonic())
+        if all(s.heard for s in self._subscriptions.values()):
+            self.all_heard.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
             self._in_flight = self._source.publish_requests
@@ -67,6 +70,7 @@ class Publisher:
         """After a transfer: have every message again that the server still holds and we don't, and those in between."""
         progress = subscription.progress
         progress.again()
+        subscription.heard = False
         ahead = sorted((distance(progress.first, s), s) for s in available)
         held = [s for steps, s in ahead if steps < 2**31]
         subscription.lists |= bool(ahead)
@@ -87,6 +91,8 @@ class Publisher:
             for subscription in self._subscriptions.values():
                 heard = self._heard.setdefault(subscription.id, now)
                 if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
+                    # Handed over, and dead: some servers go on publishing to the session before. It is made anew.
+                    subscription.changing |= not subscription.heard
                     raise SourceError(f"subscription {subscription.id} is silent for {now - heard:.0f} s")
 
     async def _work(self) -> None:
@@ -127,6 +133,10 @@ class Publisher:
         if subscription is None:
             return  # of a session before ours
         self._heard[subscription.id] = time.monotonic()
+        if not subscription.heard:
+            subscription.heard = True
+            if all(s.heard for s in self._subscriptions.values()):
+                self.all_heard.set()
         subscription.lists |= bool(response.available)
         notification = response.notification
         if notification.status is not None:

@@ -42,7 +42,7 @@ class Silence:
     async def over(self, times: Int64s) -> None:
         """Samples of these times (µs) are durable."""
         self._newest = self._newest_with(times)
-        self._status.last_sample_at = max(self._status.last_sample_at, int(times.max()))
+        self._status.had(times)
         since = self._gaps.opened()
         if since is not None and (behind := times[times > since]).size:
             await self._gaps.close(int(np.min(behind)))
