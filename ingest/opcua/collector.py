@@ -331,6 +331,11 @@ class Collector:
         await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in bad])
         if events:
             await self._receiver.append(EventBatch(self._status.source_id, now, events))
+        short = sum(i.queue_size == 1 for s in self._subscribed.subscriptions.values() for i in s.items.values())
+        self._status.remarks.pop("queue", None)
+        if short:
+            said = f"the server gives {short} channels a queue of one value, which does not tell what it lost"
+            self._status.remarks["queue"] = said
         await self._state("degraded" if shown else "connected", "")
 
     def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:

@@ -142,6 +142,22 @@ async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
         assert {g.channel_ids for g in kept.gaps()} == {(1,)}
 
 
+async def test_a_queue_of_one_value_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path) as server:
+        create = server.server._subscriptions.create_monitored_items
+
+        async def shortened(parameters: Any) -> Any:
+            results = await create(parameters)
+            for result in results:
+                result.RevisedQueueSize = 1
+            return results
+
+        monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", shortened)
+        async with running(configured(server.address, [A, B]), tmp_path / "pki", Kept()) as (_, status):
+            await until(lambda: status.state == "connected")
+            assert "2 channels a queue of one value" in status.remarks["queue"]
+
+
 async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
     """Its session lives on, so that tags can come back or be corrected."""
     kept = Kept()
