@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 
 _NAMED = 3  # channels that a line names
+_READ_OFTEN = {"interval", "expected_interval", "stale_after"}  # attributes that don't say what is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,20 @@ class Difference:
     """Of a registration: only sources of which something differs, by name."""
 
     sources: Mapping[str, SourceDifference]
+    renamed: Mapping[str, str] = field(default_factory=dict)  # added channel → the retired one that read the same
 
     def new_names(self) -> list[str]:
         """Channels that are added, or come back."""
         return [name for source in self.sources.values() for name in source.added]
 
     def lines(self) -> Iterator[str]:
-        """For people, a line a source; none where nothing changed."""
+        """For people, a line a source; none where nothing changed. Then channels that look renamed."""
         for name, source in sorted(self.sources.items()):
             yield f"source {name}: {source.words()}"
+        for new, old in list(self.renamed.items())[:_NAMED]:
+            yield f"{new} reads what {old} did: `plantlog rename {old} {new}`, then `plantlog up`, keeps its history"
+        if len(self.renamed) > _NAMED:
+            yield f"likewise {len(self.renamed) - _NAMED:,} more of the added channels read what retired ones did"
 
 
 def difference(sources: Sequence[asyncpg.Record], channels: Sequence[asyncpg.Record]) -> Difference:
@@ -75,7 +81,27 @@ def difference(sources: Sequence[asyncpg.Record], channels: Sequence[asyncpg.Rec
             source.retired.append(row["name"])
         else:
             source.added.append(row["name"])
-    return Difference(found)
+    return Difference(found, _renamed(channels))
+
+
+def _renamed(channels: Sequence[asyncpg.Record]) -> dict[str, str]:
+    """Added channel → the one that is retired and read the same; where it is one of each."""
+    added, retired = (_by_place(channels, what) for what in ("added", "retired"))
+    return {
+        names[0]: retired[place][0] for place, names in added.items() if len(names) == len(retired.get(place, ())) == 1
+    }
+
+
+def _by_place(channels: Sequence[asyncpg.Record], what: str) -> dict[str, list[str]]:
+    """What a channel reads, its source, address and how → names."""
+    found: dict[str, list[str]] = {}
+    for row in channels:
+        if row["what"] == what:
+            facts = json.loads(row["new"] or row["old"])
+            how = {name: value for name, value in facts["attributes"].items() if name not in _READ_OFTEN}
+            place = json.dumps([facts["source"], facts["address"], how], sort_keys=True)
+            found.setdefault(place, []).append(row["name"])
+    return found
 
 
 def change_of(row: asyncpg.Record) -> Change:

@@ -38,11 +38,15 @@ def rename(old: str, new: str, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"Now {_to_do(state, row, old, new)}, and run `plantlog up`.", highlight=False, soft_wrap=True)
+    console.print(f"Now {_to_do(state, row, old, new)}run `plantlog up`.", highlight=False, soft_wrap=True)
 
 
 async def renamed(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
-    """The renamed channel: id, name of its source, whether a gateway made it. Raises OperationError."""
+    """The renamed channel: id, name of its source, whether a gateway made it, whether it is retired.
+
+    A channel that reads the same under the new name, as ``up`` made it of an edited tag list, is set aside and retired.
+    Raises OperationError.
+    """
     queries = load("register")
     connection = await asyncpg.connect(dsn)
     try:
@@ -52,7 +56,10 @@ async def renamed(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
             rows = {row["name"]: row for row in await connection.fetch(queries["named"], [old, new])}
             if old not in rows:
                 raise OperationError(f"no channel is called {old}")
-            if new in rows:
+            if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
+                # The tag list had the new name before this command: what it made gives way.
+                await connection.execute(queries["give_way"], [new], [name_aside(new)])
+            elif new in rows:
                 raise OperationError(f"channel {rows[new]['id']} is called {new} already: give {old} another name")
             await connection.execute(queries["rename"], old, new)
             return rows[old]
@@ -66,13 +73,15 @@ def name_aside(name: str) -> str:
 
 
 def _to_do(state: State, row: asyncpg.Record, old: str, new: str) -> str:
-    """What to change in the configuration."""
+    """What to change in the configuration before the next ``up``."""
     if row["created"]:
-        return f'give source {row["source"]} a tag with name = "{new}" and address = "{old}"'
+        return f'give source {row["source"]} a tag with name = "{new}" and address = "{old}", and '
     deployment = Deployment.load(state)
+    if deployment is not None and row["retired"] and _place(deployment.config, row["source"], new):
+        return ""  # it has the new name
     place = _place(deployment.config, row["source"], old) if deployment is not None else None
     where = f"in {place}" if place else f"in the tag list of source {row['source']}"
-    return f"write {new} instead of {old} {where}"
+    return f"write {new} instead of {old} {where}, and "
 
 
 def _place(config: Path, source: str, name: str) -> str | None:

@@ -76,8 +76,10 @@ FROM unnest($1::text[], $2::text[]) AS n (name, aside)
 WHERE c.name = n.name;
 
 -- name: named
--- Channels of these names, $1 text[].
-SELECT c.id, c.name, s.name AS source, s.kind = 'push' AND c.name = c.address AS created
+-- Channels of these names, $1 text[]. Those of the same place read the same.
+SELECT c.id, c.name, s.name AS source, s.kind = 'push' AND c.name = c.address AS created,
+       c.retired_at IS NOT NULL AS retired,
+       jsonb_build_array(s.id, c.address, c.attributes - '{interval, expected_interval, stale_after}'::text[])::text AS place
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE c.name = ANY ($1::text[]);

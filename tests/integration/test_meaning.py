@@ -106,3 +106,21 @@ async def test_a_renamed_channel_keeps_its_id_and_its_old_name_makes_no_new_one(
     assert again.registry.channels["a"] not in first.values()
     events = "SELECT text FROM plant.event WHERE type = 'channel_changed' AND text LIKE 'name %'"
     assert await rows(here.database, events) == [("name a → area/a",)]
+
+
+async def test_a_name_changed_in_the_tag_list_alone_is_told_and_can_still_be_a_renaming(here: Here) -> None:
+    first = (await here.up(_WAS)).registry.channels
+    edited = _WAS.replace("a,holding:0", "area/a,holding:0").replace("c,holding:2", "d,holding:3")
+    after = await here.up(edited)
+    assert list(after.difference.lines()) == [
+        "source plc: 2 channels added (area/a, d); 2 channels retired (a, c)",
+        "area/a reads what a did: `plantlog rename a area/a`, then `plantlog up`, keeps its history",
+    ]
+    with pytest.raises(OperationError, match="is called d already"):
+        await renamed(here.database.owner_dsn, here.state, "c", "d")
+    await renamed(here.database.owner_dsn, here.state, "a", "area/a")
+    again = await here.up(edited)
+    assert again.registry.channels["area/a"] == first["a"]
+    assert list((await here.up(edited)).difference.lines()) == []
+    retired = "SELECT id, name LIKE 'area/a.until-%' FROM plant.channel WHERE retired_at IS NOT NULL AND name <> 'c'"
+    assert await rows(here.database, retired) == [(after.registry.channels["area/a"], True)]
