@@ -147,8 +147,9 @@ unexplained AS (
     GROUP BY s.channel_id
 )
 SELECT w.name,
-       100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
-                  / extract(epoch FROM w.ends - w.began)::float8),
+       -- Rounded so little that 100 is nothing but all of it.
+       round(greatest(0, 100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
+                                    / extract(epoch FROM w.ends - w.began)::float8))::numeric, 9)::float8,
        coalesce(w.samples, 0), coalesce(w.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
        coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0),
        concat_ws(', ', l.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END),

@@ -43,6 +43,16 @@ async def test_what_lacks_and_what_does_not(recorded: Recorded) -> None:
     assert {r["channel"] for r in every} == {*found, "whole", "on_change"}
 
 
+async def test_what_is_covered_is_a_round_number_that_hides_no_gap(recorded: Recorded) -> None:
+    await recorded.channel("none", interval=1.0)
+    await recorded.gap("none", -100, 0.2)
+    await recorded.channel("most")
+    await recorded.samples("most", [-1], [1])
+    await recorded.gap("most", 3.1, 3.101)
+    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(100.1))
+    assert [(r["channel"], str(r["covered_percent"])) for r in rows] == [("none", "0.0"), ("most", "99.999000999")]
+
+
 async def test_a_gap_of_the_source_is_one_of_each_channel(recorded: Recorded) -> None:
     await recorded.channel("a", interval=1.0)
     await recorded.channel("b", interval=1.0)
