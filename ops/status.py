@@ -27,7 +27,8 @@ from schema.queries import load
 _CONNECT_SECONDS = 3.0
 _FIRST_LOOK_SECONDS = 1.0  # between the two looks that make a rate
 _RUNS_SECONDS = 10.0  # a process without a health page that lives so long has come up
-_RECENT_SECONDS = 600.0
+_RECENT_SECONDS = 60.0  # an end is news for so long
+_REPEATED_SECONDS = 600.0  # several in a row are
 
 
 class Watch:
@@ -110,7 +111,7 @@ class Watch:
         if said[name] is None if name in said else not runs:
             state = "RESTARTING" if state in (*STARTED, "EXITED") else state
             reason = f"{how}; last words: {exits.last_words(self._state, name)}"
-        elif time.time() - how.at < _RECENT_SECONDS:
+        elif time.time() - how.at < (_RECENT_SECONDS if how.count == 1 else _REPEATED_SECONDS):
             reason = f"ended {time.time() - how.at:.0f} s ago: {how}"
         return {"state": state, "reason": reason, "exits": asdict(how)}
 
