@@ -94,7 +94,7 @@ def up(asked: Asked, console: Console) -> None:
             following = [name for name in health.processes(plant) if name in programs.FOLLOWING]
             until_configured(following, current.number, plant, progress)
         with steps.step("wait until everything is connected") as step:
-            until_ready(plant, progress, step)
+            until_ready(plant, progress, step, deployment.simulator)
     _tell(deployment, plant, used, state, console)
 
 

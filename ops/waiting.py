@@ -19,9 +19,12 @@ from ops.supervisor import ProcessState, Supervisor
 
 _LOOK_SECONDS = 0.2
 _STILL_SECONDS = 60.0  # nothing moved for so long
+_SOURCES_SECONDS = 15.0  # no news of sources that are not ours
+_TOLD_SECONDS = 3.0  # no news for so long: say what is waited for
 _WORK_SECONDS = 0.5  # of CPU: less is no progress, an idle process has some
 _WORK_BYTES = 1024**2  # read and written: likewise
 _WORDS = 8  # lines
+_NAMED = 3  # of what is waited for
 
 
 class Progress:
@@ -45,10 +48,10 @@ class Progress:
             if process.name in self._names:
                 self._check(process)
 
-    def waited(self) -> bool:
+    def waited(self, seconds: float | None = None) -> bool:
         """Whether :meth:`moved` was not called for a long time. Raises OperationError where a process has ended."""
         self.check()
-        return time.monotonic() - self._moved > _STILL_SECONDS
+        return time.monotonic() - self._moved > (_STILL_SECONDS if seconds is None else seconds)
 
     def still(self) -> bool:
         """Whether moreover no process has worked for a long time."""
@@ -116,14 +119,15 @@ def until_configured(names: Sequence[str], configuration: int, plant: Plant, pro
     wait(lambda: all(applied(name) for name in names), progress, lambda: f"{', '.join(names)}: not as configured")
 
 
-def until_ready(plant: Plant, progress: Progress, step: Step) -> None:
-    """Wait until everything is connected, as long as something gets on.
+def until_ready(plant: Plant, progress: Progress, step: Step, simulated: bool) -> None:
+    """Wait until everything is connected, as long as something gets on; ``simulated``: our simulator is the sources.
 
     A device that is away must not keep the others from being read: we say so and go on. Raises OperationError where a
     part of the appliance itself is not ready.
     """
     seen: set[str] = set()
     fewest = None
+    told = False
     while True:
         ours, theirs = _waiting(plant)
         n = len(ours) + len(theirs)
@@ -133,8 +137,12 @@ def until_ready(plant: Plant, progress: Progress, step: Step) -> None:
             fewest = n
             seen.update(ours, theirs)
             progress.moved()
-        if progress.waited():
+        if progress.waited(None if ours or simulated else _SOURCES_SECONDS):
             break
+        if not told and progress.waited(_TOLD_SECONDS):
+            told = True
+            more = f"; and {n - _NAMED} more" if n > _NAMED else ""
+            step.say(f"waiting for {'; '.join((*ours, *theirs)[:_NAMED])}{more}")
         time.sleep(_LOOK_SECONDS)
     if ours:
         raise OperationError("\n".join(("not everything runs:", *ours, *theirs)))

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,17 +17,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingest.config.model import HealthOptions
+from ingest.config.load import load
+from ingest.config.model import HealthOptions, ModbusSource
 from ingest.errors import OperationError
 from ingest.status import SourceStatus
-from ops import exits, strays
+from ops import exits, health, strays
 from ops.deployment import Running
-from ops.paths import State
+from ops.paths import EXAMPLE, State
 from ops.ports import free_ports
 from ops.status import Watch
 from ops.status_table import bad_channels, render
+from ops.steps import Step
 from ops.supervisor import Program, Supervisor
-from ops.waiting import Progress, wait
+from ops.waiting import Progress, until_ready, wait
 from ops.words import count
 from tests.configured import put_in_force
 from tests.patience import PATIENCE
@@ -125,6 +128,53 @@ def test_what_works_is_waited_for_and_what_is_still_is_not(
     flag.touch()
     with pytest.raises(OperationError, match="no answer: nothing has moved for 4 s"):
         wait(lambda: False, progress, lambda: "no answer")
+
+
+def test_a_device_that_is_away_holds_up_for_a_short_while_and_is_named(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.waiting._SOURCES_SECONDS", 2.0)
+    monkeypatch.setattr("ops.waiting._TOLD_SECONDS", 0.5)
+    source = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
+    plant = load(EXAMPLE).model_copy(update={"sources": (source,), "health": HealthOptions(port=free_ports(8))})
+    away = asdict(SourceStatus(1, "plc", "modbus", source.address, 1, "disconnected", "refused"))
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            number = self.connection.getsockname()[1]
+            (name,) = (one for one in health.processes(plant) if health.port(one, plant.health) == number)
+            said = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"process": name, **said}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    shown = Console(width=200, file=io.StringIO())
+    progress = Progress(started(state, python("import time; time.sleep(600)")), state, ["writer"])
+    with ExitStack() as pages:
+        for name in health.processes(plant):
+            page = pages.enter_context(HTTPServer(("127.0.0.1", health.port(name, plant.health)), Page))
+            threading.Thread(target=page.serve_forever, daemon=True).start()
+            pages.callback(page.shutdown)
+        begin = time.monotonic()
+        until_ready(plant, progress, Step(shown, "wait"), simulated=False)
+    assert time.monotonic() - begin < 40
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.strip(" ·") for line in lines] == [
+        "waiting for source plc at tcp://127.0.0.1:9: disconnected refused",
+        "source plc at tcp://127.0.0.1:9: disconnected refused",
+    ]
+
+
+def test_an_end_is_news_while_it_is_young_or_when_it_repeats(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    running = {"name": "writer", "state": "RUNNING", "reason": "", "since": time.time() - 300}
+    for count_, ago, told in ((1, 20, True), (1, 246, False), (3, 246, True), (3, 700, False)):
+        how = exits.Exits("SIGKILL", count_, time.time() - ago)
+        said = Watch(state)._ended(running, {"writer": {}}, how)
+        assert bool(said["reason"]) == told, (count_, ago)
 
 
 def test_a_process_that_is_not_ready_says_why_and_its_sources_are_shown(state: State, tmp_path: Path) -> None:
