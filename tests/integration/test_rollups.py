@@ -59,7 +59,7 @@ class Plant:
             np.array(values, np.float64),
             np.array(statuses, np.uint32),
         )
-        await self._write(connection, batch)
+        await self.write_batch(connection, batch)
 
     async def say(self, connection: asyncpg.Connection[Any], gap: Gap) -> None:
         """A gap of some channels, or what became of it."""
@@ -67,9 +67,10 @@ class Plant:
         for channel in gap.channel_ids:
             self.gaps[channel, gap.from_time] = (channel, gap)
         self._revision += 1
-        await self._write(connection, GapBatch(1, DAY_US + self._revision, [gap]))
+        await self.write_batch(connection, GapBatch(1, DAY_US + self._revision, [gap]))
 
-    async def _write(self, connection: asyncpg.Connection[Any], batch: Batch) -> None:
+    async def write_batch(self, connection: asyncpg.Connection[Any], batch: Batch) -> None:
+        """Whatever it is; gaps are not kept in mind."""
         times = batch.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
         spooled = SpooledBatch(1, int(times.min()), int(times.max()), batch)
         group = assemble([(PATH, [spooled])], TimeLimits(1e9, 1e9))

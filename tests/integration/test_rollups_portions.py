@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import Gap
+from ingest.batch import Gap, GapBatch
 from tests.integration.test_rollups import SECOND, Plant, assert_exact, owner, refresh
 from tests.packed import DAY_US, HOUR_US
 
@@ -29,6 +29,20 @@ INSERT INTO public.made (hour) VALUES (hour);
 SELECT plant.refresh_hour_of(hour);
 $$;
 """
+
+
+async def test_a_gap_of_a_source_without_channels_is_no_work(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (2, 'silent', 'push', '')"
+    )
+    plant = Plant()
+    await plant.write_batch(owner, GapBatch(2, DAY_US, [Gap(DAY_US, None, "stale")]))
+    await plant.write(owner, [(c, DAY_US + i * 60 * SECOND, 1.0, 0) for c in range(1, 9) for i in range(60)])
+    portions = 0
+    while await owner.fetchval("SELECT plant.refresh_portion(now())"):
+        portions += 1
+        assert portions < 20, await owner.fetch("SELECT * FROM plant.rollup_dirty")
+    await assert_exact(owner, plant)
 
 
 async def test_gaps_make_their_own_minutes_again_and_each_hour_once(owner: asyncpg.Connection[Any]) -> None:
