@@ -19,8 +19,6 @@ from ops.postgres.bootstrap import bootstrap
 from schema.queries import load
 from tests.database import PASSWORDS, Database, drop, logins_of
 
-NOW = datetime.now(UTC).replace(microsecond=0)
-_OVER = Range(NOW - timedelta(minutes=30), NOW, 1000)
 _VALUES = {"area": ["pump"], "unit": ["pump/house"], "measure": ["m"], "compare": ["600"], "channels": ["pump/house/*"]}
 
 _PLANT = """
@@ -96,8 +94,9 @@ _STORY = (
 
 
 @pytest.fixture(scope="module")
-def story(server: str) -> Iterator[Database]:
-    """A database with this story."""
+def story(server: str) -> Iterator[tuple[Database, datetime]]:
+    """A database with this story, and when it ends: now, not when the tests were collected."""
+    now = datetime.now(UTC).replace(microsecond=0)
     owner = f"{server.rpartition('/')[0]}/story"
     database = logins_of(owner)
 
@@ -105,19 +104,20 @@ def story(server: str) -> Iterator[Database]:
         await bootstrap(owner, PASSWORDS)
         connection = await asyncpg.connect(owner)
         for statement in (_PLANT, *_STORY):
-            await connection.execute(statement, NOW)
+            await connection.execute(statement, now)
         await connection.close()
 
     asyncio.run(made())
-    yield database
+    yield database, now
     asyncio.run(drop(server, "story"))
 
 
 class Panels:
     """Asks what a panel shows: column → values."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, now: datetime) -> None:
         self.reader = reader
+        self.over = Range(now - timedelta(minutes=30), now, 1000)
 
     async def ask(self, uid: str, title: str, ref: str = "A", **values: str) -> dict[str, list[Any]]:
         dashboard = Library().dashboard(f"plantlog-{uid}")
@@ -127,16 +127,17 @@ class Panels:
 
     async def sql(self, sql: str, **values: str) -> dict[str, list[Any]]:
         variables = _VALUES | {name: [value] for name, value in values.items()}
-        answer = await self.reader.ask(*expand(sql, variables, _OVER))
+        answer = await self.reader.ask(*expand(sql, variables, self.over))
         return dict(zip(answer.names, answer.columns, strict=True))
 
 
 @pytest.fixture
-async def panels(story: Database, tmp_path: Path) -> AsyncIterator[Panels]:
+async def panels(story: tuple[Database, datetime], tmp_path: Path) -> AsyncIterator[Panels]:
     file = tmp_path / "reader.dsn"
-    file.write_text(story.reader_dsn)
+    database, now = story
+    file.write_text(database.reader_dsn)
     reader = Reader(file)
-    yield Panels(reader)
+    yield Panels(reader, now)
     await reader.close()
 
 
@@ -174,12 +175,13 @@ async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
     }
 
 
-async def test_status_counts_outages_too(story: Database) -> None:
-    connection = await asyncpg.connect(story.reader_dsn)
+async def test_status_counts_outages_too(story: tuple[Database, datetime]) -> None:
+    database, now = story
+    connection = await asyncpg.connect(database.reader_dsn)
     found = await connection.fetchrow(load("status")["database"])
     await connection.close()
     assert found is not None
-    began = [NOW - timedelta(seconds=ago) for ago in (2100, 1500, 1000, 500)]  # slow, and three
+    began = [now - timedelta(seconds=ago) for ago in (2100, 1500, 1000, 500)]  # slow, and three
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     assert (found["outages_open"], found["outages_today"]) == (0, sum(at >= today for at in began))
 
@@ -200,7 +202,7 @@ async def test_a_gap_of_a_channel_is_none_of_another(panels: Panels) -> None:
 
 async def test_a_slow_device_is_not_all_red(panels: Panels) -> None:
     here = {"unit": "slow/device", "channel": "slow/device/depth"}
-    (bands,) = Library().dashboard("plantlog-channel").annotations()
+    bands = next(one for one in Library().dashboard("plantlog-channel").annotations() if one.ref == "Gaps")
     drawn = await panels.sql(bands.sql, **here)
     assert [(until - since) / 1000 for since, until in zip(drawn["time"], drawn["timeEnd"], strict=True)] == [65.1]
     curve = await panels.ask("channel", "Curve", **here)
@@ -247,7 +249,7 @@ async def test_details_are_words(panels: Panels) -> None:
 async def test_a_state_that_lasts_is_drawn_from_the_left_edge(panels: Panels) -> None:
     states = list(_rows(await panels.ask("health", "State of the sources")))
     assert [(row["metric"], row["value"]) for row in states] == [("plc", 3)]
-    assert states[0]["time"] == _OVER.since.timestamp() * 1000
+    assert states[0]["time"] == panels.over.since.timestamp() * 1000
 
 
 @pytest.mark.parametrize(
