@@ -106,7 +106,7 @@ class Backfill:
             unknown |= {int(self._tags.ids[i]): end for i in some if i not in tags}
             try:
                 count += await self._read_as_many_as_allowed(client, tags, start, end, unknown)
-            except (ua.UaStatusCodeError, DecodeError) as error:
+            except (TimeoutError, ua.UaStatusCodeError, DecodeError) as error:  # a slow history is no dead session
                 if isinstance(error, ua.uaerrors.BadConnectionClosed | ua.uaerrors.BadSessionIdInvalid):
                     raise
                 log.info("source %s: no history: %s", self._status.name, type(error).__name__)
