@@ -106,6 +106,7 @@ async def test_a_cut_connection_costs_nothing(tmp_path: Path) -> None:
             await until(lambda: status.state == "connected")
             await server.write(10)
         await kept.until(lambda: values(kept) == server.written)
+        await until(lambda: status.open_gaps == 0)
         assert len(kept.samples(0)) == len(set(kept.samples(0)))
         assert lasting(kept) == []
         assert status.open_gaps == 0
@@ -118,13 +119,14 @@ async def test_a_killed_collector_goes_on_where_it_was(tmp_path: Path) -> None:
             async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS) as (kept, status):
                 await until(lambda status=status: status.state == "connected")
                 await server.write(20, 0.013)
+                await until(lambda status=status: status.open_gaps == 0)
                 frozen = Kept(deepcopy(kept.notes))  # killed now
                 frozen.batches = list(kept.batches)
             spools[-1] = frozen
             spools.append(Kept(deepcopy(frozen.notes)))
             await server.write(20)
         async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS):
-            await spools[-1].until(lambda: values(*spools) == server.written)
+            await spools[-1].until(lambda: values(*spools) == server.written and not lasting(spools[-1]))
         assert [reason for k in spools for reason in lasting(k)] == []
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
 
@@ -138,7 +140,7 @@ async def test_a_stopped_collector_leaves_its_subscription_to_the_next(tmp_path:
         await server.write(10)
         second = Kept(first.notes)
         async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS):
-            await second.until(lambda: values(first, second) == server.written)
+            await second.until(lambda: values(first, second) == server.written and not lasting(second))
         assert [gap.reason for gap in second.gaps()] == ["stopped"]
         assert lasting(second) == []
 
@@ -446,6 +448,7 @@ async def test_a_channel_of_another_node(tmp_path: Path) -> None:
             swapped_at = now_us()
             await server.write(5)
             await second.until(lambda: server.written[-1] in [v for _, v, _ in second.samples(1)])
+            await until(lambda: status.open_gaps == 0)
         assert {v for t, v, _ in second.samples(0) if t > swapped_at} <= {0.0, 1.0}
         assert len(server.server._subscriptions.subscriptions) == 1
         assert lasting(second) == []
@@ -550,12 +553,14 @@ async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path:
                 await relay.accept()
                 await until(lambda status=status: status.state == "connected")
                 await more(kept)
+                await until(lambda status=status: status.open_gaps == 0)
                 frozen = Kept(deepcopy(kept.notes))
                 frozen.batches = list(kept.batches)
             spools[-1] = frozen
             spools.append(Kept(deepcopy(frozen.notes)))
-        async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options):
+        async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (_, status):
             await spools[-1].until(lambda: len(spools[-1].samples(len(tags) - 1)) > 10)
+            await until(lambda: status.open_gaps == 0)
         await relay.stop()
         truth = server.published()
     assert [reason for k in spools for reason in lasting(k) if reason != "killed"] == []
