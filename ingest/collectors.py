@@ -17,7 +17,7 @@ from ingest import metrics
 from ingest.alarms.stage import Stage
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, now_us
-from ingest.config.model import ModbusSource, OpcuaSource, PushSource, Source
+from ingest.config.model import ModbusSource, OpcuaSource, Source
 from ingest.errors import OperationError, SpoolError
 from ingest.gaps import Gaps
 from ingest.modbus.collector import Collector as ModbusCollector
@@ -114,7 +114,7 @@ class _Running:
             asyncio.create_task(stage.run(), name=f"alarms of {source.name}"),
         ]
 
-    def is_as(self, source: Source, channel_ids: Mapping[str, int]) -> bool:
+    def is_as(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
         """Whether it is configured so already."""
         return (source, channel_ids, _files(source)) == (self.source, self._ids, self._files)
 
@@ -193,17 +193,10 @@ def ids_of(source: Source, registry: Registry) -> tuple[int, dict[str, int]]:
     return registry.sources[source.name], {tag.name: registry.channels[tag.name] for tag in source.tags}
 
 
-def _files(source: Source) -> dict[Path, str]:
+def _files(source: OpcuaSource | ModbusSource) -> dict[Path, str]:
     """The files that a source's options name, and their digests: another content is another configuration."""
-    match source:
-        case OpcuaSource():
-            named = (source.password_file, source.server_certificate)
-        case PushSource():
-            named = (source.token_file, None)
-        case _:
-            named = (None, None)
     found = {}
-    for path in named:
+    for path in (source.password_file, source.server_certificate) if isinstance(source, OpcuaSource) else ():
         if path is not None:
             with suppress(OSError):
                 found[path] = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from ingest.config.model import OpcuaSource, Plant, PushSource, Source
+from ingest.config.model import Plant, PushSource, Source
 from ingest.registry import Registry
 from ops import health
 from ops.deployment import Deployment
@@ -167,16 +167,15 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_by_collector(sources: Sequence[Source], plant: Plant, registry: Registry) -> Any:
-    """All that a collector reads of the configuration, the registry and the files that the configuration names."""
-    files = [path for source in sources for path in _files(source) if path is not None]
+def _read_by_collector(sources: Sequence[PushSource], plant: Plant, registry: Registry) -> Any:
+    """All that a collector reads at its start of the configuration, the registry and the files that that names."""
     return [
         plant.spool.model_dump(),
         plant.alarms.model_dump(),
         [source.model_dump(mode="json") for source in sources],
         [registry.sources[source.name] for source in sources],
         [registry.channels[tag.name] for source in sources for tag in source.tags],
-        _digest(path.read_bytes() for path in files),
+        _digest(source.token_file.read_bytes() for source in sources),
     ]
 
 
@@ -187,13 +186,3 @@ def _read_by_notifier(plant: Plant) -> Any:
         return None
     named = (options.webhook_secret_file, options.smtp_ca_file, options.smtp_password_file)
     return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named if path)]
-
-
-def _files(source: Source) -> Sequence[Path | None]:
-    """The files that a source's options name."""
-    match source:
-        case OpcuaSource():
-            return source.password_file, source.server_certificate
-        case PushSource():
-            return (source.token_file,)
-    return ()
