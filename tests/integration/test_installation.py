@@ -62,7 +62,9 @@ async def test_what_is_taken_over_is_said_and_recorded(database: Database, tmp_p
     assert taken.taken_over.endswith("1 source (plc) with 1 channels")
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'taken_over'") == [(taken.taken_over,)]
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'retention_changed'") == []
-    assert list(taken.difference.lines()) == ["source plc: 1 channel added (b); 1 channel retired (a)"]
+    changes = list(taken.difference.lines())
+    assert changes[0] == "source plc: 1 channel added (b); 1 channel retired (a)"
+    assert changes[1:] == ["b reads what a did: `plantlog rename a b`, then `plantlog up`, keeps its history"]
     with pytest.raises(PlantlogError, match="belongs to another installation"):
         await register(described, database.owner_dsn, first)
     assert (await register(others, database.owner_dsn, second)).taken_over == ""

@@ -30,7 +30,9 @@ def modbus_tags(device: str) -> list[ModbusTag]:
         if tag.register is not None and tag.register.device == device:
             r = tag.register
             form = {"type": r.type, "word_order": r.word_order, "bit": r.bit, "length": r.length}
-            found.append(ModbusTag.model_validate({"name": tag.name, "address": f"{r.table}:{r.address}", **form}))
+            kind = "text" if r.type == "string" else "analog"
+            row = {"name": tag.name, "kind": kind, "address": f"{r.table}:{r.address}", **form}
+            found.append(ModbusTag.model_validate(row))
     return found
 
 

@@ -29,7 +29,8 @@ async def test_the_open_minute_stays_dirty_and_is_in_the_chart(owner: asyncpg.Co
     await refresh(owner)
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_1m") == 1
     (left,) = await owner.fetch("SELECT from_time, channels FROM plant.rollup_dirty WHERE NOT hours")
-    assert left["from_time"] >= timestamp(now - 60 * SECOND)  # the minute that was open then, whatever it is by now
+    # The minute that was open then, whatever it is by now: it is open for some seconds after its end.
+    assert left["from_time"] > timestamp(now - 70 * SECOND)
     query = "SELECT max(max), sum(n) FROM plant.series(1, $1, $2, 10)"
     row = await owner.fetchrow(query, timestamp(now - 600 * SECOND), timestamp(now + 600 * SECOND))
     assert row is not None and tuple(row) == (2.0, 2)
