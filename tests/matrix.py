@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +30,6 @@ from ops.supervisor import COLLECTORS
 from simulator.compare import Comparison, compare
 from simulator.relay import Relay
 from tests.e2e.appliance import Appliance, running
-from tests.patience import PATIENCE
 from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags
 
 # Channels a peer, and one more that plantlog is told of later. None of the Uncertain ones: node-opcua flags no queue
@@ -50,13 +48,6 @@ PEERS: Mapping[str, tuple[str, ...]] = {
     "modbus-serial": (),
     "simulator-plc": (str(MILLISECONDS),),
 }
-_BEFORE = """
-SELECT count(*) FROM plant.channel AS c
-WHERE greatest(
-    (SELECT max(s.time) FROM plant.samples AS s WHERE s.channel_id = c.id),
-    (SELECT max(e.time) FROM plant.event AS e WHERE e.channel_id = c.id AND e.type = 'text')
-) > to_timestamp(0) + $1 * INTERVAL '1 microsecond' IS NOT TRUE
-"""
 BURSTS = {"milo", "open62541", "node-opcua"}
 
 
@@ -218,28 +209,16 @@ async def cells(scene: Scene, fault: str) -> list[Cell]:
     state = State(scene.appliance.root)
     reader = state.dsn_file("reader").read_text().strip()
     start = now_us()
-    await _until_stored(reader, start)
+    await settle(state, reader, None, start)
     await FAULTS[fault](scene)
     await asyncio.sleep(_BEHIND)
     end = now_us()
     await settle(state, reader, None, end)
-    await _until_stored(reader, end)
     return [
         Cell(name, fault, (await compare(peer.truth, reader, start, end, name))["all"])
         for name, peer in scene.peers.items()
         if fault != "overflow" or KINDS[name].node
     ]
-
-
-async def _until_stored(dsn: str, us: int) -> None:
-    """Every channel has a value dated later than ``us``: a server hands out its queues in any order."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while await connection.fetchval(_BEFORE, us):
-                await asyncio.sleep(0.5)
-    finally:
-        await connection.close()
 
 
 def table(found: list[Cell]) -> Table:

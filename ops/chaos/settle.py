@@ -20,21 +20,21 @@ _LOOK_SECONDS = 0.5
 
 
 async def settle(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> float:
-    """Return once every source has samples in the table that were received after ``us``, and nothing older waits.
+    """Return once every channel has a value in the table that is dated later than ``us``, and nothing older waits.
 
     Nor may a gap be open: a fault of the last moment is noticed only a while after.
 
     The seconds that this took. Raises OperationError where it takes too long: then something hangs.
     """
     started = time.monotonic()
-    while waiting := await _waiting(state, reader_dsn, gateway, us):
+    while left := await waiting(state, reader_dsn, gateway, us):
         if time.monotonic() - started > _SECONDS:
-            raise OperationError(f"not over after {_SECONDS:.0f} s: {'; '.join(waiting)}")
+            raise OperationError(f"not over after {_SECONDS:.0f} s: {'; '.join(left)}")
         await asyncio.sleep(_LOOK_SECONDS)
     return time.monotonic() - started
 
 
-async def _waiting(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> list[str]:
+async def waiting(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> list[str]:
     """What is still waited for, in words."""
     if gateway is not None and gateway.oldest <= us:
         return [f"the gateway has {gateway.waiting} batches that nobody took"]
@@ -46,14 +46,14 @@ async def _waiting(state: State, reader_dsn: str, gateway: Gateway | None, us: i
     except (OSError, asyncpg.PostgresError) as error:
         return [f"the database: {error}"]
     try:
-        newest = await connection.fetch(load("chaos")["newest"])
+        behind = await connection.fetch(load("chaos")["behind"], us)
         still = await connection.fetchval(load("chaos")["open"])
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         return [f"the database: {error}"]
     finally:
         connection.terminate()
-    silent = [f"source {row['name']} has no samples since" for row in newest if (row["us"] or 0) <= us]
-    return [*silent, *([f"{still} gaps are open"] if still else [])]
+    late = [f"{row['channels']} channels of source {row['name']} have nothing since" for row in behind]
+    return [*late, *([f"{still} gaps are open"] if still else [])]
 
 
 def _oldest(spool: Path) -> float:

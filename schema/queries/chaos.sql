@@ -1,12 +1,24 @@
 -- What `plantlog chaos` asks once the faults are over.
 
--- name: newest
--- Of each source that has a channel, when the newest batch of samples in the table was received: microseconds since
--- 1970, NULL where there is none.
-SELECT s.name, (extract(epoch FROM max(b.received_at)) * 1000000)::int8 AS us
-FROM plant.source AS s
-LEFT JOIN plant.ingest_batch AS b ON b.source_id = s.id AND b.kind = 'samples'
-GROUP BY s.name;
+-- name: behind
+-- Sources with channels of which the table has nothing dated later than $1 (µs since 1970), and how many. When it was
+-- received does not count: a server hands out its queues in any order, the oldest values last maybe. Nor does what is
+-- dated later than now: a plant's clock may have been ahead.
+SELECT s.name, count(*) AS channels
+FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE c.retired_at IS NULL
+  AND NOT EXISTS (
+    SELECT FROM plant.samples_raw AS r
+    WHERE r.channel_id = c.id AND r.time <= now() AND r.time > to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond'
+  )
+  AND NOT EXISTS (
+    SELECT FROM plant.event AS e
+    WHERE e.channel_id = c.id AND e.type = 'text'
+      AND e.time <= now() AND e.time > to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond'
+  )
+GROUP BY s.name
+ORDER BY s.name;
 
 -- name: gaps
 -- By reason: how many, how many of them backfilled, how many still open, and their length in seconds, channels summed.
