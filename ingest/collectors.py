@@ -7,7 +7,6 @@ alone. No other source notices.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from ingest import metrics
 from ingest.alarms.stage import Stage
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, now_us
+from ingest.config.files import digests
 from ingest.config.model import ModbusSource, OpcuaSource, Source
 from ingest.errors import OperationError, SpoolError
 from ingest.gaps import Gaps
@@ -104,7 +104,7 @@ class _Running:
         self.stage = stage
         self.source = source
         self._ids = channel_ids
-        self._files = _files(source)
+        self._files = digests(source)
         self._state = state
         self._lane = lane
         self._lines = lines
@@ -116,14 +116,14 @@ class _Running:
 
     def is_as(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
         """Whether it is configured so already."""
-        return (source, channel_ids, _files(source)) == (self.source, self._ids, self._files)
+        return (source, channel_ids, digests(source)) == (self.source, self._ids, self._files)
 
     def follow(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
         """Go on with another tag list in the living session; False: it takes another connection."""
         followed = _OPCUA_FOLLOWS if isinstance(source, OpcuaSource) else _MODBUS_FOLLOWS
         if source.model_dump(exclude=followed) != self.source.model_dump(exclude=followed):
             return False
-        if _files(source) != self._files:
+        if digests(source) != self._files:
             return False
         match self._collector, source:
             case (OpcuaCollector() as opcua, OpcuaSource()):
@@ -191,13 +191,3 @@ def ids_of(source: Source, registry: Registry) -> tuple[int, dict[str, int]]:
         what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
         raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
     return registry.sources[source.name], {tag.name: registry.channels[tag.name] for tag in source.tags}
-
-
-def _files(source: OpcuaSource | ModbusSource) -> dict[Path, str]:
-    """The files that a source's options name, and their digests: another content is another configuration."""
-    found = {}
-    for path in (source.password_file, source.server_certificate) if isinstance(source, OpcuaSource) else ():
-        if path is not None:
-            with suppress(OSError):
-                found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ingest.config.files import named
 from ingest.config.model import Plant, PushSource, Source
 from ingest.registry import Registry
 from ops import health
@@ -184,5 +185,4 @@ def _read_by_notifier(plant: Plant) -> Any:
     options = plant.notify
     if options is None:
         return None
-    named = (options.webhook_secret_file, options.smtp_ca_file, options.smtp_password_file)
-    return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named if path)]
+    return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named(options))]

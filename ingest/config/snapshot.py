@@ -7,7 +7,6 @@ where the options name them, by absolute path.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ingest.batch import now_us
+from ingest.config.files import digest, named
 from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.registry import write_whole
@@ -36,11 +36,14 @@ class Snapshot(BaseModel):
 
     def looks(self) -> tuple[str | bool | None, ...]:
         """What the files look like now: digests, and whether those that options name are there. Parses nothing."""
-        return (*(_digest(Path(path)) for path in self.digests), *(path.is_file() for path in _named(self.plant)))
+        return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self._named()))
 
     def untouched(self) -> bool:
         """Whether the files still are what was read."""
-        return self.looks() == (*self.digests.values(), *(True for _ in _named(self.plant)))
+        return self.looks() == (*self.digests.values(), *(True for _ in self._named()))
+
+    def _named(self) -> Iterator[Path]:
+        return named(*self.plant.sources, self.plant.viewer, self.plant.notify)
 
 
 def save(state: Path, file: Path, digests: Mapping[str, str], plant: Plant) -> Snapshot:
@@ -110,22 +113,6 @@ def _numbers(folder: Path) -> list[int]:
 
 def _path(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.json"
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
-
-
-def _named(plant: Plant) -> Iterator[Path]:
-    """The files that options name."""
-    tables: tuple[BaseModel | None, ...] = (*plant.sources, plant.viewer, plant.notify)
-    for table in tables:
-        for value in table.__dict__.values() if table is not None else ():
-            if isinstance(value, Path):
-                yield value
 
 
 def _sync(folder: Path) -> None:

@@ -1,0 +1,30 @@
+"""The files that options name: secrets and certificates. Their content is part of the configuration, by digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+
+def named(*tables: BaseModel | None) -> Iterator[Path]:
+    """The files that the options of these tables name, in the order of their fields."""
+    for table in tables:
+        for value in table.__dict__.values() if table is not None else ():
+            if isinstance(value, Path):
+                yield value
+
+
+def digest(path: Path) -> str | None:
+    """SHA-256 of a file's content; None where it can't be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def digests(*tables: BaseModel | None) -> dict[Path, str | None]:
+    """By path, of the files that the options of these tables name."""
+    return {path: digest(path) for path in named(*tables)}
