@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention, Texts, parse_texts
 
@@ -94,7 +94,7 @@ class ModbusTag(Tag):
     """
 
     address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
-    type: RegisterType = "int16"
+    type: RegisterType = "int16"  # of a coil or discrete input bool
     word_order: WordOrder = "ABCD"
     bit: Annotated[int, Field(ge=0, le=15)] | None = None  # of a 16-bit register, 0 the lowest
     length: Annotated[int, Field(ge=1, le=123)] = 1  # registers of a string
@@ -103,6 +103,12 @@ class ModbusTag(Tag):
     offset: float = 0.0
     interval: Duration | None = None  # poll interval; None: the source's
     unit_id: UnitId | None = None  # None: the source's
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bits(cls, row: Any) -> Any:
+        is_bit = isinstance(row, Mapping) and str(row.get("address")).startswith(("coil:", "discrete:"))
+        return {"type": "bool", **row} if is_bit else row
 
     @property
     def table(self) -> RegisterTable:
