@@ -135,7 +135,7 @@ class _Reading:
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"line (\d+)", str(error))
             line = int(place[1]) if place else None
-            self.problems.append(Problem(str(self.path), line, "syntax", str(error), "TOML 1.0"))
+            self.problems.append(Problem(str(self.path), line, "syntax", _mistake(error), "TOML 1.0"))
         except ValueError as error:  # a number of thousands of digits
             self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
         except RecursionError:
@@ -320,3 +320,8 @@ class _Reading:
                 self.problems.append(Problem(str(file), line, "name", found(tag.name), allowed))
             else:
                 channels[tag.name] = f"{file}:{line}"
+
+
+def _mistake(error: tomllib.TOMLDecodeError) -> str:
+    text = str(error)
+    return f"a mistake: {text[0].lower()}{text[1:]}"
