@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -63,8 +63,9 @@ def seal(
         typer.echo(f"key {key.fingerprint}", err=True)
         typer.echo(key.pem(), nl=False)
         return
-    until = _run(_closed(owner, before, _day(day)))
-    done = _run(seal_days(owner, state, until, _day(day), accept_chain, lambda line: typer.echo(line, err=True)))
+    only = _day(day)
+    until, open_day = _run(_closed(owner, before, only))
+    done = _run(seal_days(owner, state, until, only, accept_chain, lambda line: typer.echo(line, err=True)))
     if done is None:
         raise OperationError("another session is sealing: nothing was done")
     if as_json:
@@ -79,27 +80,32 @@ def seal(
         what = f"{s.samples:,} samples, {s.channels:,} channels, {s.events:,} events, {s.gaps:,} gaps"
         more = f"; {summary(one.differs)}" if one.differs else ""
         typer.echo(f"{s.day} revision {s.revision}, serial {s.serial}: {what}{more}")
-    typer.echo(
-        f"hash of the last seal: {done[-1].seal.hash()}" if done else "nothing to seal: no closed day without a seal"
-    )
+    if done:
+        typer.echo(f"hash of the last seal: {done[-1].seal.hash()}")
+    elif only is not None:
+        typer.echo(f"nothing to seal: nothing is stored of {only}, or nothing new since its seal")
+    else:
+        typer.echo(f"nothing to seal: no closed day without a seal{open_day}")
 
 
-async def _closed(owner: str, before: str | None, day: date | None) -> datetime:
-    """The moment before which days are closed."""
-    from ops.evidence.reading import begin, connect
-    from schema.queries import load
+async def _closed(owner: str, before: str | None, day: date | None) -> tuple[datetime, str]:
+    """The moment before which days are closed; without ``before`` also in words when the next one will be."""
+    from ops.evidence.reading import closes, connect, lateness
 
+    now = datetime.now(UTC)
+    if before is not None:
+        return min(_time("--before", before), now), ""
     connection = await connect(owner, "plantlog seal")
     try:
-        lateness = timedelta(seconds=await connection.fetchval(load("evidence")["lateness"]))
+        until = now - await lateness(connection)
+        first = day or until.date()
+        closed_at = await closes(connection, first)
     finally:
         connection.terminate()
-    open_from = datetime.now(UTC) - lateness
-    if before is None:
-        if day is not None and begin(day, 24) > open_from:
-            raise OperationError(f"{day} is not closed: data may be late by {lateness}")
-        return open_from
-    return min(_time("--before", before), datetime.now(UTC))
+    when = f"can be sealed from {closed_at:%Y-%m-%d %H:%M} UTC on"
+    if day is not None and closed_at > now:
+        raise OperationError(f"{day} is not closed: it {when}")
+    return until, f"; {first} {when}"
 
 
 def _time(option: str, text: str) -> datetime:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import asyncpg
 from ingest.errors import OperationError
 from ops.evidence import parquet, standalone
 from ops.evidence.keys import stored_keys
-from ops.evidence.reading import Series, begin, channels_of, connect, event_rows, gap_rows, gaps_digest, read
+from ops.evidence.reading import Series, begin, channels_of, closes, connect, event_rows, gap_rows, gaps_digest, read
 from ops.evidence.standalone import EVENT_WIDTHS, Carried, Hours, Row, compare, row_bytes, tagged
 from ops.evidence.stored import SealedDay, sealed_day, seals
 from schema.queries import load
@@ -53,7 +53,9 @@ async def export(dsn: str, day: date, to: Path, patterns: Sequence[str], with_ve
     try:
         day_seals = [one for one in await seals(connection) if one.day == day.isoformat()]
         if not day_seals:
-            raise OperationError(f"{day} has no seal: `plantlog seal {day}` makes it")
+            when = await closes(connection, day)
+            makes = f"from {when:%Y-%m-%d %H:%M} UTC on " if when > datetime.now(UTC) else ""
+            raise OperationError(f"{day} has no seal: {makes}`plantlog seal {day}` makes it")
         sealed = await sealed_day(connection, day, day_seals)
         writing = _Export(connection, sealed, await stored_keys(connection))
         rows, differs = await writing.samples(partial[0], patterns)

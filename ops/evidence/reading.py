@@ -79,6 +79,16 @@ async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
     return await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings=settings)
 
 
+async def closes(connection: asyncpg.Connection[Any], day: date) -> datetime:
+    """When a day (UTC) can be sealed: as long behind its end as its data may be late."""
+    return begin(day, 24) + await lateness(connection)
+
+
+async def lateness(connection: asyncpg.Connection[Any]) -> timedelta:
+    """How long after its end a day still waits for data."""
+    return timedelta(seconds=await connection.fetchval(load("evidence")["lateness"]))
+
+
 async def read(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
 ) -> list[Series]:

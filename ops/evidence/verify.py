@@ -34,6 +34,7 @@ from ops.evidence.standalone import Difference, Hours, Seal, compare, root, root
 from ops.evidence.stored import Head, SealedDay, sealed_day, seals
 from ops.evidence.work import MARGIN, MOST, ROWS, ByHour
 from ops.paths import State
+from ops.words import count
 from schema.queries import load
 
 _FIRST = 32  # channels of the first slice
@@ -360,7 +361,7 @@ def _by_id(document: str) -> dict[int, list[dict[str, Any]]]:
 
 def lines(report: Report, most: int) -> list[str]:
     """The report for people; ``most``: findings to list of each day (0: all)."""
-    said = [f"{report.seals:,} seals" + ("; chain and signatures hold" if not report.chain else "")]
+    said = [count(report.seals, "seal") + ("; chain and signatures hold" if not report.chain else "")]
     said += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
         said.append(

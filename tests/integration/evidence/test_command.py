@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -91,7 +92,12 @@ async def test_only_closed_days(plant: Plant) -> None:
     today = datetime.now(UTC).date()
     refused = await run(plant, "seal", today.isoformat())
     assert refused.code == 1
-    assert f"{today} is not closed: data may be late by 1:00:00" in refused.err
+    when = f"{today + timedelta(days=1)} 01:00 UTC"
+    assert f"{today} is not closed: it can be sealed from {when} on" in refused.err
+    exported = await run(plant, "export", today.isoformat())
+    assert f"{today} has no seal: from {when} on `plantlog seal {today}` makes it" in exported.err
+    nothing = await run(plant, "seal", "2000-01-01")
+    assert nothing.out == "nothing to seal: nothing is stored of 2000-01-01, or nothing new since its seal\n"
     yesterday = today - timedelta(days=1)
     since_midnight = (datetime.now(UTC) - begin(today)) // timedelta(seconds=1)
     await plant.owner.execute(
@@ -100,6 +106,9 @@ async def test_only_closed_days(plant: Plant) -> None:
     )
     refused = await run(plant, "seal", yesterday.isoformat())
     assert f"{yesterday} is not closed" in refused.err
+    await plant.owner.execute("UPDATE plant.setting SET value = $1 WHERE key = 'lateness'", str(86400 * 3650))
+    nothing = await run(plant, "seal")
+    assert re.fullmatch(r"nothing to seal: .*; \d{4}-\d\d-\d\d can be sealed from .* UTC on\n", nothing.out)
 
 
 @pytest.mark.parametrize(
