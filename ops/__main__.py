@@ -168,11 +168,18 @@ def ask(
 
 @app.command()
 def check(
-    config: Annotated[Path, typer.Argument(metavar="[PLANT.TOML]", help="Default: the example plant.")] = EXAMPLE,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLANT.TOML]", help="Default: that of the last `up`, or the example."),
+    ] = None,
 ) -> None:
     """Check a configuration: every problem at once, with file, line, what was found and what is legal."""
     from ingest.config.load import load
+    from ops.deployment import Deployment
 
+    if config is None:
+        last = Deployment.load(State.current())
+        config = EXAMPLE if last is None else last.config
     plant = load(config)
     tags = sum(len(source.tags) for source in plant.sources)
     typer.echo(f"{config}: legal; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")

@@ -113,6 +113,17 @@ def test_up_without_a_plant_takes_that_of_the_last_time(tmp_path: Path) -> None:
     assert (load.config, load.simulator, load.generated) == (state.plant / "plant.toml", True, True)
 
 
+def test_check_without_a_plant_takes_that_of_the_last_time_too(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[plant]\nname = "mine"\n')
+    Deployment(mine, False).save(claimed(tmp_path / "state"))
+    environment = {**os.environ, "PLANTLOG_STATE": str(tmp_path / "state"), "PYTHONPATH": str(CHECKOUT)}
+    run = subprocess.run(
+        [sys.executable, "-P", "-m", "ops", "check"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr.partition(":")[0]) == (1, str(mine)), run.stdout
+
+
 @pytest.mark.parametrize(
     "asked", [Asked(config=Path("x.toml"), channels=1), Asked(config=Path("x.toml"), port=2000), Asked(hz=2.0)]
 )
