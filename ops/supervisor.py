@@ -193,8 +193,8 @@ class Supervisor:
             return False
         return command[:1] == [sys.executable] and self._call("getSupervisorVersion") == version("supervisor")
 
-    def update(self, programs: Sequence[Program], *, others: bool = False) -> list[str]:
-        """Take over these programs; those that changed or are gone are stopped. Returns the stopped ones' names.
+    def update(self, programs: Sequence[Program], *, others: bool = False) -> tuple[list[str], list[str]]:
+        """Take over these programs; those that changed or are gone are stopped. Returns the names of both.
 
         ``others``: those that are not named go on as they are.
         """
@@ -206,7 +206,7 @@ class Supervisor:
             self._call("removeProcessGroup", name)
         for name in (*added, *changed):
             self._call("addProcessGroup", name)
-        return [*changed, *removed]
+        return changed, removed
 
     def processes(self) -> list[ProcessState]:
         """All processes, in the configuration's order of names."""

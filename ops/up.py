@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
-from ingest.config.model import OpcuaSource, Plant
+from ingest.config.model import OpcuaSource, Plant, PushSource, Source
 from ingest.errors import DatabaseError, OperationError
 from ingest.registry import Registry
 from ops import database, health, ports, programs, strays
@@ -78,8 +78,10 @@ def up(asked: Asked, console: Console) -> None:
             current = snapshot.save(state.root, deployment.config, digests, plant)
             if not supervisor.of_this_plantlog():
                 _carried_over(supervisor, wanted, used, state, step)
-            elif changed := supervisor.update(wanted):
-                step.say(f"changed, so started anew: {', '.join(changed)}")
+            else:
+                for what, names in zip(("changed, so started anew", "stopped"), supervisor.update(wanted), strict=True):
+                    if names:
+                        step.say(f"{what}: {', '.join(names)}")
             deployment.save(state)
             Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
         if deployment.simulator:
@@ -220,7 +222,7 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
     served = " (served by the simulator)" if deployment.simulator else ""
     lines = [
         f"Plant [bold]{plant.name}[/]{served} is being logged; configuration {deployment.config}",
-        *(f"  {source.name:<24} {source.address}  {count(len(source.tags), 'channel')}" for source in plant.sources),
+        *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
         f"  {'database':<24} {used.where}  (passwords in {state.root / 'secrets'})",
         *(
             f"  {name:<24} http://{plant.health.host}:{health.port(name, plant.health)}/health and /metrics"
@@ -231,3 +233,8 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
         "Look: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def _address(source: Source, plant: Plant) -> str:
+    at = f"http://{plant.push.host}:{plant.push.port}" if isinstance(source, PushSource) else ""
+    return at + source.address

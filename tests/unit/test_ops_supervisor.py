@@ -89,7 +89,7 @@ def test_only_what_changed_is_stopped_by_an_update(state: State) -> None:
         assert supervisor.start_program("a") is False
         until_running(supervisor, "a", "b", "c")
         before = pids(supervisor)
-        assert supervisor.update([sleeper("a"), sleeper("b", "changed"), sleeper("d")]) == ["b", "c"]
+        assert supervisor.update([sleeper("a"), sleeper("b", "changed"), sleeper("d")]) == (["b"], ["c"])
         after = pids(supervisor)
         assert (after["a"], after["b"], after["d"]) == (before["a"], None, None)
         assert supervisor.start_program("b") is True
