@@ -29,6 +29,7 @@ _FIRST_LOOK_SECONDS = 1.0  # between the two looks that make a rate
 _RUNS_SECONDS = 10.0  # a process without a health page that lives so long has come up
 _RECENT_SECONDS = 60.0  # an end is news for so long
 _REPEATED_SECONDS = 600.0  # several in a row are
+_UNSUPERVISED = "no supervisor looks after it: run `plantlog up`"
 
 
 class Watch:
@@ -86,8 +87,9 @@ class Watch:
         with suppress(OperationError):  # no supervisor: what answers is still shown
             known = [asdict(process) for process in supervisor.processes()]
         unknown = [
-            {"name": name, "state": "UNSUPERVISED" if report else "STOPPED", "pid": None, "since": None, "reason": ""}
+            {"name": name, "state": state, "pid": None, "since": None, "reason": reason}
             for name, report in said.items()
+            for state, reason in (("UNSUPERVISED", _UNSUPERVISED) if report else ("STOPPED", ""),)
             if name not in {process["name"] for process in known}
         ]
         ended = exits.read(self._state)
