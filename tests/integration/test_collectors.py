@@ -23,7 +23,7 @@ from ops import health
 from ops.ports import free_ports
 from tests.integration.test_opcua_recovery import serving
 from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 A = OpcuaTag(name="a", address="ns=2;s=unit.a")
@@ -88,12 +88,6 @@ async def collecting(state: Path) -> AsyncIterator[tuple[Collectors, Spooled]]:
         await collectors.stop(PATIENCE)
         await spool.close()
         await lane.close()
-
-
-async def until(condition: object) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.05)
 
 
 def states(collectors: Collectors) -> dict[str, str]:

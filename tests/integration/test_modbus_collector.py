@@ -24,7 +24,7 @@ from ingest.modbus.transport import Lines
 from ingest.status import SourceStatus
 from tests.appender import Kept
 from tests.modbus_wire import CLOSE, answered, asked, excepted, good, nasty
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, running
 from tests.peers import free_port, peer
 from tests.set_clock import SetClock
 
@@ -61,13 +61,8 @@ async def collecting(
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
     kept = kept or Kept()
     ids = {t.name: i for i, t in enumerate(tags)}
-    task = asyncio.create_task(Collector(source, ids, status, kept, lines or Lines(), look).run())
-    try:
+    async with running(Collector(source, ids, status, kept, lines or Lines(), look).run()):
         yield kept, status
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled(), "it ends when it is told to, and never before"
 
 
 def gaps(kept: Kept, channel: int | None) -> list[Gap]:

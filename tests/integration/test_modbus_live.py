@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus.collector import Collector
 from ingest.modbus.transport import Lines
 from ingest.status import SourceStatus
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import until
 from tests.modbus_wire import CLOSE, good, nasty
+from tests.patience import running, until
 
 IDS = {f"t{i}": 100 + i for i in range(40)}
 TAGS = [ModbusTag(name=f"t{i}", address=f"holding:{3 * i}", type="uint16") for i in range(40)]
@@ -25,16 +24,11 @@ def configured(port: int, tags: Sequence[ModbusTag], **options: object) -> Modbu
 
 
 @asynccontextmanager
-async def running(source: ModbusSource, kept: Kept) -> AsyncIterator[tuple[Collector, SourceStatus]]:
+async def living(source: ModbusSource, kept: Kept) -> AsyncIterator[tuple[Collector, SourceStatus]]:
     status = SourceStatus(1, "plc", "modbus", source.address, len(source.tags))
     collector = Collector(source, IDS, status, kept, Lines())
-    task = asyncio.create_task(collector.run())
-    try:
+    async with running(collector.run()):
         yield collector, status
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def read(kept: Kept, channel: int) -> list[float]:
@@ -50,7 +44,7 @@ async def test_random_edits_cost_the_others_nothing() -> None:
     chance = random.Random(18)
     kept = Kept()
     async with nasty(lambda frame, number: [(0, good(frame, number))]) as port:
-        async with running(configured(port, TAGS), kept) as (collector, status):
+        async with living(configured(port, TAGS), kept) as (collector, status):
             await more(kept, 100)
             for _ in range(10):
                 some = [TAGS[0], *chance.sample(TAGS[1:], chance.randrange(39))]
@@ -69,7 +63,7 @@ async def test_a_tag_is_read_as_it_is_configured_now() -> None:
     """Another scale, interval, and a tag that comes: each from the next poll on, under its own channel."""
     kept = Kept()
     async with nasty(lambda frame, _: [(0, good(frame, 7))]) as port:
-        async with running(configured(port, TAGS[:2]), kept) as (collector, status):
+        async with living(configured(port, TAGS[:2]), kept) as (collector, status):
             await more(kept, 100)
             halved = TAGS[0].model_copy(update={"scale": 0.5})
             quick = TAGS[1].model_copy(update={"interval": 0.1})
@@ -95,7 +89,7 @@ async def test_tags_that_are_bad_or_away() -> None:
         return [(0, CLOSE)] if refused == {-1} else [(0, good(frame, number))]
 
     async with nasty(answer) as port:
-        async with running(configured(port, TAGS[:10]), kept) as (collector, status):
+        async with living(configured(port, TAGS[:10]), kept) as (collector, status):
             await until(lambda: set(status.bad_channels) == {"t5"})
             collector.configure(configured(port, [TAGS[5], TAGS[3]]), IDS)
             await until(lambda: status.channels == 2 and set(status.bad_channels) == {"t5"})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.registers import Registers
 from tests.appender import Kept
-from tests.patience import PATIENCE
+from tests.patience import running, until
 from tests.peers import free_port
 
 DAY = 86_400.0
@@ -46,10 +46,13 @@ def gaps(kept: Kept, channel: int) -> list[Gap]:
     return list(last.values())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
+@asynccontextmanager
+async def serving(device: ModbusDevice, port: int) -> AsyncIterator[None]:
+    await device.start("127.0.0.1", port)
+    try:
+        yield
+    finally:
+        await device.stop()
 
 
 async def test_each_answer_is_stored_or_in_a_gap() -> None:
@@ -67,35 +70,30 @@ async def test_each_answer_is_stored_or_in_a_gap() -> None:
         lambda tag, value: None,
     )  # fmt: skip
     port = free_port()
-    await device.start("127.0.0.1", port)
     options = {"poll_interval": 0.1, "time_out": 0.3, "backoff_min": 0.05, "tags": tags}
     source = ModbusSource.model_validate(
         {"name": "plc", "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", **options}
     )
     kept, status = Kept(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
-    collector = asyncio.create_task(
-        Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Lines()).run()
-    )
+    collector = Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Lines())
 
     async def some_polls() -> None:
         first = status.samples
         await until(lambda: status.samples > first + 5 * len(tags) and status.state == "connected")
 
-    await some_polls()
-    for fault, seen in (
-        ("exception", lambda: len(status.bad_channels) == len(tags)),
-        ("stop_answering", lambda: status.state == "disconnected"),
-        ("close_connections", lambda: status.state == "disconnected"),
-    ):
-        faults.add(name, fault, DAY, 4)  # type: ignore[arg-type]
-        if fault == "close_connections":
-            device.close_connections()
-        await until(seen)
-        faults.clear()
+    async with serving(device, port), running(collector.run()):
         await some_polls()
-    collector.cancel()
-    await asyncio.wait([collector])
-    await device.stop()
+        for fault, seen in (
+            ("exception", lambda: len(status.bad_channels) == len(tags)),
+            ("stop_answering", lambda: status.state == "disconnected"),
+            ("close_connections", lambda: status.state == "disconnected"),
+        ):
+            faults.add(name, fault, DAY, 4)  # type: ignore[arg-type]
+            if fault == "close_connections":
+                device.close_connections()
+            await until(seen)
+            faults.clear()
+            await some_polls()
     assert status.open_gaps == 0 and not status.bad_channels
     assert {g.reason for g in kept.gaps()} >= {"poll_failed", "disconnected"}
     for i, tag in enumerate(tags):

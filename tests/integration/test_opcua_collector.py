@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.appender import Kept
-from tests.patience import PATIENCE
+from tests.patience import running, until
 from tests.peers import free_port, opcua_tags, peer
 
 SERVERS = ("milo", "node-opcua", "open62541")
@@ -41,13 +41,21 @@ async def collecting(
     kept = Kept() if kept is None else kept
     lane = Kept() if lane is None else lane
     ids = {t.name: i for i, t in enumerate(tags)}
-    task = asyncio.create_task(Collector(source, ids, status, kept, pki, lane).run())
-    try:
+    async with running(Collector(source, ids, status, kept, pki, lane).run()):
         yield kept, status
+
+
+@asynccontextmanager
+async def simulated_server(
+    tags: Sequence[SimTag], folder: Path, port: int, **options: Any
+) -> AsyncIterator[OpcuaServer]:
+    """The simulator's server, not secured."""
+    server = OpcuaServer(list(tags), folder, secure=False, **options)
+    await server.start("127.0.0.1", port)
+    try:
+        yield server
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await server.stop()
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -97,12 +105,6 @@ async def test_a_bad_node_costs_only_itself(tmp_path: Path) -> None:
             assert {e.channel_id for e in kept.events("channel_state")} == {1, 2}
 
 
-async def until(condition: object, seconds: float = PATIENCE) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
-
-
 TAGS = [SimTag("unit/a", "a", opcua="Double", period=0.1), SimTag("unit/b", "b", opcua="Boolean", period=0.1)]
 OURS = [OpcuaTag(name="a", address="ns=2;s=unit.a"), OpcuaTag(name="b", address="ns=2;s=unit.b")]
 
@@ -111,13 +113,11 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
     port = free_port()
     async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, status):
         for start in range(2):
-            server = OpcuaServer(TAGS, tmp_path, secure=False)
-            await server.start("127.0.0.1", port)
-            await until(lambda: status.state == "connected")
-            for n in range(5):
-                await server.write(0, start * 100 + n, 1_790_000_000_000_000 + start * 1000 + n, 0)
-            await kept.until(lambda start=start: any(v == start * 100 + 4 for _, v, _ in kept.samples(0)))  # type: ignore[misc]
-            await server.stop()
+            async with simulated_server(TAGS, tmp_path, port) as server:
+                await until(lambda: status.state == "connected")
+                for n in range(5):
+                    await server.write(0, start * 100 + n, 1_790_000_000_000_000 + start * 1000 + n, 0)
+                await kept.until(lambda start=start: any(v == start * 100 + 4 for _, v, _ in kept.samples(0)))  # type: ignore[misc]
             await until(lambda: status.state != "connected")
         values = [v for _, v, _ in kept.samples(0) if v]
         assert [v for v in values if v < 100] == [1, 2, 3, 4]
@@ -131,23 +131,22 @@ async def test_a_server_that_was_away_for_long_is_found_at_once(tmp_path: Path) 
     async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", **options) as (_, status):
         await asyncio.sleep(12)  # waits of 0.5, 1, 2, 4, 8 s would be over: the next one takes 16 s
         assert "Refused" in status.reason
-        server = OpcuaServer(TAGS, tmp_path, secure=False)
-        await server.start("127.0.0.1", port)
-        before = asyncio.get_running_loop().time()
-        await until(lambda: status.state == "connected")
-        took = asyncio.get_running_loop().time() - before
-        await server.stop()
+        async with simulated_server(TAGS, tmp_path, port):
+            before = asyncio.get_running_loop().time()
+            await until(lambda: status.state == "connected")
+            took = asyncio.get_running_loop().time() - before
     assert took < 5.0
 
 
 async def test_silence_ends_the_session(tmp_path: Path) -> None:
     """The connection stays open, nothing comes: the keep-alive watchdog notices, and another session begins."""
     port = free_port()
-    server = OpcuaServer(TAGS, tmp_path, secure=False)
-    await server.start("127.0.0.1", port)
     address = f"opc.tcp://127.0.0.1:{port}/"
     options: dict[str, Any] = {"insecure": True, "time_out": 0.5}
-    async with collecting(address, OURS, tmp_path / "pki", **options) as (kept, status):
+    async with (
+        simulated_server(TAGS, tmp_path, port) as server,
+        collecting(address, OURS, tmp_path / "pki", **options) as (kept, status),
+    ):
         await kept.until(lambda: bool(kept.samples(0)))
         server.pause(True)
         await until(lambda: status.state != "connected")
@@ -155,15 +154,15 @@ async def test_silence_ends_the_session(tmp_path: Path) -> None:
         await until(lambda: status.reconnects >= 1 and status.state == "connected")
         await server.write(0, 42.0, 1_790_000_000_000_000, 0)
         await kept.until(lambda: any(v == 42.0 for _, v, _ in kept.samples(0)))
-    await server.stop()
 
 
 async def test_no_acknowledgement_before_the_disk(tmp_path: Path) -> None:
     """While the spool is full nothing is taken; what the server queued meanwhile arrives when there is room."""
     port = free_port()
-    server = OpcuaServer(TAGS, tmp_path, secure=False)
-    await server.start("127.0.0.1", port)
-    async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, _):
+    async with (
+        simulated_server(TAGS, tmp_path, port) as server,
+        collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, _),
+    ):
         await kept.until(lambda: bool(kept.samples(0)))
         kept.full = True
         for n in range(1, 31):
@@ -173,7 +172,6 @@ async def test_no_acknowledgement_before_the_disk(tmp_path: Path) -> None:
         kept.full = False
         await kept.until(lambda: sum(v > 0 for _, v, _ in kept.samples(0)) >= 30)
         assert sorted(v for _, v, _ in kept.samples(0) if v) == [float(n) for n in range(1, 31)]
-    await server.stop()
 
 
 async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:
@@ -182,12 +180,10 @@ async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:
         SimTag("unit/sub/running", "b", "discrete", opcua="Boolean"),
         SimTag("unit/mode", "c", "text", opcua="String"),
     ]
-    server = OpcuaServer(tags, tmp_path, secure=False)
     port = free_port()
-    await server.start("127.0.0.1", port)
     source = OpcuaSource(name="ua", kind="opcua", address=f"opc.tcp://127.0.0.1:{port}/", insecure=True, tags=())
-    found = (await discover(source, tmp_path / "pki")).tags
-    await server.stop()
+    async with simulated_server(tags, tmp_path, port):
+        found = (await discover(source, tmp_path / "pki")).tags
     assert [(t.name, t.address, t.kind, t.unit, t.lo, t.hi) for t in found] == [
         ("Plant/unit/level", "ns=2;s=unit.level", "analog", "m", 0, 8),
         ("Plant/unit/sub/running", "ns=2;s=unit.sub.running", "discrete", "", None, None),

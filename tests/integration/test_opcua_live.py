@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from ingest.opcua.items import Item, Refusal, Subscribed, Subscription
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import until
 from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
+from tests.patience import running, until
 from tests.peers import peer
 
 A, B, MODE = OURS
@@ -36,18 +36,13 @@ def configured(address: str, tags: Sequence[OpcuaTag], **options: Any) -> OpcuaS
 
 
 @asynccontextmanager
-async def running(
+async def living(
     source: OpcuaSource, pki: Path, kept: Kept, ids: Mapping[str, int] = IDS
 ) -> AsyncIterator[tuple[Collector, SourceStatus]]:
     status = SourceStatus(1, "ua", "opcua", source.address, len(source.tags))
     collector = Collector(source, ids, status, kept, pki, Kept())
-    task = asyncio.create_task(collector.run())
-    try:
+    async with running(collector.run()):
         yield collector, status
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def items(server: Server) -> list[list[int]]:
@@ -60,7 +55,7 @@ async def test_tags_come_and_go_while_the_others_publish(tmp_path: Path) -> None
     kept = Kept()
     async with serving(tmp_path) as server:
         source = configured(server.address, [A])
-        async with running(source, tmp_path / "pki", kept) as (collector, status):
+        async with living(source, tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             for tags, handles in (
                 ([A, B], [0, 1]),
@@ -86,7 +81,7 @@ async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
     """Its new item is there before the old one goes; a subscription without items goes too."""
     kept = Kept()
     async with serving(tmp_path) as server:
-        async with running(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             for changed, handles in (
                 ([A.model_copy(update={"interval": 0.05}), B], [[0], [1]]),
@@ -108,7 +103,7 @@ async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, An
     kept = Kept()
     async with serving(tmp_path) as server:
         slow = configured(server.address, [A], publishing_interval=2.0)
-        async with running(slow, tmp_path / "pki", kept) as (collector, status):
+        async with living(slow, tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             for tag in (A, A.model_copy(update=change)):
                 await server.write(30, 0.01)
@@ -124,7 +119,7 @@ async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
     kept = Kept()
     missing = OpcuaTag(name="b", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
-        async with running(configured(server.address, [A, missing]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A, missing]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "degraded")
             assert status.bad_channels == {"b": "BadNodeIdUnknown"}
             collector.configure(configured(server.address, [A, B]), IDS)
@@ -153,7 +148,7 @@ async def test_a_queue_of_one_value_is_told(tmp_path: Path, monkeypatch: pytest.
             return results
 
         monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", shortened)
-        async with running(configured(server.address, [A, B]), tmp_path / "pki", Kept()) as (_, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", Kept()) as (_, status):
             await until(lambda: status.state == "connected")
             assert "2 channels a queue of one value" in status.remarks["queue"]
 
@@ -163,7 +158,7 @@ async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
     kept = Kept()
     missing = OpcuaTag(name="a", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
-        async with running(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "degraded")
             other = missing.model_copy(update={"interval": 0.2})
             collector.configure(configured(server.address, [other]), IDS)
@@ -178,7 +173,7 @@ async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
 async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None:
     kept = Kept()
     async with serving(tmp_path) as server:
-        async with running(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
+        async with living(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
             await server.server.refuse(True)
@@ -196,12 +191,12 @@ async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None
 async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         first = Kept()
-        async with running(configured(server.address, [A, B]), tmp_path / "pki", first) as (_, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", first) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         await server.write(10)
         second = Kept(first.notes)
-        async with running(configured(server.address, [MODE, A]), tmp_path / "pki", second) as (_, status):
+        async with living(configured(server.address, [MODE, A]), tmp_path / "pki", second) as (_, status):
             await until(lambda: status.state == "connected")
             await until(lambda: items(server) == [[0, 2]])
             await server.write(10)
@@ -222,14 +217,14 @@ async def test_a_kill_while_items_are_made_is_on_record(tmp_path: Path, monkeypa
             return create(parameters)
 
         monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", killed)
-        async with running(configured(server.address, [A]), tmp_path / "pki", first) as (collector, status):
+        async with living(configured(server.address, [A]), tmp_path / "pki", first) as (collector, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
             collector.configure(configured(server.address, [A, B]), IDS)
             await until(lambda: bool(frozen))
         (second,) = frozen
         await server.write(10)
-        async with running(configured(server.address, [A, B]), tmp_path / "pki", second) as (_, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", second) as (_, status):
             await until(lambda: status.state == "connected")
             assert items(server) == [[0, 1]], "each item once"
             await server.write(10)
@@ -248,7 +243,7 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
     chance = random.Random(11)
     async with peer("node-opcua", tmp_path / "peer", 100, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with running(configured(address, everything), tmp_path / "pki", kept, ids) as (collector, status):
+        async with living(configured(address, everything), tmp_path / "pki", kept, ids) as (collector, status):
             await until(lambda: status.state == "connected")
             start = now_us()
             for _ in range(20):

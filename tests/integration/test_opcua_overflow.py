@@ -21,7 +21,8 @@ from ingest.opcua.trust import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import SERVERS, collecting, until
+from tests.integration.test_opcua_collector import SERVERS, collecting, simulated_server
+from tests.patience import running, until
 from tests.peers import free_port, opcua_tags, peer
 
 QUEUE = 40
@@ -66,11 +67,9 @@ async def asyncua_server(folder: Path) -> AsyncIterator[Server]:
     tags = [SimTag("a", "a", opcua="Double", period=0.1), SimTag("b", "b", "text", opcua="String", period=0.1)]
     ours = [OpcuaTag(name="a", address="ns=2;s=a"), OpcuaTag(name="b", address="ns=2;s=b", kind="text")]
     port = free_port()
-    server = OpcuaServer(tags, folder, secure=False)
-    await server.start("127.0.0.1", port)
     times: list[list[int]] = [[], []]
 
-    async def publish() -> None:
+    async def publish(server: OpcuaServer) -> None:
         while True:
             for tag in range(2):
                 time = now_us()
@@ -78,12 +77,8 @@ async def asyncua_server(folder: Path) -> AsyncIterator[Server]:
                 times[tag].append(time)
             await asyncio.sleep(0.05)
 
-    publishing = asyncio.create_task(publish())
-    try:
+    async with simulated_server(tags, folder, port) as server, running(publish(server)):
         yield Server(f"opc.tcp://127.0.0.1:{port}/", ours, lambda: times, {"insecure": True})
-    finally:
-        publishing.cancel()
-        await server.stop()
 
 
 @contextmanager

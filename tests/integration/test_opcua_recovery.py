@@ -26,8 +26,8 @@ from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import collecting, until
-from tests.patience import PATIENCE
+from tests.integration.test_opcua_collector import collecting, simulated_server
+from tests.patience import PATIENCE, until
 from tests.peers import free_port, opcua_tags, peer
 
 TAGS = [
@@ -63,14 +63,10 @@ class Server:
 @asynccontextmanager
 async def serving(folder: Path, history: int | None = None) -> AsyncIterator[Server]:
     port = free_port()
-    server = OpcuaServer(TAGS, folder, secure=False, history=history)
-    await server.start("127.0.0.1", port)
-    for tag, value in enumerate((0.0, False, "")):
-        await server.write(tag, value, now_us(), 0)
-    try:
+    async with simulated_server(TAGS, folder, port, history=history) as server:
+        for tag, value in enumerate((0.0, False, "")):
+            await server.write(tag, value, now_us(), 0)
         yield Server(server, port)
-    finally:
-        await server.stop()
 
 
 def values(*kept: Kept) -> list[float]:

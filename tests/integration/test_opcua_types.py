@@ -11,7 +11,8 @@ from asyncua import Server, ua
 
 from ingest.config.model import OpcuaTag
 from tests.appender import Kept
-from tests.integration.test_opcua_collector import collecting, until
+from tests.integration.test_opcua_collector import collecting
+from tests.patience import until
 from tests.peers import free_port
 
 V = ua.VariantType

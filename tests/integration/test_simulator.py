@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,7 @@ from ops.ports import free_ports
 from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.truth import read_truth
-from tests.patience import PATIENCE
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.patience import until
 
 
 @pytest.fixture
@@ -28,10 +22,12 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Simulator, int, int]]:
     simulator = Simulator(DemoPlant(1), tmp_path, secure=False, speed=1.0, keep_truth=True)
     first, stop = free_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", first, first + 1, stop))
-    await until(lambda: simulator.published > 0 or task.done())
-    yield simulator, first, first + 1
-    stop.set()
-    await task
+    try:
+        await until(lambda: simulator.published > 0 or task.done())
+        yield simulator, first, first + 1
+    finally:
+        stop.set()
+        await task
 
 
 async def test_set_points_are_written_by_both_protocols(running: tuple[Simulator, int, int], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,11 @@ from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.scenarios import ScenarioPlant
 from simulator.truth import Truth, read_truth
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.peers import free_port
 
 CHECKOUT = Path(__file__).parents[2]
 SET_POINT = "ns=2;s=boilerhouse.boiler1.pressure_sp"
-
-
-async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def row_of_ports(count: int) -> int:
@@ -76,8 +70,8 @@ async def running(folder: Path, secure: bool = False, jitter: float = 0.0) -> As
     simulator = Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, keep_truth=True, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
-    await until(lambda: simulator.published > 0 or task.done())
     try:
+        await until(lambda: simulator.published > 0 or task.done())
         yield Running(simulator, port, folder)
     finally:
         stop.set()
@@ -147,7 +141,7 @@ async def test_values_of_a_cycle_have_one_time_unless_they_are_to_differ(tmp_pat
         folder = tmp_path / str(jitter)
         async with running(folder, jitter=jitter) as plant:
             before = plant.simulator.published
-            await until(lambda plant=plant, before=before: plant.simulator.published > before + 150)  # type: ignore[misc]
+            await until(lambda plant=plant, before=before: plant.simulator.published > before + 150)
         rows = plant.truth().rows["opcua"]
         assert (len(np.unique(rows["time"])) < len(rows) / 5) == alike
         for tag in np.unique(rows["tag"]):
@@ -211,10 +205,10 @@ async def test_a_clock_that_jumps(tmp_path: Path) -> None:
         for jump in (3600.0, -7200.0):
             simulator.faults.add("opcua", "clock_jump", 60, jump)
             before = simulator.published
-            await until(lambda before=before: simulator.published > before + 80)  # type: ignore[misc]
+            await until(lambda before=before: simulator.published > before + 80)
             simulator.faults.clear()
             before = simulator.published
-            await until(lambda before=before: simulator.published > before + 80)  # type: ignore[misc]
+            await until(lambda before=before: simulator.published > before + 80)
     rows = plant.truth().rows["opcua"]
     hours = np.round((rows["time"] - np.median(rows["time"])) / 3.6e9)
     assert set(hours.tolist()) == {0, 1, -2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.database import Database
 from tests.integration.test_opcua_recovery import serving
 from tests.integration.test_push import site
 from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.samples import batch
 
 MIB = 1024**2
@@ -103,12 +103,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 def samples(number: int, rows: int = 4000) -> SampleBatch:
     """About 94 KiB."""
     return batch([(number, i, float(i), 0) for i in range(rows)])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def until_full(spool: Spool, numbers: Iterator[int]) -> list[int]:
