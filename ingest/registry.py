@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ class Registry:
     sources: Mapping[str, int]
     channels: Mapping[str, int]
     created: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # push source → channel that it made → id
+    created_texts: Sequence[int] = ()  # those of them whose kind is text
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
@@ -30,7 +31,9 @@ class Registry:
             content = json.loads(path.read_text())
         except FileNotFoundError:
             raise OperationError(f"{path} is missing: `plantlog up` registers the plant and writes it") from None
-        return cls(content["sources"], content["channels"], content.get("created", {}))
+        return cls(
+            content["sources"], content["channels"], content.get("created", {}), content.get("created_texts", ())
+        )
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -80,10 +80,12 @@ async def register(
             await connection.execute(queries["retention_classes"], *_columns(_classes(plant), 5), installation)
             await connection.execute(queries["retire_sources"], sources[0], installation)
             rows = await connection.fetch(queries["ids"], sources[0], channels[0])
+            made = await connection.fetch(queries["created"], sources[0], channels[0])
             registry = Registry(
                 {row["name"]: row["id"] for row in rows if row["what"] == "source"},
                 {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
-                _by_source(plant, await connection.fetch(queries["created"], sources[0], channels[0])),
+                _by_source(plant, made),
+                [row["id"] for row in made if row["kind"] == "text"],
             )
     finally:
         await connection.close()
@@ -161,8 +163,7 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
     if not state.registry.exists():
         return
     before = Registry.load(state.registry)
-    _, made = created(state.root)
-    moved = await never(connection, replace(before, created=made))
+    moved = await never(connection, replace(before, created=created(state.root).ids))
     if not moved:
         return
     rows, unreadable = spooled_rows(state.spool)

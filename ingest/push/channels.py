@@ -11,9 +11,10 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import asyncpg
 
@@ -27,22 +28,31 @@ _SECONDS = 5.0  # for all of one creation
 AGAIN_SECONDS = 5.0  # after a failure the database is left alone this long
 _FAILURES = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
-Created: TypeAlias = dict[str, dict[str, int]]  # source → channel's name → id
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The channels that push sources created, as the state folder knows them."""
+
+    registration: str  # which one that is of
+    ids: dict[str, dict[str, int]]  # source → channel's name → id
+    texts: set[int]  # those of kind text
 
 
-def created(folder: Path) -> tuple[str, Created]:
-    """What the state folder knows, and which registration that is. Raises OperationError where there was none."""
-    registry = folder / "registry.json"
-    known = {source: dict(channels) for source, channels in Registry.load(registry).created.items()}
-    registration = hashlib.sha256(registry.read_bytes()).hexdigest()
+def created(folder: Path) -> Created:
+    """What the state folder knows. Raises OperationError where nothing was registered."""
+    path = folder / "registry.json"
+    registry = Registry.load(path)
+    ids = {source: dict(channels) for source, channels in registry.created.items()}
+    known = Created(hashlib.sha256(path.read_bytes()).hexdigest(), ids, set(registry.created_texts))
     try:
         since = json.loads((folder / "push.json").read_text())
     except FileNotFoundError:
-        return registration, known
-    if since["registration"] == registration:
+        return known
+    if since["registration"] == known.registration:
         for source, channels in since["created"].items():
-            known.setdefault(source, {}).update(channels)
-    return registration, known
+            ids.setdefault(source, {}).update(channels)
+        known.texts.update(since.get("texts", ()))
+    return known
 
 
 class Channels:
@@ -54,15 +64,20 @@ class Channels:
         self._lock = asyncio.Lock()
         self._failed: tuple[float, str] | None = None  # time.monotonic(), and how
         self._stamp = self._registered()
-        self._registration, self._known = created(folder)
+        self._known = created(folder)
 
     def of(self, source: str) -> Mapping[str, int]:
         """Names → ids of one source. Follows a new registration."""
         stamp = self._registered()
         if stamp != self._stamp:
-            self._registration, self._known = created(self._folder)
+            self._known = created(self._folder)
             self._stamp = stamp
-        return self._known.setdefault(source, {})
+        return self._known.ids.setdefault(source, {})
+
+    @property
+    def texts(self) -> Set[int]:
+        """Those of all sources whose kind is text."""
+        return self._known.texts
 
     def _registered(self) -> tuple[int, int]:
         stat = (self._folder / "registry.json").stat()
@@ -78,7 +93,7 @@ class Channels:
             missing = {name: kind for name, kind in wanted.items() if name not in known}
             if missing:
                 rows = await self._asked(source_id, missing)
-                self._keep(source, {r["name"]: r["id"] for r in rows if _is_ours(r, source_id)})
+                self._keep(source, [row for row in rows if _is_ours(row, source_id)])
                 refused = {r["name"]: _taken(r, source_id) for r in rows if not _is_ours(r, source_id)}
             else:
                 refused = {}
@@ -108,9 +123,11 @@ class Channels:
         self._failed = None
         return [dict(row) for row in rows]
 
-    def _keep(self, source: str, fresh: Mapping[str, int]) -> None:
-        self._known.setdefault(source, {}).update(fresh)
-        content = {"registration": self._registration, "created": self._known}
+    def _keep(self, source: str, fresh: Sequence[Mapping[str, Any]]) -> None:
+        known = self._known
+        known.ids.setdefault(source, {}).update({row["name"]: row["id"] for row in fresh})
+        known.texts.update(row["id"] for row in fresh if row["kind"] == "text")
+        content = {"registration": known.registration, "created": known.ids, "texts": sorted(known.texts)}
         write_whole(self._folder / "push.json", json.dumps(content))
         log.info("source %s: %d new channels", source, len(fresh))
 

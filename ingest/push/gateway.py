@@ -18,6 +18,7 @@ from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.limit import RateLimit
 from ingest.push.line_protocol import BadLine, Precision, parse
 from ingest.push.mapping import Names, Place, Rows, names, rows
+from ingest.push.no_number import NoNumber
 from ingest.push.silence import Silence
 from ingest.push.template import Template
 from ingest.status import SourceStatus
@@ -53,12 +54,14 @@ class Gateway:
         self.silence = Silence(status, source.stale_after, spool)
         self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, look)
         self._source = source
+        self._channels = channels
         self._configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
+        self._names = {tag.name: channel_ids[tag.name] for tag in source.tags}
         self._text_channels = {channel_ids[tag.name] for tag in source.tags if tag.kind == "text"}
+        self._no_number = NoNumber(status, self.silence.gaps, self._name_of)
         self._rounded: set[int] = set()  # channels of which it was said that their integers are
         self._status = status
         self._spool = spool
-        self._channels = channels
         self._template = Template(source.channel)
         self._rule = CountRule(source.counts)
         self._count_channels()
@@ -78,12 +81,13 @@ class Gateway:
         if untimed and (step := self.arrivals.follow()) is not None:
             await self.silence.clock_set(step)
         note, arrival, notes = self._arrival(body, precision, untimed)
-        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, self._text_channels)
-        if found or found.waiting:
+        texts = self._text_channels | self._channels.texts
+        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, texts)
+        if found or found.misplaced or found.waiting:
             self.silence.heard()
         if found.waiting:
             found.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
-        if found:
+        if found or found.misplaced:
             try:
                 await self._store(found, notes, digest_of(body, precision, arrival))
             except SpoolError as error:
@@ -116,6 +120,10 @@ class Gateway:
         self._count_channels()
         return places, ""
 
+    def _name_of(self, channel: int) -> str:
+        created = self._channels.of(self.name).items()
+        return next((name for name, known in (*self._names.items(), *created) if known == channel), str(channel))
+
     def _count_channels(self) -> None:
         self._status.channels = len(self._configured) + len(self._channels.of(self.name))
 
@@ -136,10 +144,13 @@ class Gateway:
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded
-        events = [*found.texts, *(Event("rounded", received, i, detail=ROUNDED) for i in sorted(rounded))]
+        said = [Event("rounded", received, i, detail=ROUNDED) for i in sorted(rounded)]
+        events = [*found.texts, *found.misplaced, *said]
         if events:
             await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
         self._rounded |= rounded
+        if changed := await self._no_number.look(found):
+            await self._spool.append(EventBatch(self._status.source_id, received, changed), notes)
         await self.silence.over(times)
 
     def _count(self, found: Rows, bad: list[BadLine]) -> None:

@@ -17,6 +17,9 @@ from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 from ingest.push.template import Template, Unnamed
 
+_BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
+_NO_NUMBER = 'a text for a channel of numbers, kept as an event and not as a value; kind = "text" takes it'
+
 Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
 Place: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
 
@@ -39,6 +42,7 @@ class Rows:
     time: array[int] = field(default_factory=lambda: array("q"))  # µs
     value: array[float] = field(default_factory=lambda: array("d"))
     texts: list[Event] = field(default_factory=list)
+    misplaced: list[Event] = field(default_factory=list)  # texts for channels that have numbers
     rounded: set[int] = field(default_factory=set)  # channels with an integer that no float64 is equal to
     counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
@@ -47,17 +51,21 @@ class Rows:
     def __len__(self) -> int:
         return len(self.value) + len(self.texts) + len(self.counts)
 
-    def add(self, channel_id: int, time: int, value: float) -> None:
-        """A sample."""
+    def add(self, channel_id: int, time: int, value: Value) -> bool:
+        """A sample, if it is a number."""
+        if isinstance(value, str):
+            self.misplaced.append(Event("text", time, channel_id, _BAD_TYPE_MISMATCH, value))
+            return False
         self.channel_id.append(channel_id)
         self.time.append(time)
         self.value.append(value)
         if self.value[-1] != value:  # Python compares an integer with a float exactly
             self.rounded.add(channel_id)
+        return True
 
     def times(self) -> Int64s:
-        """Of all samples, texts and counts, (n,) µs."""
-        texts = np.array([e.time for e in self.texts], np.int64)
+        """Of all that is kept, (n,) µs."""
+        texts = np.array([e.time for e in (*self.texts, *self.misplaced)], np.int64)
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
     def samples(self, source_id: int, received_at: int) -> SampleBatch:
@@ -102,6 +110,7 @@ def rows(
     text_channels: Set[int] = frozenset(),
 ) -> Rows:
     """Samples and texts of ``points``, and ``counts``, which have a type. ``text_channels`` take all values as texts.
+    A text for another channel is no value of it: it is named as bad, and kept as an event with a Bad status.
 
     Lines without a time have ``arrival`` (µs); a channel's second such line a microsecond more, and so on, because
     two samples of a channel cannot share a time. Counts can.
@@ -133,10 +142,10 @@ def rows(
             if time is None:
                 time = arrival + untimed[place]
                 untimed[place] += 1
-            if isinstance(value, str) or place in text_channels:
+            if place in text_channels:
                 found.texts.append(Event("text", time, place, 0, _text(value)))
-            else:
-                found.add(place, time, value)
+            elif not found.add(place, time, value):
+                found.bad.append(BadLine(point.line, f"field {name!r}: {_NO_NUMBER}"))
     return found
 
 

@@ -23,7 +23,7 @@ class Silence:
         self._status = status
         self._stale_after = stale_after
         self._spool = spool
-        self._gaps = Gaps(status, spool)
+        self.gaps = Gaps(status, spool)
         self._note = f"push:{status.source_id}:newest"
         self._newest = int(spool.notes.get(self._note, 0))  # µs, of all samples that were not in the future; 0: none
         self._since = now_us()
@@ -43,17 +43,17 @@ class Silence:
         """Samples of these times (µs) are durable."""
         self._newest = self._newest_with(times)
         self._status.had(times)
-        since = self._gaps.opened()
+        since = self.gaps.opened()
         if since is not None and (behind := times[times > since]).size:
-            await self._gaps.close(int(np.min(behind)))
-        await self.say("connected")
+            await self.gaps.close(int(np.min(behind)))
+        await self.say("degraded" if self._status.bad_channels else "connected")
 
     def _newest_with(self, times: Int64s) -> int:
         return max(self._newest, min(int(times.max()), now_us()))
 
     async def clock_set(self, step: Step) -> None:
         """Our clock was set, of which the times of lines are that have none."""
-        await self._gaps.clock_set(step.before, step.after, polled=False)
+        await self.gaps.clock_set(step.before, step.after, polled=False)
         self._newest = min(self._newest, step.after)
         with suppress(SpoolError):
             await self._spool.append(EventBatch(self._status.source_id, now_us(), (step.event(),)))
@@ -68,7 +68,7 @@ class Silence:
                 continue
             reason = f"nothing was pushed for {self._stale_after:g} s"
             self._heard.clear()
-            await self._gaps.open(self._newest or self._since, "stale", reason)
+            await self.gaps.open(self._newest or self._since, "stale", reason)
             if not self._heard.is_set():  # while the disk was waited for
                 await self.say("disconnected", reason)
             await self._heard.wait()

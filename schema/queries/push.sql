@@ -13,7 +13,7 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: channels
 -- Who has these names, or had them last and was renamed: $1 text[].
-SELECT DISTINCT ON (v.name) v.name, c.id, c.source_id, c.address, s.name AS source
+SELECT DISTINCT ON (v.name) v.name, c.id, c.source_id, c.address, c.kind, s.name AS source
 FROM plant.channel_version AS v
 JOIN plant.channel AS c ON c.id = v.channel_id
 JOIN plant.source AS s ON s.id = c.source_id

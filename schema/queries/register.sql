@@ -192,7 +192,7 @@ SELECT 'channel', c.name, c.id FROM plant.channel AS c JOIN unnest($2::text[]) A
 
 -- name: created
 -- Channels that push sources created: $1 source names, $2 the configuration's channel names text[].
-SELECT s.name AS source, c.name, c.id
+SELECT s.name AS source, c.name, c.id, c.kind
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE s.kind = 'push'

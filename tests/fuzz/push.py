@@ -167,7 +167,7 @@ def _mapped(parsed: Parsed, template: Template) -> None:
     assert len(found) + len(found.bad) + found.waiting == fields
     assert all(bad.what for bad in found.bad)
     times = found.times()
-    assert len(times) == len(found)
+    assert len(times) == len(found) + len(found.misplaced)
     if found.value:
         batch = found.samples(1, _ARRIVAL)
         assert encode(decode(encode(batch))) == encode(batch)
@@ -175,8 +175,8 @@ def _mapped(parsed: Parsed, template: Template) -> None:
         counted = found.counts.batch(1, _ARRIVAL, digest_of(b"", "ns", 0))
         assert set(counted.types) <= set(named.counts.values())
         assert encode(decode(encode(counted))) == encode(counted)
-    if found.texts:
-        events = EventBatch(1, _ARRIVAL, tuple(found.texts))
+    if found.texts or found.misplaced:
+        events = EventBatch(1, _ARRIVAL, (*found.texts, *found.misplaced))
         assert decode(encode(events)) == events
 
 

@@ -19,7 +19,7 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.batch import EventBatch, SampleBatch, now_us
+from ingest.batch import EventBatch, GapBatch, SampleBatch, now_us
 from ingest.config.load import load
 from ingest.config.model import Plant, WriterOptions
 from ingest.errors import OperationError
@@ -195,6 +195,58 @@ async def test_what_is_answered_is_on_disk(tmp_path: Path) -> None:
         assert here.texts() == [(2, 1790000000000001, "auto")]
         (source,) = (await here.health())["sources"]
         assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
+
+
+async def test_a_text_for_a_channel_of_numbers_is_refused_as_a_value_and_on_record(tmp_path: Path) -> None:
+    here = site(tmp_path)
+    async with here.running():
+        answer = await here.push(b'boiler pressure=1.5,mode="auto" 1000\nboiler pressure="open wire" 2000')
+        assert answer.status == 400
+        assert answer.message.startswith(
+            "partial write: 2 values written, 1 bad line: line 2: field 'pressure': a text"
+        )
+        (source,) = (await here.health())["sources"]
+        assert (source["state"], list(source["bad_channels"]), source["open_gaps"]) == (
+            "degraded",
+            ["boiler/pressure"],
+            1,
+        )
+    async with here.running():  # goes on with the gap
+        answer = await here.push(b'boiler pressure="short" 3000\nboiler pressure="short" 4000')
+        assert answer.message.startswith("0 values written, 2 bad lines")
+        assert (await here.push(b"boiler pressure=1.6 5000\nboiler pressure=1.7 6000")).status == 204
+        (source,) = (await here.health())["sources"]
+        assert (source["state"], source["bad_channels"], source["open_gaps"]) == ("connected", {}, 0)
+        both = b'boiler pressure="short" 7000\nboiler pressure=1.8 9000'
+        assert (await here.push(both)).message.startswith("partial write: 1 values written, 1 bad line")
+    gaps = [
+        (g.channel_ids, g.from_time, g.to_time, g.reason)
+        for b in here.spooled()
+        if isinstance(b, GapBatch)
+        for g in b.gaps
+    ]
+    assert gaps == [((1,), 2, None, "undecodable"), ((1,), 2, 5, "undecodable"), ((1,), 7, 9, "undecodable")]
+    events = [e for b in here.spooled() if isinstance(b, EventBatch) for e in b.events]
+    assert [(e.time, e.text, e.status) for e in events if e.type == "text" and e.channel_id == 1] == [
+        (2, "open wire", 0x80740000),
+        (3, "short", 0x80740000),
+        (4, "short", 0x80740000),
+        (7, "short", 0x80740000),
+    ]
+    assert [e.text for e in events if e.type == "channel_state"] == ["bad", "good"]
+    assert [value for _, _, value in here.samples()] == [1.5, 1.6, 1.7, 1.8]
+
+
+async def test_numbers_for_a_text_channel_that_was_created_are_texts(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
+    async with here.running():
+        assert (await here.push(b'm mode="auto" 1000\nm mode=2i 2000')).status == 204
+    async with here.running():
+        assert (await here.push(b"m mode=3i 3000")).status == 204
+        await register(here.plant, database.owner_dsn, here.state)
+        assert (await here.push(b"m mode=4i 4000")).status == 204
+    assert [text for _, _, text in here.texts()] == ["auto", "2", "3", "4"]
+    assert here.samples() == []
 
 
 async def test_integers_beyond_2_53_are_exact_as_texts_and_said_once_to_be_rounded_as_numbers(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_points_become_columns_and_texts() -> None:
     named = names(points, Template("{tag.h}.{field}"))
     assert named.kinds == {"a.x": "analog", "a.y": "analog", "a.on": "discrete", "a.mode": "text", "b.x": "analog"}
     ids = {"a.x": 1, "a.y": 2, "a.on": 3, "a.mode": 4, "b.x": None}
-    found = rows(points, {**{key: ids[name] for key, name in named.of.items()}, **named.unnamed}, T0)
+    found = rows(points, {**{key: ids[name] for key, name in named.of.items()}, **named.unnamed}, T0, text_channels={4})
     batch = found.samples(9, T0)
     assert list(zip(batch.channel_id.tolist(), batch.time.tolist(), batch.value.tolist(), strict=True)) == [
         (1, 1, 1.0),
@@ -85,6 +85,18 @@ def test_points_become_columns_and_texts() -> None:
     assert found.waiting == 1
     assert [str(bad) for bad in found.bad] == [
         "line 5: field 'x': the tag 'h' is missing, which the template '{tag.h}.{field}' needs"
+    ]
+
+
+def test_a_text_for_a_channel_of_numbers_is_no_value_and_kept_as_a_bad_event() -> None:
+    points = parse(b'm x="open wire",y="auto" 1000\nm x=1.5 2000').points
+    places = {key: "xy".index(key[1]) + 1 for key in names(points, Template("{field}")).of}
+    found = rows(points, places, T0, text_channels={2})
+    assert (len(found), found.value.tolist(), [e.text for e in found.texts]) == (2, [1.5], ["auto"])
+    assert found.misplaced == [Event("text", 1, 1, 0x80740000, "open wire")]
+    assert [str(bad) for bad in found.bad] == [
+        "line 1: field 'x': a text for a channel of numbers, kept as an event and not as a value; "
+        'kind = "text" takes it'
     ]
 
 
