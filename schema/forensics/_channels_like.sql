@@ -16,14 +16,17 @@ RETURNS TABLE (
     high       float8,
     span       float8, -- high - low, NULL where there is no range
     unit_path  text,   -- the name without its last part: the unit of the plant
-    quantity   text    -- the name's last part
+    quantity   text,   -- the name's last part
+    ends       timestamptz -- when it, or its source, was retired; infinity: it was not
 )
 LANGUAGE sql STABLE
 AS $$
 SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
        CASE WHEN c.range_hi > c.range_lo THEN c.range_hi - c.range_lo END,
-       regexp_replace(c.name, '/[^/]*$', ''), regexp_replace(c.name, '^.*/', '')
+       regexp_replace(c.name, '/[^/]*$', ''), regexp_replace(c.name, '^.*/', ''),
+       coalesce(least(c.retired_at, s.retired_at), 'infinity')
 FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
 WHERE patterns IS NULL
    OR EXISTS (SELECT FROM unnest(patterns) AS p (pattern)
               -- Only * is special: names are full of _, which LIKE would take for any letter.

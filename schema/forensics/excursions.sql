@@ -69,14 +69,17 @@ usual AS (
     HAVING count(*) >= 6
 ),
 whole AS (
-    SELECT r.channel_id, stddev_pop(r.value) AS spread FROM readings AS r WHERE r.time < since GROUP BY r.channel_id
+    SELECT r.channel_id, stddev_pop(r.value) FILTER (WHERE r.time < since) AS spread,
+           max(abs(r.value)) * 2 ^ -52 AS rounding
+    FROM readings AS r
+    GROUP BY r.channel_id
 ),
--- A ten-thousandth of the range is no excursion, however still a channel was before. Of few slow means the spread is a
+-- A ten-thousandth of the range is no excursion, however still a channel was before, nor is what float8 rounds. Of few slow means the spread is a
 -- guess: half of the whole spread is the least.
 limits AS (
     SELECT u.channel_id, u.class, u.largest,
            greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END,
-                    coalesce(w.span, 0) * 1e-4, 1e-12) AS spread
+                    coalesce(w.span, 0) * 1e-4, h.rounding, 1e-12) AS spread
     FROM usual AS u
     JOIN whole AS h ON h.channel_id = u.channel_id
     JOIN wanted AS w ON w.channel_id = u.channel_id

@@ -7,7 +7,9 @@
 --   complete  boolean      also the channels that lack nothing [false]
 -- covered_percent is of time: what gaps, quarantine and unrecorded silences leave. expected counts the samples of a
 -- channel that is polled, and is what it has and what is missing. A device that is slower than its interval covers the
--- time, and lacks samples: the reason is poll_stretched.
+-- time, and lacks samples: the reason is poll_stretched. not_yet_read is the time from a channel's configuration to what
+-- was first heard of it; time_stands_still that from the first value which came with a time that there was already, and
+-- so was not kept, to the next sample.
 -- Cost: one pass over the channels' samples of the interval: 2 s a million.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
@@ -23,7 +25,7 @@ AS $$
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, i.seconds AS expected, i.source_id, n.configured_at, s.kind = 'push' AS pushed,
-           least(until, now(), n.retired_at, s.retired_at) AS ends
+           least(until, now(), c.ends) AS ends
     FROM plant.channels_like(channels) AS c
     JOIN plant.channel AS n ON n.id = c.channel_id
     JOIN plant.source AS s ON s.id = n.source_id
@@ -32,6 +34,30 @@ wanted AS (
 ),
 kept_out AS MATERIALIZED (
     SELECT * FROM plant.kept_out(since, until)
+),
+readings AS (
+    SELECT w.channel_id, w.expected, s.time, s.status,
+           lag(s.time, 1, since) OVER (PARTITION BY w.channel_id ORDER BY s.time) AS previous,
+           lead(s.time) OVER (PARTITION BY w.channel_id ORDER BY s.time) IS NULL AS is_last
+    FROM wanted AS w
+    CROSS JOIN LATERAL plant.samples_between(ARRAY[w.channel_id], since, until) AS s
+),
+counts AS (
+    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE plant.quality(r.status) <> 'bad') AS good,
+           min(r.time) AS first_time
+    FROM readings AS r
+    GROUP BY r.channel_id
+),
+-- A channel has to have something from the moment on at which it was configured, or of which it has a sample.
+spans AS (
+    SELECT w.*, c.samples, c.good, c.first_time, o.began
+    FROM wanted AS w
+    LEFT JOIN counts AS c ON c.channel_id = w.channel_id
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN w.configured_at IS NULL THEN since
+                    ELSE greatest(since, least(w.configured_at, c.first_time)) END AS began
+    ) AS o
+    WHERE o.began < w.ends
 ),
 pieces AS (
     SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
@@ -42,6 +68,24 @@ pieces AS (
     SELECT k.channel_id, 'quarantined', false, tstzrange(k.from_time, k.to_time)
     FROM kept_out AS k
     WHERE k.from_time < k.to_time
+    UNION ALL
+    SELECT t.channel_id, 'time_stands_still', false,
+           tstzrange(greatest(t.from_time, since), least(t.to_time, now(), until))
+    FROM plant.standing(since, until) AS t
+    WHERE greatest(t.from_time, since) < least(t.to_time, now(), until)
+),
+heard AS (
+    SELECT w.channel_id, w.expected, w.began, least(w.first_time, min(lower(p.piece))) AS first_time
+    FROM spans AS w
+    LEFT JOIN pieces AS p ON p.channel_id = w.channel_id AND upper(p.piece) > w.began
+    WHERE w.configured_at IS NOT NULL AND NOT w.pushed
+    GROUP BY w.channel_id, w.expected, w.began, w.first_time
+),
+unread AS (
+    SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, tstzrange(h.began, h.first_time) AS piece
+    FROM heard AS h
+    WHERE h.began < h.first_time AND extract(epoch FROM h.first_time - h.began) >= coalesce(h.expected, 0)
+      AND CASE WHEN h.began > since THEN true ELSE NOT plant.has_sample_before(h.channel_id, since) END
 ),
 -- What polls of a source and interval really took, since when and until when.
 paces AS (
@@ -64,9 +108,9 @@ joined AS (
     SELECT p.channel_id, coalesce(range_agg(e.piece) FILTER (WHERE NOT p.backfilled), '{}') AS missing,
            coalesce(range_agg(e.piece) FILTER (WHERE p.backfilled), '{}') AS backfilled,
            string_agg(DISTINCT p.reason, ', ' ORDER BY p.reason) AS reasons
-    FROM pieces AS p
-    JOIN wanted AS w ON w.channel_id = p.channel_id
-    CROSS JOIN LATERAL (SELECT p.piece * tstzrange(NULL, w.ends) AS piece) AS e
+    FROM (SELECT * FROM pieces UNION ALL SELECT * FROM unread) AS p
+    JOIN spans AS w ON w.channel_id = p.channel_id
+    CROSS JOIN LATERAL (SELECT p.piece * tstzrange(w.began, w.ends) AS piece) AS e
     WHERE NOT isempty(e.piece)
     GROUP BY p.channel_id
 ),
@@ -83,31 +127,6 @@ lengths AS (
            (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)
             FROM unnest(j.backfilled - j.missing) AS r)::float8 AS backfilled
     FROM joined AS j
-),
-readings AS (
-    SELECT w.channel_id, w.expected, s.time, s.status,
-           lag(s.time, 1, since) OVER (PARTITION BY w.channel_id ORDER BY s.time) AS previous,
-           lead(s.time) OVER (PARTITION BY w.channel_id ORDER BY s.time) IS NULL AS is_last
-    FROM wanted AS w
-    CROSS JOIN LATERAL plant.samples_between(ARRAY[w.channel_id], since, until) AS s
-),
-counts AS (
-    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE plant.quality(r.status) <> 'bad') AS good,
-           min(r.time) AS first_time
-    FROM readings AS r
-    GROUP BY r.channel_id
-),
--- A channel has to have something from the moment on at which it was configured, or is heard of.
-spans AS (
-    SELECT w.*, c.samples, c.good, o.began
-    FROM wanted AS w
-    LEFT JOIN counts AS c ON c.channel_id = w.channel_id
-    LEFT JOIN joined AS j ON j.channel_id = w.channel_id
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN w.configured_at IS NULL THEN since
-                    ELSE greatest(since, least(w.configured_at, c.first_time, lower(j.missing + j.backfilled))) END AS began
-    ) AS o
-    WHERE o.began < w.ends
 ),
 -- Of a channel that is read at an interval: silences of three intervals and more, up to the ends of the time asked for.
 silences AS (

@@ -1,7 +1,8 @@
 -- setpoint_changes: when set points, modes and states were changed, from what to what
 --
 -- A set point is known by its behaviour, not by its name: a value that is held, and changes now and then. A sensor's
--- value changes all the time, a fast state (a photo eye) too, and neither is told.
+-- value changes all the time, a fast state (a photo eye) too, and neither is told. What is called rounded is of a channel
+-- whose integers float8 does not hold exactly: that it changed is so, by how much is not known.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -32,7 +33,7 @@ texts AS (
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
     FROM plant.event AS e
     JOIN wanted AS w ON w.channel_id = e.channel_id
-    WHERE e.type = 'text' AND e.time >= since - lookback AND e.time < until
+    WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback AND e.time < until
 ),
 -- The first value of all is no change, but what comes after it was held since then.
 values_held AS (
@@ -52,7 +53,10 @@ changes AS (
            of_channel_whole AS (PARTITION BY v.channel_id)
 )
 SELECT c.time, w.name,
-       CASE w.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END,
+       CASE w.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END
+       || CASE WHEN EXISTS (SELECT FROM plant.event AS e
+                            WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
+               THEN ', rounded' ELSE '' END,
        c.old, c.new, plant.unit_at(c.channel_id, c.time), c.held
 FROM changes AS c
 JOIN wanted AS w ON w.channel_id = c.channel_id

@@ -3,6 +3,7 @@
 -- Works where equal values are sent again and again, and where only changes are: there a stuck sensor is silent. A
 -- channel with few changes (a set point) has no habit and is not told; nor is silence in a recorded gap, nor a value
 -- that is less than three times as long as the longest one before since: a machine that runs at one speed for long.
+-- One whose source timestamp stands still is told with a note: nobody knows its value since.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -19,13 +20,13 @@ CREATE OR REPLACE FUNCTION plant.stuck_sensors(
 )
 RETURNS TABLE (
     channel text, stuck_from timestamptz, stuck_to timestamptz, value float8, unit text, times_usual float8,
-    at_range_limit boolean, moving_beside bigint
+    at_range_limit boolean, moving_beside bigint, note text
 )
 LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path
+    SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path, least(until, now(), c.ends) AS ends
     FROM plant.channels_like(channels) AS c
     WHERE c.kind = 'analog'
 ),
@@ -51,13 +52,13 @@ habits AS (
     HAVING count(*) >= 20
 ),
 lasting AS (
-    SELECT h.channel_id, h.value, h.from_time, coalesce(h.next_time, least(until, now())) AS to_time, b.usual,
-           b.longest_before
+    SELECT h.channel_id, h.value, h.from_time, coalesce(h.next_time, w.ends) AS to_time, b.usual, b.longest_before
     FROM held AS h
     JOIN habits AS b ON b.channel_id = h.channel_id
-    WHERE coalesce(h.next_time, least(until, now())) > since
+    JOIN wanted AS w ON w.channel_id = h.channel_id
+    WHERE coalesce(h.next_time, w.ends) > since
 ),
-stuck AS (
+still AS (
     SELECT l.*, extract(epoch FROM l.to_time - l.from_time)::float8 / greatest(l.usual, 1e-6) AS times
     FROM lasting AS l
     WHERE l.to_time - l.from_time >= hold
@@ -66,6 +67,22 @@ stuck AS (
       AND NOT EXISTS (SELECT FROM plant.gap_channel AS g
                       WHERE g.channel_id = l.channel_id AND g.backfilled_at IS NULL
                         AND g.from_time < l.to_time AND coalesce(g.to_time, 'infinity') > l.from_time)
+),
+standing AS (
+    SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,
+           'its time stands still at ' || to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"') || ': '
+           || t.refused || ' or more values were not kept' AS note
+    FROM plant.standing(since, until) AS t
+    JOIN wanted AS w ON w.channel_id = t.channel_id
+    WHERE least(t.to_time, w.ends) - t.from_time >= hold AND least(t.to_time, w.ends) > since
+),
+stuck AS (
+    SELECT l.channel_id, l.value, l.from_time, l.to_time, l.times, NULL AS note
+    FROM still AS l
+    WHERE NOT EXISTS (SELECT FROM standing AS t
+                      WHERE t.channel_id = l.channel_id AND t.from_time < l.to_time AND t.to_time > l.from_time)
+    UNION ALL
+    SELECT t.channel_id, t.value, t.from_time, t.to_time, NULL, t.note FROM standing AS t
 ),
 -- Other sensors of the same unit of the plant that went on changing: it was not all of it that stood still.
 beside AS (
@@ -77,7 +94,7 @@ beside AS (
     GROUP BY s.channel_id, s.from_time
 )
 SELECT w.name, s.from_time, s.to_time, s.value, plant.unit_at(s.channel_id, s.from_time), s.times,
-       coalesce(s.value <= w.low OR s.value >= w.high, false), coalesce(b.moving, 0)
+       coalesce(s.value <= w.low OR s.value >= w.high, false), coalesce(b.moving, 0), s.note
 FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time

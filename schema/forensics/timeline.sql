@@ -1,7 +1,7 @@
 -- timeline: what happened around an instant, in order of time
 --
 -- Events, gaps that begin or end, states and qualities that change, values that are held and change, and values that
--- jump by much more than their channel's usual step.
+-- jump by much more than their channel's usual step. Texts and conflicts of a channel that are more than "busy" are one line.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -28,15 +28,28 @@ wanted AS (
 sources AS (
     SELECT DISTINCT c.source_id FROM wanted AS w JOIN plant.channel AS c ON c.id = w.channel_id
 ),
-events AS (
+said AS (
     SELECT e.time, e.type AS what, coalesce(w.name, s.name, '') AS channel,
-           concat_ws(': ', nullif(e.text, ''), plant.in_words(e.detail)) AS detail
+           concat_ws(': ', nullif(e.text, ''), plant.in_words(e.detail)) AS detail,
+           count(*) FILTER (WHERE e.type IN ('text', 'conflict')) OVER (PARTITION BY e.channel_id, e.type) > busy
+           AND w.channel_id IS NOT NULL AS many
     FROM plant.event AS e
     LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
     LEFT JOIN plant.source AS s ON s.id = e.source_id
     WHERE e.time >= since AND e.time < until
       AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
       AND (w.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
+),
+events AS (
+    SELECT s.time, s.what, s.channel, s.detail FROM said AS s WHERE NOT s.many
+    UNION ALL
+    SELECT min(s.time), s.what, s.channel,
+           format('%s until %s UTC, the first: %s, the last: %s', count(*),
+                  to_char(max(s.time) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'), public.first(s.detail, s.time),
+                  public.last(s.detail, s.time))
+    FROM said AS s
+    WHERE s.many
+    GROUP BY s.what, s.channel
 ),
 -- A gap of a whole source is one line, not one for each of its channels.
 gaps AS (

@@ -1,7 +1,8 @@
 -- what_changed: which channels behave otherwise than in an earlier interval, the most changed first
 --
 -- Compares time-weighted mean and spread (standard deviation) of two intervals; of a counter, those of its rate. The
--- shift is told in spreads of the earlier interval, so that channels of every unit stand in one ranking.
+-- shift is told in spreads of the earlier interval, so that channels of every unit stand in one ranking. From a gap on a
+-- value is not known until the next sample; a channel that one of the two knows nothing of comes last, with that said.
 --
 -- Parameters
 --   since         timestamptz  the later interval, from this moment on
@@ -25,24 +26,43 @@ LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit, c.span FROM plant.channels_like(channels) AS c WHERE c.kind <> 'text'
+    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends
+    FROM plant.channels_like(channels) AS c
+    WHERE c.kind <> 'text'
+),
+intervals AS (
+    SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins, coalesce(before_until, since) AS ends
+    UNION ALL
+    SELECT 'after', since, until
+),
+breaks AS MATERIALIZED (
+    SELECT i.which, w.channel_id, w.kind, i.begins, least(i.ends, w.ends) AS ends, b.from_time, b.to_time
+    FROM (SELECT DISTINCT i.*, g.channel_id
+          FROM intervals AS i
+          JOIN plant.gap_channel AS g ON g.from_time < i.ends AND coalesce(g.to_time, 'infinity') > i.begins - carry
+          WHERE g.backfilled_at IS NULL) AS i
+    JOIN wanted AS w ON w.channel_id = i.channel_id
+    CROSS JOIN LATERAL plant.breaks(w.channel_id, i.begins - carry, i.ends) AS b
+    WHERE NOT b.backfilled
 ),
 -- Both with bounds that the planner knows, so that it looks only into their chunks.
 samples AS (
     SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins,
-           coalesce(before_until, since) AS ends, w.channel_id, w.kind, s.time, s.value
+           least(coalesce(before_until, since), w.ends) AS ends, w.channel_id, w.kind, s.time, s.value
     FROM wanted AS w
     CROSS JOIN LATERAL plant.good_samples(w.channel_id, coalesce(before_since, since - (until - since)) - carry,
                                           coalesce(before_until, since)) AS s
     UNION ALL
-    SELECT 'after', since, until, w.channel_id, w.kind, s.time, s.value
+    SELECT 'after', since, least(until, w.ends), w.channel_id, w.kind, s.time, s.value
     FROM wanted AS w
     CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - carry, until) AS s
+    UNION ALL
+    SELECT b.which, b.begins, b.ends, b.channel_id, b.kind, b.from_time, NULL FROM breaks AS b
 ),
 readings AS (
     SELECT s.*, lead(s.time) OVER following AS next_time, lead(s.value) OVER following AS next_value
     FROM samples AS s
-    WINDOW following AS (PARTITION BY s.which, s.channel_id ORDER BY s.time)
+    WINDOW following AS (PARTITION BY s.which, s.channel_id ORDER BY s.time, s.value IS NULL)
 ),
 -- A value holds until the next one; a counter's rate is that between two of its readings.
 stretches AS (
@@ -52,7 +72,8 @@ stretches AS (
            extract(epoch FROM least(coalesce(r.next_time, r.ends), r.ends) - greatest(r.time, r.begins))::float8
                AS seconds
     FROM readings AS r
-    WHERE coalesce(r.next_time, r.ends) > r.begins AND (r.kind <> 'counter' OR r.next_time IS NOT NULL)
+    WHERE coalesce(r.next_time, r.ends) > r.begins AND r.value IS NOT NULL
+      AND (r.kind <> 'counter' OR r.next_value IS NOT NULL)
 ),
 means AS (
     SELECT t.which, t.channel_id, sum(t.level * t.seconds) / sum(t.seconds) AS mean, sum(t.seconds) AS seconds
@@ -67,7 +88,7 @@ spreads AS (
     GROUP BY m.which, m.channel_id, m.mean, m.seconds
 ),
 compared AS (
-    SELECT w.name, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
+    SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
            -- What is less than this is no change: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE w.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(w.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
     FROM wanted AS w
@@ -88,16 +109,21 @@ measured AS (
     FROM compared AS c
 ),
 judged AS (
-    SELECT m.*, CASE WHEN m.mean_b IS NULL THEN 'appeared'
-                     WHEN m.mean_a IS NULL THEN 'fell silent'
+    SELECT m.*, CASE WHEN g.channel_id IS NOT NULL AND m.mean_b IS NULL THEN 'no samples before: gap'
+                     WHEN g.channel_id IS NOT NULL AND m.mean_a IS NULL THEN 'no samples: gap'
+                     WHEN m.mean_b IS NULL THEN 'appeared'
+                     WHEN m.mean_a IS NULL THEN CASE WHEN m.ends < until THEN 'retired' ELSE 'fell silent' END
                      WHEN m.shift >= abs(m.widening) THEN CASE WHEN m.mean_a > m.mean_b THEN 'higher' ELSE 'lower' END
                      WHEN m.widening > 0 THEN 'restless'
                      ELSE 'calmer' END AS change,
            CASE WHEN m.shift IS NOT NULL THEN greatest(m.shift, abs(m.widening)) END AS score
     FROM measured AS m
+    LEFT JOIN (SELECT DISTINCT b.channel_id, b.which FROM breaks AS b WHERE b.to_time IS NULL OR b.to_time > b.begins) AS g
+      ON g.channel_id = m.channel_id
+     AND g.which = CASE WHEN m.mean_b IS NULL THEN 'before' WHEN m.mean_a IS NULL THEN 'after' END
 )
 SELECT j.name, j.unit, j.change, j.score, j.mean_b, j.mean_a, j.spread_b, j.spread_a
 FROM judged AS j
 WHERE j.score >= least_score OR j.score IS NULL
-ORDER BY j.score DESC NULLS FIRST, j.name
+ORDER BY j.change LIKE 'no samples%', j.score DESC NULLS FIRST, j.name
 $$;

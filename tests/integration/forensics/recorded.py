@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -103,6 +104,17 @@ class Recorded:
             source=io.BytesIO(stream),
             format="binary",
         )
+
+    async def retired(self, name: str, seconds: float) -> None:
+        """The configuration names the channel no longer."""
+        await self._owner.execute("UPDATE plant.channel SET retired_at = $1 WHERE id = $2", at(seconds), self.ids[name])
+
+    async def standing(self, name: str, stands: float, said: Sequence[tuple[float, int]], kept: float = 5.0) -> None:
+        """Its source timestamp stands still: so many other values had been refused at so many seconds."""
+        for seconds, refused in said:
+            detail = {"at": at(stands).isoformat(), "kept_value": repr(kept), "kept_status": "0x00000000"}
+            more = {"refused_value": repr(kept + refused), "refused_status": "0x00000000", "refused": refused}
+            await self.event(seconds, "conflict", "time stands still", name, json.dumps({**detail, **more}))
 
     async def gap(self, name: str | None, begins: float, ends: float | None, backfilled: bool = False) -> None:
         """A gap of a channel, or of the whole source."""

@@ -39,3 +39,10 @@ async def test_spikes_swings_and_drift(recorded: Recorded) -> None:
 async def test_before_the_upset_there_is_nothing(recorded: Recorded) -> None:
     await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
     assert await recorded.ask("excursions($1, $2)", at(3600), at(5400)) == []
+
+
+async def test_what_float8_rounds_is_no_excursion(recorded: Recorded) -> None:
+    """A serial number beyond 2^53 that goes up by one now and then: float8 goes up by 256."""
+    await recorded.channel("serial", lo=None, hi=None)
+    await recorded.samples("serial", _SECONDS, 2.0**60 + 256.0 * (_SECONDS >= 6000))
+    assert await recorded.ask("excursions($1, $2)", at(5100), at(7200)) == []

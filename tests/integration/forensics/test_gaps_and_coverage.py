@@ -108,3 +108,49 @@ async def test_a_channel_without_any_sample_since_it_was_configured_is_not_cover
     rows = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
     found = {r["channel"]: (r["covered_percent"], r["unrecorded"], r["unrecorded_seconds"]) for r in rows}
     assert found == {"never": (0, 1, 600), "quiet": (100, 0, 0), "explained": (0, 0, 0)}
+
+
+async def test_what_was_not_yet_read_is_missing_and_explained_and_nothing_before_it_was_configured_is(
+    recorded: Recorded,
+) -> None:
+    await recorded.gap(None, 20, 60)  # of the source, before there was any of these
+    for name, interval in (("polled", 1.0), ("on_change", None), ("refused", 1.0), ("at_once", 1.0), ("older", None)):
+        await recorded.channel(name, interval=interval, configured=100)
+    for name in ("polled", "on_change"):
+        await recorded.samples(name, _SECONDS[116:], _SECONDS[116:])
+    await recorded.gap("refused", 105, None)
+    await recorded.samples("at_once", _SECONDS[100:] + 0.5, _SECONDS[100:])
+    await recorded.samples("older", [60, 400], [1, 2])  # its source knew since when it had its value
+
+    async def said(since: float) -> dict[str, tuple[object, ...]]:
+        rows = await recorded.ask("gaps_and_coverage($1, $2)", at(since), at(1000))
+        columns = ("missing_seconds", "gaps", "unrecorded", "unrecorded_seconds", "missing", "reasons")
+        return {r["channel"]: tuple(r[c] for c in columns) for r in rows}
+
+    assert await said(0) == {
+        "polled": (16, 1, 0, 0, 16, "not_yet_read"),
+        "on_change": (16, 1, 0, 0, None, "not_yet_read"),
+        "refused": (900, 1, 0, 0, 900, "disconnected, not_yet_read"),
+    }
+    assert await said(108) == {
+        "polled": (8, 1, 0, 0, 8, "not_yet_read"),
+        "on_change": (8, 1, 0, 0, None, "not_yet_read"),
+        "refused": (892, 1, 0, 0, 892, "disconnected"),
+    }
+    assert (await said(200)).keys() == {"refused"}
+
+
+async def test_values_that_came_with_a_time_that_stands_still_are_missing(recorded: Recorded) -> None:
+    for name in ("stands", "goes_on", "long_ago"):
+        await recorded.channel(name)
+        await recorded.samples(name, [-3600], [5])
+    await recorded.standing("stands", -3600, [(-600, 1), (-300, 2)])
+    await recorded.standing("goes_on", -3600, [(200, 1), (201, 2), (203, 4)])
+    await recorded.samples("goes_on", [300, 500], [6, 7])
+    await recorded.standing("long_ago", -3600, [(-600, 1)])
+    await recorded.samples("long_ago", [-500], [8])
+    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    assert [(r["channel"], r["covered_percent"], r["missing_seconds"], r["reasons"]) for r in rows] == [
+        ("stands", 0, 1000, "time_stands_still"),
+        ("goes_on", 90, 100, "time_stands_still"),
+    ]

@@ -35,3 +35,14 @@ async def test_held_values_that_change(recorded: Recorded) -> None:
         (at(3000), "polled_sp", "set point", "4", "4.5"),
     ]
     assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
+
+
+async def test_what_is_rounded_and_texts_that_are_no_values_are_not_told_as_set_points(recorded: Recorded) -> None:
+    await recorded.channel("serial")
+    await recorded.samples("serial", [0, 2400], [2.0**60, 2.0**60 + 256])
+    await recorded.event(1, "rounded", "", "serial")
+    await recorded.samples("sp", [0, 2400], [40, 41])
+    await recorded.event(2000, "text", "open wire", "sp")
+    await recorded.event(2100, "text", "short", "sp")
+    rows = await recorded.ask("setpoint_changes($1, $2)", at(1800), at(3600))
+    assert [(r["channel"], r["what"]) for r in rows] == [("serial", "set point, rounded"), ("sp", "set point")]

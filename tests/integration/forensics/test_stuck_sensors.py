@@ -42,3 +42,30 @@ async def test_one_that_moves_again_is_told_with_its_end(recorded: Recorded) -> 
     rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
     assert [(r["stuck_from"], r["stuck_to"], r["times_usual"]) for r in rows] == [(at(3700), at(3800), 100)]
     assert await recorded.ask("stuck_sensors($1, $2, hold => '2 min')", at(3600), at(4200)) == []
+
+
+async def test_a_retired_channel_is_stuck_no_longer_than_it_was_one(recorded: Recorded) -> None:
+    for name in ("retired", "stuck_before"):
+        await recorded.samples(name, _SECONDS[~_LATE], noise(1)[~_LATE])
+    await recorded.retired("retired", 3900)
+    await recorded.retired("stuck_before", 4100)
+    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    assert [(r["channel"], r["stuck_from"], r["stuck_to"]) for r in rows] == [("stuck_before", at(3899), at(4100))]
+
+
+async def test_a_time_that_stands_still_is_said(recorded: Recorded) -> None:
+    await recorded.samples("unit/moving", _SECONDS, noise(4))
+    await recorded.samples("unit/since_long", [-90000], [5])
+    await recorded.standing("unit/since_long", -90000, [(-90000, 1), (-89000, 2)])
+    await recorded.samples("unit/since_now", _SECONDS[~_LATE], noise(2)[~_LATE])
+    await recorded.standing("unit/since_now", 3899, [(3900, 1), (3901, 2), (3903, 4)], kept=51.5)
+    await recorded.samples("unit/over", _SECONDS[(_SECONDS < 3000) | _LATE], noise(3)[(_SECONDS < 3000) | _LATE])
+    await recorded.standing("unit/over", 2999, [(3000, 1)])
+    rows = await recorded.ask("stuck_sensors($1, $2, lookback => '10 min')", at(3600), at(4200))
+    assert [(r["channel"], r["stuck_from"], r["stuck_to"], r["value"]) for r in rows] == [
+        ("unit/over", at(3000), at(3900), 5),
+        ("unit/since_long", at(-90000), at(4200), 5),
+        ("unit/since_now", at(3900), at(4200), 51.5),
+    ]
+    assert rows[2]["note"] == ("its time stands still at 2026-03-09 11:04:59 UTC: 4 or more values were not kept")
+    assert rows[2]["moving_beside"] == 2

@@ -47,3 +47,24 @@ async def test_a_jump_over_several_samples_is_told_once(recorded: Recorded) -> N
     await recorded.samples("unit/ramp", np.arange(0.0, 600.0), values)
     rows = await recorded.ask("timeline($1, $2)", at(300), at(600))
     assert [(r["time"], r["what"]) for r in rows] == [(at(400), "jump")]
+
+
+async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recorded) -> None:
+    for name in ("unit/chatty", "unit/mode"):
+        await recorded.channel(name, "text", lo=None, hi=None)
+    for second in range(300, 360):
+        await recorded.event(second, "text", f"step {second}", "unit/chatty")
+    await recorded.event(310, "text", "AUTO", "unit/mode")
+    await recorded.channel("unit/standing")
+    await recorded.standing("unit/standing", 300, [(300 + n, n) for n in (1, 2, 4, 8, 16)])
+    rows = await recorded.ask("timeline($1, $2)", at(300), at(360))
+    assert [(r["time"], r["what"], r["channel"]) for r in rows if r["what"] != "conflict"] == [
+        (at(300), "text", "unit/chatty"),
+        (at(310), "text", "unit/mode"),
+    ]
+    assert rows[0]["detail"] == "60 until 2026-03-09 10:05:59 UTC, the first: step 300, the last: step 359"
+    assert [(r["seconds"] + 30, r["detail"]) for r in rows if r["what"] == "conflict"][-1] == (
+        16,
+        "time stands still: at 2026-03-09 10:05:00 UTC, refused 16, kept value 5.0, kept status 0x00000000, "
+        "refused value 21.0, refused status 0x00000000",
+    )

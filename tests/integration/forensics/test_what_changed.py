@@ -65,3 +65,31 @@ async def test_another_interval_can_be_given(recorded: Recorded) -> None:
         "what_changed($1, $2, before_since => $3, before_until => $4)", at(2400), at(3000), at(0), at(600)
     )
     assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
+
+
+async def test_a_gap_is_no_calm(recorded: Recorded) -> None:
+    """A value does not hold through a gap, nor behind a channel's retirement."""
+    seconds = np.arange(0.0, 1200.0)
+    noise = np.random.default_rng(1).normal(50, 1, 1200)
+    for name in ("all_lost", "half_lost", "retired", "backfilled", "lost_before", "slow"):
+        kept = seconds < (600 if name in ("all_lost", "retired") else 1200)
+        if name == "half_lost":
+            kept = (seconds < 600) | (seconds >= 900)
+        if name == "lost_before":
+            kept = seconds >= 600
+        await recorded.samples(name, seconds[kept], noise[kept])
+    await recorded.channel("counter", "counter", lo=None, hi=None)
+    await recorded.samples("counter", seconds[:600], np.cumsum(np.random.default_rng(2).random(600)))
+    await recorded.gap("all_lost", 599, None)
+    await recorded.gap("counter", 599, None)
+    await recorded.gap("half_lost", 599, 900)
+    await recorded.gap("lost_before", -500, 600)
+    await recorded.gap("backfilled", 599, 1200, backfilled=True)
+    await recorded.retired("retired", 600)
+    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    assert [(r["channel"], r["change"]) for r in rows] == [
+        ("retired", "retired"),
+        ("all_lost", "no samples: gap"),
+        ("counter", "no samples: gap"),
+        ("lost_before", "no samples before: gap"),
+    ]
