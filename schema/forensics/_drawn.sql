@@ -7,7 +7,7 @@
 -- Parameters
 --   channel  int          id
 --   since    timestamptz  from the step on that this moment lies in
---   until    timestamptz  before this moment (never later than now)
+--   until    timestamptz  before this moment (never later than now, or than the channel's retirement)
 --   points   int          how many steps there may be; their length is that of plant.series, 1 s or more
 -- Cost: that of plant.series, and one row a step.
 -- Example: SELECT * FROM plant.drawn(17, '2026-03-09 10:00+00', '2026-03-09 11:00+00', 500);
@@ -21,7 +21,10 @@ width AS (
 ),
 -- Steps stand where the buckets of plant.series do.
 bounds AS MATERIALIZED (
-    SELECT w.step, date_bin(w.step, since, '2000-01-01 00:00:00+00') AS first, least(until, now()) AS last FROM width AS w
+    SELECT w.step, date_bin(w.step, since, '2000-01-01 00:00:00+00') AS first, least(until, now(), c.retired_at, s.retired_at) AS last
+    FROM width AS w
+    JOIN plant.channel AS c ON c.id = channel
+    JOIN plant.source AS s ON s.id = c.source_id
 ),
 got AS (
     SELECT date_bin(b.step, s.time, '2000-01-01 00:00:00+00') AS bucket, min(s.min) AS low, max(s.max) AS high,

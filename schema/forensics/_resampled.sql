@@ -6,7 +6,7 @@
 -- Parameters
 --   patterns  text[]       names or patterns of channels; NULL: all
 --   since     timestamptz  first bucket begins here
---   until     timestamptz  end (never later than now)
+--   until     timestamptz  end (never later than now, or than a channel's retirement)
 --   step      interval     length of a bucket
 --   carry     interval     how far before since a last value is looked for
 -- Cost: one pass over the samples of the channels from since - carry to until, and a row a channel and bucket.
@@ -19,7 +19,7 @@ LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id FROM plant.channels_like(patterns) AS c WHERE c.kind <> 'text'
+    SELECT c.channel_id, c.ends FROM plant.channels_like(patterns) AS c WHERE c.kind <> 'text'
 ),
 got AS (
     SELECT w.channel_id, date_bin(step, s.time, since) AS bucket, avg(s.value) AS mean,
@@ -31,7 +31,7 @@ got AS (
 grid AS (
     SELECT w.channel_id, g.bucket
     FROM wanted AS w
-    CROSS JOIN generate_series(since, least(until, now()) - INTERVAL '1 microsecond', step) AS g (bucket)
+    CROSS JOIN generate_series(since, least(until, now(), w.ends) - INTERVAL '1 microsecond', step) AS g (bucket)
 ),
 -- Each bucket with samples begins a block, which lasts up to the next one.
 blocks AS (

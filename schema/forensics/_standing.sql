@@ -30,8 +30,8 @@ said AS (
 SELECT s.channel_id, s.at, s.value, s.from_time, n.to_time, s.refused
 FROM said AS s
 CROSS JOIN LATERAL (
-    SELECT coalesce(min(r.time), 'infinity') AS to_time
-    FROM plant.samples_between(ARRAY[s.channel_id], s.at + INTERVAL '1 microsecond', until) AS r
+    SELECT coalesce(plant.first_sample(s.channel_id, s.at + INTERVAL '1 microsecond', until), 'infinity') AS to_time
+    OFFSET 0
 ) AS n
 WHERE n.to_time > since AND n.to_time > s.from_time
 $$;

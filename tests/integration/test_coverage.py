@@ -15,8 +15,8 @@ DAY = datetime(2026, 3, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 _CHANNELS = """
 INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', ''), ('server', 'opcua', '');
-INSERT INTO plant.channel (name, source_id, address, kind, attributes)
-SELECT c.name, s.id, '', 'analog', c.attributes::jsonb
+INSERT INTO plant.channel (name, source_id, address, kind, attributes, configured_at)
+SELECT c.name, s.id, '', 'analog', c.attributes::jsonb, NULL
 FROM (VALUES ('plc/a', 'plc', '{"expected_interval": 60}'),
              ('plc/b', 'plc', '{"expected_interval": 60}'),
              ('server/x', 'server', '{}')) AS c (name, source, attributes)
@@ -142,6 +142,22 @@ async def test_what_is_in_quarantine_is_missing_and_a_channel_without_a_sample_i
     await connection.execute("UPDATE plant.channel SET retired_at = $1 WHERE name = 'plc/b'", DAY + hours(30))
     assert (await coverage(connection, DAY + hours(24)))["plc/b"] == (360, 0, 0, 360, 21600.0, 0.0, 0)
     assert "plc/b" not in await coverage(connection, DAY + hours(48))
+    await connection.close()
+
+
+async def test_a_channel_lacks_what_was_not_yet_read_and_nothing_before_it_was_configured(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute("UPDATE plant.channel SET configured_at = $1", DAY + hours(6))
+    await connection.execute(_GAP, "plc", DAY + hours(1), DAY + hours(2), False)  # of the source
+    await connection.execute(_SAMPLES, "plc/a", DAY + hours(6) + 16 * MINUTE, DAY + hours(24), 0)
+    await connection.execute(_SAMPLES, "plc/b", DAY + hours(25), DAY + hours(48), 0)
+    await connection.execute(_SAMPLES, "server/x", DAY + hours(7), DAY + hours(7) + MINUTE, 0)
+    assert await coverage(connection) == {
+        "plc/a": (1080, 1064, 1064, 16, 960.0, 0.0, 0),
+        "plc/b": (1080, 0, 0, 1080, 64800.0, 0.0, 0),
+        "server/x": (None, 1, 1, None, 3600.0, 0.0, 0),
+    }
+    assert (await coverage(connection, DAY + hours(24)))["plc/b"] == (1440, 1380, 1380, 60, 3600.0, 0.0, 0)
     await connection.close()
 
 

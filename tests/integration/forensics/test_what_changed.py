@@ -86,6 +86,8 @@ async def test_a_gap_is_no_calm(recorded: Recorded) -> None:
     await recorded.gap("lost_before", -500, 600)
     await recorded.gap("backfilled", 599, 1200, backfilled=True)
     await recorded.retired("retired", 600)
+    drawn = await recorded.ask("drawn($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200))
+    assert (len(drawn), drawn[-1]["time"]) == (600, at(599))
     rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
     assert [(r["channel"], r["change"]) for r in rows] == [
         ("retired", "retired"),
