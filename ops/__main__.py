@@ -163,7 +163,7 @@ def ask(
     elif as_csv:
         asking.write_csv(answer)
     else:
-        asking.show(answer, limit, Console())
+        asking.show(question, answer, limit, Console())
 
 
 @app.command()

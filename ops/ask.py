@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from schema.queries import load
 
 _CONNECT_SECONDS = 10.0
 _WIDE = 160
+_NO_TIME_AGO = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _GIVEN = ("since", "until", "channels")  # parameters with an option of their own
 
 
@@ -157,22 +159,33 @@ def describe(asked: Question) -> str:
     return "\n".join([*lines, spelled])
 
 
-def show(answer: Answer, limit: int, console: Console) -> None:
-    """Print a table of the first ``limit`` rows (0: of all)."""
+def show(asked: Question, answer: Answer, limit: int, console: Console) -> None:
+    """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,
+    below each other, and several rows have those shown first."""
     if not answer.rows:
         console.print("no rows: nothing of the kind was found")
         return
+    wide = _wide(console)
+    if len(answer.rows) == 1 and len(answer.columns) > len(asked.shown or answer.columns):
+        one = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in zip(answer.columns, answer.rows[0], strict=True):
+            one.add_row(name.replace("_", " "), escape(_in_words(value)))
+        wide.print(one)
+        return
     table = Table(header_style="bold")
-    for i, name in enumerate(answer.columns):
+    places = [i for i, name in enumerate(answer.columns) if name in (asked.shown or answer.columns)]
+    for i in places:
         number = all(isinstance(row[i], int | float) for row in answer.rows)
         # a space, so that a long name can be broken
-        table.add_column(name.replace("_", " "), justify="right" if number else "left", overflow="fold")
+        table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
     for row in answer.rows[: limit or None]:
-        table.add_row(*(escape(_in_words(value)) for value in row))
-    wide = _wide(console)
+        table.add_row(*(escape(_in_words(row[i])) for i in places))
     wide.print(table)
     if table.row_count < len(answer.rows):
         wide.print(f"{len(answer.rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
+    if len(places) < len(answer.columns):
+        others = len(answer.columns) - len(places)
+        wide.print(f"{others} more columns with --csv or --json, or where one channel is asked for", style="dim")
 
 
 def _wide(console: Console) -> Console:
@@ -193,7 +206,7 @@ def write_json(answer: Answer) -> None:
 
 
 def _moment(option: str, text: str, now: datetime) -> datetime:
-    if text == "now":
+    if text == "now" or _NO_TIME_AGO.fullmatch(text):
         return now
     try:
         moment: datetime = datetime.fromisoformat(text)  # without a zone: this machine's

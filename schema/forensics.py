@@ -17,6 +17,7 @@ import asyncpg
 from schema.renewal import renew
 
 FOLDER = Path(__file__).parent / "forensics"
+_SHOWN = "-- Shown first:"
 _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+)")
 
 
@@ -42,6 +43,7 @@ class Question:
     purpose: str
     parameters: tuple[Parameter, ...]
     sql: str
+    shown: tuple[str, ...]  # the columns of a table for people; empty: all
 
 
 def read(path: Path) -> Question:
@@ -58,7 +60,8 @@ def read(path: Path) -> Question:
         if match is None:
             break
         parameters.append(Parameter(match[1], match[2], match[3]))
-    return Question(name, title[1], tuple(parameters), sql)
+    shown = next((line for line in lines if line.startswith(_SHOWN)), _SHOWN).removeprefix(_SHOWN)
+    return Question(name, title[1], tuple(parameters), sql, tuple(shown.replace(",", " ").split()))
 
 
 @cache

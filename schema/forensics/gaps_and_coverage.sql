@@ -10,6 +10,7 @@
 -- time, and lacks samples: the reason is poll_stretched. not_yet_read is the time from a channel's configuration to what
 -- was first heard of it; time_stands_still that from the first value which came with a time that there was already, and
 -- so was not kept, to the next sample.
+-- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
 -- Cost: one pass over the channels' samples of the interval: 2 s a million.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(

@@ -55,7 +55,7 @@ def test_table_csv_and_json_say_the_same(state: Path) -> None:
     [row] = json.loads(run(state, *question, "--json").stdout)
     assert (row["channel"], row["stuck_from"], row["value"]) == ("unit/x_1", at(3900).isoformat(), 51.5)
     [line] = csv.DictReader(io.StringIO(run(state, *question, "--csv").stdout))
-    assert line == {name: str(value) for name, value in row.items()}
+    assert line == {name: "" if value is None else str(value) for name, value in row.items()}
 
 
 def test_options_channels_and_a_moment(state: Path) -> None:
@@ -75,6 +75,23 @@ def test_a_table_is_cut_at_its_limit(state: Path) -> None:
     assert "more rows" not in run(state, *words).stdout
     cut = run(state, "gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true", "--limit", "1")
     assert "1 more rows (--limit 0 prints all)" in cut.stdout
+
+
+def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
+    words = ("gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true")
+    several = run(state, *words).stdout
+    assert max(len(line) for line in several.splitlines()) <= 100
+    assert "7 more columns with --csv or --json, or where one channel is asked for" in several
+    assert "expected" not in several
+    one = run(state, *words, "-c", "unit/x_1").stdout.splitlines()
+    assert [line.split()[0] for line in one][:3] == ["channel", "covered", "samples"]
+    assert len(one) == 13
+    assert json.loads(run(state, *words, "--json").stdout)[0].keys() >= {"expected", "missing", "good"}
+
+
+def test_now_may_be_said_as_no_time_ago(state: Path) -> None:
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").stdout == "no rows: nothing of the kind was found\n"
+    assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").stderr
 
 
 def test_without_a_name_it_lists_and_describes(tmp_path: Path) -> None:

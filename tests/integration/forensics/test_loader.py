@@ -16,7 +16,7 @@ from tests.integration.forensics.recorded import Recorded
 
 _FILES = sorted(FOLDER.glob("*.sql"))
 _SIGNATURE = """
-SELECT p.proargnames[:p.pronargs] AS names,
+SELECT p.proargnames[:p.pronargs] AS names, p.proargnames[p.pronargs + 1:] AS columns,
        (SELECT array_agg(format_type(t, NULL) ORDER BY n)
         FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, n)) AS types,
        p.pronargs - p.pronargdefaults AS required
@@ -41,6 +41,7 @@ async def test_every_header_says_what_its_function_takes(database: Database) -> 
         if path.stem in questions():
             required = [p.name for p in question.parameters if p.required]
             assert required == row["names"][: row["required"]], path.name
+        assert set(question.shown) <= {*row["columns"]}, path.name
     await connection.close()
 
 
