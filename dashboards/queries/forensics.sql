@@ -57,7 +57,8 @@ LIMIT 200;
 -- name: stuck
 SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "In",
-       s.times_usual AS "Times the usual", s.at_range_limit AS "At a limit", s.moving_beside AS "Moving beside it"
+       s.times_usual AS "Times the usual", s.at_range_limit AS "At a limit", s.moving_beside AS "Moving beside it",
+       s.note AS "Note"
 FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                          $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
 ORDER BY s.times_usual DESC NULLS LAST
