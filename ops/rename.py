@@ -34,7 +34,8 @@ def rename(old: str, new: str, console: Console) -> None:
         ) from None
     row = asyncio.run(renamed(state.dsn_file("owner").read_text().strip(), state, old, new))
     console.print(
-        f"channel {row['id']} is called {new} from now on; samples from before keep the name {old} in samples_named",
+        f"channel {row['id']} is called {new} from now on; in samples_named samples from before keep the name {old}: "
+        f"WHERE channel_id = {row['id']} finds them all",
         highlight=False,
         soft_wrap=True,
     )

@@ -68,7 +68,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             f"[yellow]{len(one['bad_channels'])}[/]" if one["bad_channels"] else "0",
             "[yellow]open[/]" if one["open_gaps"] else "",
             "" if one["samples_per_second"] is None else f"{one['samples_per_second']:,.1f}",
-            "" if one["samples"] is None else "never" if age is None else f"{age:,.1f} s",
+            "" if one["samples"] is None else "none yet" if age is None else f"{age:,.1f} s",
             _number(one["reconnects"]),
             escape(_why(one)),
         )
