@@ -31,9 +31,8 @@ class Registry:
             content = json.loads(path.read_text())
         except FileNotFoundError:
             raise OperationError(f"{path} is missing: `plantlog up` registers the plant and writes it") from None
-        return cls(
-            content["sources"], content["channels"], content.get("created", {}), content.get("created_texts", ())
-        )
+        texts = tuple(content.get("created_texts", ()))
+        return cls(content["sources"], content["channels"], content.get("created", {}), texts)
 
 
 def write_whole(path: Path, text: str) -> None:

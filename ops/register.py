@@ -85,7 +85,7 @@ async def register(
                 {row["name"]: row["id"] for row in rows if row["what"] == "source"},
                 {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
                 _by_source(plant, made),
-                [row["id"] for row in made if row["kind"] == "text"],
+                tuple(row["id"] for row in made if row["kind"] == "text"),
             )
     finally:
         await connection.close()
