@@ -26,6 +26,7 @@ from ingest.opcua.collector import Collector as OpcuaCollector
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
+from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +47,25 @@ class Collectors:
         self._lines = Lines()
         self._running: dict[str, _Running] = {}
 
-    async def configure(self, sources: Sequence[OpcuaSource | ModbusSource], registry: Registry) -> None:
-        """Start, change and stop what differs. Raises OperationError, with nothing changed, where ids are missing."""
+    async def configure(
+        self,
+        sources: Sequence[OpcuaSource | ModbusSource],
+        registry: Registry,
+        versions: Mapping[str, int] = NO_VERSIONS,
+    ) -> None:
+        """Start, change and stop what differs. Raises OperationError, with nothing changed, where ids are missing.
+
+        ``versions``: by channel's name, as in the snapshot of the configuration.
+        """
         wanted = {source.name: (source, *ids_of(source, registry)) for source in sources}
         for name in self._running.keys() - wanted.keys():
             await self._running.pop(name).remove()
         for name, (source, source_id, channel_ids) in wanted.items():
             before = self._running.get(name)
-            if before is not None and before.is_as(source, channel_ids):
+            of = versions_of(channel_ids, versions)
+            if before is not None and before.is_as(source, channel_ids, of):
                 continue
-            if before is not None and before.follow(source, channel_ids):
+            if before is not None and before.follow(source, channel_ids, of):
                 log.info("source %s: its tags changed, %d now", name, len(source.tags))
                 continue
             if before is not None:
@@ -65,7 +75,7 @@ class Collectors:
             stage = before.stage if before is not None else Stage(source, channel_ids, source_id, self._spool)
             if before is not None:
                 stage.configure(source, channel_ids)
-            self._running[name] = _Running(source, channel_ids, status, stage, self._state, self._lane, self._lines)
+            self._running[name] = _Running(source, channel_ids, of, status, stage, self._state, self._lane, self._lines)
 
     def opcua_sources(self) -> dict[int, OpcuaSource]:
         """The OPC UA servers that are read, by source id."""
@@ -94,6 +104,7 @@ class _Running:
         self,
         source: OpcuaSource | ModbusSource,
         channel_ids: Mapping[str, int],
+        versions: Mapping[int, int],
         status: SourceStatus,
         stage: Stage,
         state: Path,
@@ -104,6 +115,7 @@ class _Running:
         self.stage = stage
         self.source = source
         self._ids = channel_ids
+        self._versions = versions
         self._files = digests(source)
         self._state = state
         self._lane = lane
@@ -114,11 +126,16 @@ class _Running:
             asyncio.create_task(stage.run(), name=f"alarms of {source.name}"),
         ]
 
-    def is_as(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
+    def is_as(
+        self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
+    ) -> bool:
         """Whether it is configured so already."""
-        return (source, channel_ids, digests(source)) == (self.source, self._ids, self._files)
+        now = self.source, self._ids, self._versions, self._files
+        return (source, channel_ids, versions, digests(source)) == now
 
-    def follow(self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int]) -> bool:
+    def follow(
+        self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
+    ) -> bool:
         """Go on with another tag list in the living session; False: it takes another connection."""
         followed = _OPCUA_FOLLOWS if isinstance(source, OpcuaSource) else _MODBUS_FOLLOWS
         if source.model_dump(exclude=followed) != self.source.model_dump(exclude=followed):
@@ -127,12 +144,12 @@ class _Running:
             return False
         match self._collector, source:
             case (OpcuaCollector() as opcua, OpcuaSource()):
-                opcua.configure(source, channel_ids)
+                opcua.configure(source, channel_ids, versions)
             case (ModbusCollector() as modbus, ModbusSource()):
-                modbus.configure(source, channel_ids)
+                modbus.configure(source, channel_ids, versions)
             case _:
                 return False
-        self.source, self._ids = source, channel_ids
+        self.source, self._ids, self._versions = source, channel_ids, versions
         self.stage.configure(source, channel_ids)
         return True
 
@@ -168,12 +185,13 @@ class _Running:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _collect(self) -> None:
+        of = self._ids, self.status, self.stage
         match self.source:
             case OpcuaSource():
                 pki = self._state / "pki"
-                self._collector = OpcuaCollector(self.source, self._ids, self.status, self.stage, pki, self._lane)
+                self._collector = OpcuaCollector(self.source, *of, pki, self._lane, self._versions)
             case ModbusSource():
-                self._collector = ModbusCollector(self.source, self._ids, self.status, self.stage, self._lines)
+                self._collector = ModbusCollector(self.source, *of, self._lines, versions=self._versions)
         await self._collector.run()
 
 
@@ -191,3 +209,8 @@ def ids_of(source: Source, registry: Registry) -> tuple[int, dict[str, int]]:
         what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
         raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
     return registry.sources[source.name], {tag.name: registry.channels[tag.name] for tag in source.tags}
+
+
+def versions_of(channel_ids: Mapping[str, int], versions: Mapping[str, int]) -> dict[int, int]:
+    """Channel id → version, of those of a source's channels that have one."""
+    return {channel_ids[name]: versions[name] for name in channel_ids.keys() & versions.keys()}

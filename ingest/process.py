@@ -96,7 +96,7 @@ async def _configure(kind: Literal["opcua", "modbus"], collectors: Collectors, s
     registry = Registry.load(state / "registry.json")
     plant = current.plant
     sources: Sequence[OpcuaSource | ModbusSource] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
-    await collectors.configure(sources, registry)
+    await collectors.configure(sources, registry, current.versions)
     return current.number
 
 

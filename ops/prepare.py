@@ -41,4 +41,4 @@ def prepare(config: Path, console: Console, take_over: bool, choice: Choice) -> 
         registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over, choice))
         registered.tell(step)
         step.result = count(len(registered.registry.channels), "channel")
-        snapshot.save(state.root, config, digests, plant)
+        snapshot.save(state.root, config, digests, plant, registered.versions)

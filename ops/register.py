@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ class Registered:
     registry: Registry
     difference: Difference
     taken_over: str  # what was another installation's, in words; empty: nothing
+    versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
 
     def tell(self, step: Step) -> None:
         """Say it below the step of a command; nothing where nothing changed."""
@@ -59,6 +61,7 @@ async def register(
     try:
         async with connection.transaction():
             await connection.execute(queries["lock"])
+            await connection.execute(queries["registration"])
             installation, taken_over = await claim(connection, state, plant.name, take_over)
             await _check_spools(connection, state)
             of_sources = await connection.fetch(queries["source_differences"], *sources, installation)
@@ -81,6 +84,7 @@ async def register(
             await connection.execute(queries["retire_sources"], sources[0], installation)
             rows = await connection.fetch(queries["ids"], sources[0], channels[0])
             made = await connection.fetch(queries["created"], sources[0], channels[0])
+            versions = {row["name"]: row["version"] for row in await connection.fetch(queries["versions"], channels[0])}
             registry = Registry(
                 {row["name"]: row["id"] for row in rows if row["what"] == "source"},
                 {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
@@ -90,7 +94,7 @@ async def register(
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registered(registry, found, taken_over)
+    return Registered(registry, found, taken_over, versions)
 
 
 def _moved(plant: Plant, known: list[Any]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def up(asked: Asked, console: Console) -> None:
             registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over, asked.choice))
             registered.tell(step)
             wanted = _programs(deployment, plant, used, registered.registry, state)
-            current = snapshot.save(state.root, deployment.config, digests, plant)
+            current = snapshot.save(state.root, deployment.config, digests, plant, registered.versions)
             if not supervisor.of_this_plantlog():
                 _carried_over(supervisor, wanted, used, state, step)
             else:

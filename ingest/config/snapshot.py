@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,6 +22,7 @@ from ingest.registry import write_whole
 
 FOLDER = "config"
 _KEPT = 20
+_NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
 
 
 class Snapshot(BaseModel):
@@ -33,6 +35,7 @@ class Snapshot(BaseModel):
     file: Path  # plant.toml
     digests: Mapping[str, str]  # path of plant.toml and of each tag list → SHA-256 of what was read
     plant: Plant
+    versions: Mapping[str, int] = {}  # channel's name → its version, of those that mean something else than at first
 
     def looks(self) -> tuple[str | bool | None, ...]:
         """What the files look like now: digests, and whether those that options name are there. Parses nothing."""
@@ -46,7 +49,9 @@ class Snapshot(BaseModel):
         return named(*self.plant.sources, self.plant.viewer, self.plant.notify)
 
 
-def save(state: Path, file: Path, digests: Mapping[str, str], plant: Plant) -> Snapshot:
+def save(
+    state: Path, file: Path, digests: Mapping[str, str], plant: Plant, versions: Mapping[str, int] = _NO_VERSIONS
+) -> Snapshot:
     """Put a configuration in force, durably, whole or not at all. The one that is in force already is left as it is.
 
     ``file`` and the paths in ``plant`` are absolute.
@@ -55,10 +60,11 @@ def save(state: Path, file: Path, digests: Mapping[str, str], plant: Plant) -> S
     folder.mkdir(parents=True, exist_ok=True)
     numbers = _numbers(folder)
     before = _read(folder, numbers[-1]) if numbers else None
-    if before is not None and (before.file, before.digests, before.plant) == (file, digests, plant):
+    fresh = (file, digests, plant, versions)
+    if before is not None and (before.file, before.digests, before.plant, before.versions) == fresh:
         return before
     number = numbers[-1] + 1 if numbers else 1
-    snapshot = Snapshot(number=number, since=now_us(), file=file, digests=digests, plant=plant)
+    snapshot = Snapshot(number=number, since=now_us(), file=file, digests=digests, plant=plant, versions=versions)
     write_whole(_path(folder, number), snapshot.model_dump_json(exclude_defaults=True))
     _sync(folder)
     for old in numbers[: -(_KEPT - 1)]:

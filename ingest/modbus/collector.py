@@ -31,6 +31,7 @@ from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Device, Lines
 from ingest.status import SourceState, SourceStatus
+from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Collector:
         spool: Appender,
         lines: Lines,
         look: Look = machine,
+        versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self._source = source
         self._tags = source.tags
@@ -70,7 +72,7 @@ class Collector:
         self._status = status
         interruption = Heard(status.source_id, spool).interruption()
         self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
-        self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now())
+        self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
         self._late = metrics.late_answers.labels(source=status.name)
         self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
@@ -79,25 +81,28 @@ class Collector:
         self._backoff = source.backoff_min
         self._answers = 0  # of the device, exceptions counted
         self._silent = 0  # time-outs since the last answer
-        self._edited: tuple[ModbusSource, Mapping[str, int]] | None = None  # what is configured since the last poll
+        # What is configured since the last poll.
+        self._edited: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
         self._groups = _groups(source, ())
 
-    def configure(self, source: ModbusSource, channel_ids: Mapping[str, int]) -> None:
+    def configure(
+        self, source: ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
+    ) -> None:
         """Read these tags from the next poll on, over the same connection.
 
         What that depends on (address, unit id, time-outs) must be as before.
         """
-        self._edited = source, channel_ids
+        self._edited = source, channel_ids, versions
 
     def _edit(self) -> None:
         """Between two polls: plan anew where the tags are others now."""
         if self._edited is None:
             return
-        (source, channel_ids), self._edited = self._edited, None
+        (source, channel_ids, versions), self._edited = self._edited, None
         bad = {int(self._ids[i]): why for i, why in self._bad.items()}
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
         self._groups = _groups(source, self._groups)
-        self._outbox.configure(self._ids, _intervals(source), self._clock.now())
+        self._outbox.configure(self._ids, _intervals(source), self._clock.now(), versions)
         paces: list[tuple[Sequence[int], float]] = [(g.indices, g.pace.seconds) for g in self._groups]
         self._outbox.add(Poll(self._clock.now(), paces=paces))
         self._status.remarks.clear()

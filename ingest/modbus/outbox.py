@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from ingest.gaps import Gaps
 from ingest.heard import Heard
 from ingest.modbus.poll import Poll
 from ingest.status import SourceStatus
+from ingest.versions import NO_VERSIONS, Versions
 
 _POLLS = 16  # that wait for the disk, at most
 _PERIODS = 2  # without a sample, that are a gap
@@ -37,6 +38,7 @@ class _Tags:
     ids: Int32s  # channel ids
     intervals: Sequence[float]  # s
     at: int  # µs
+    versions: Mapping[int, int]  # channel id → version
 
 
 class Outbox:
@@ -46,13 +48,21 @@ class Outbox:
     """
 
     def __init__(
-        self, status: SourceStatus, ids: Int32s, intervals: Sequence[float], spool: Appender, began: int
+        self,
+        status: SourceStatus,
+        ids: Int32s,
+        intervals: Sequence[float],
+        spool: Appender,
+        began: int,
+        versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self._status = status
         self._ids = ids
         self._spool = spool
         self._gaps = Gaps(status, spool)
         self._heard = Heard(status.source_id, spool)
+        self._versions = Versions(status.name, status.source_id, spool)
+        self._read_by(versions, began)
         self._had_to = np.full(len(ids), began, np.int64)  # µs, of each tag: samples or gaps reach to there
         self._patience = _patience(intervals)
         self._open = {i for i, channel in enumerate(ids.tolist()) if self._gaps.opened(channel) is not None}
@@ -63,9 +73,11 @@ class Outbox:
         self._taken = asyncio.Event()
         self._stopping = False
 
-    def configure(self, ids: Int32s, intervals: Sequence[float], at: int) -> None:
+    def configure(
+        self, ids: Int32s, intervals: Sequence[float], at: int, versions: Mapping[int, int] = NO_VERSIONS
+    ) -> None:
         """The polls that are added from now (``at``, µs) on are of these tags."""
-        self._polls.append(_Tags(ids, intervals, at))
+        self._polls.append(_Tags(ids, intervals, at, versions))
         self._changed.set()
 
     def add(self, poll: Poll) -> None:
@@ -121,7 +133,13 @@ class Outbox:
         self._open = {moved[i] for i in self._open if i in moved}
         self._texts = {moved[i]: text for i, text in self._texts.items() if i in moved}
         self._ids, self._had_to, self._patience = tags.ids, had_to, patience
+        self._read_by(tags.versions, tags.at)
         await self._gaps.close(tags.at, gone)
+
+    def _read_by(self, versions: Mapping[int, int], since: int) -> None:
+        """What comes from ``since`` (µs) on was read by these versions of channels."""
+        for channel, version in self._versions.unsaid(versions).items():
+            self._versions.begin(channel, version, since)
 
     async def _write(self, poll: Poll) -> None:
         await self._gaps.say()  # what the disk refused before goes first
@@ -198,13 +216,15 @@ class Outbox:
     async def _samples(self, poll: Poll) -> set[int]:
         """Append a poll's samples. Returns the tags that were refused."""
         batch = poll.batch(self._status.source_id, self._ids)
-        if batch is None:
-            return set()
         try:
+            await self._versions.say()
+            if batch is None:
+                return set()
             await self._spool.append(batch, self._heard.notes(poll.at))
         except SpoolError:
-            self._status.missed += 1
-            metrics.missed.labels(source=self._status.name).inc()
+            if batch is not None:
+                self._status.missed += 1
+                metrics.missed.labels(source=self._status.name).inc()
             return set(poll.tags())
         self._count(batch)
         return set()

@@ -25,6 +25,7 @@ from ingest.opcua.history import read_history, server_start
 from ingest.opcua.items import chunks
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
+from ingest.versions import Versions
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +41,15 @@ _BOUND_NOT_FOUND = 0x80D7_0000
 class Backfill:
     """The holes of one source that are to be read."""
 
-    def __init__(self, tags: Tags, status: SourceStatus, spool: Appender, lane: Appender, gaps: Gaps) -> None:
+    def __init__(
+        self, tags: Tags, status: SourceStatus, spool: Appender, lane: Appender, gaps: Gaps, versions: Versions
+    ) -> None:
         self._tags = self._configured = tags
         self._status = status
         self._spool = spool
         self._lane = lane
         self._gaps = gaps
+        self._versions = versions
         self._note = f"backfill:{status.source_id}"
         self._wanted: list[Hole] = [
             (start, end, reason, channels)
@@ -117,6 +121,10 @@ class Backfill:
             unknown |= {
                 int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in wanted
             }
+        for i in wanted:  # before its floor a channel was another node
+            channel = int(self._tags.ids[i])
+            if (floor := self._versions.floor(channel)) > start:
+                unknown[channel] = max(unknown.get(channel, 0), min(floor, end))
         log.info(
             "source %s: %d values of %d channels read from history, not all of %d",
             self._status.name, count, len(wanted), len(unknown),
@@ -135,11 +143,12 @@ class Backfill:
             return
         if remains:
             await self._gaps.record_each([(c, start, to) for c, to in remains.items()], reason, "not in the history")
-        of = None if channels is None else tuple(channels)
+        of = None if channels is None else tuple(channel for channel in channels if channel not in remains)
         detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels filled from the server's history"
         if nothing < len(remains):
             detail += f", {len(remains) - nothing} from a later time on"
-        await self._gaps.backfilled(Gap(start, end, reason, of, detail))
+        if of is None or of:
+            await self._gaps.backfilled(Gap(start, end, reason, of, detail))
 
     async def _read_as_many_as_allowed(
         self, client: Client, tags: list[int], start: int, end: int, unknown: dict[int, int]
@@ -169,10 +178,11 @@ class Backfill:
                 if until is not None:
                     unknown[channel] = until
             if self._tags.is_text[page.tag]:
+                since = max(start, self._versions.floor(channel))
                 texts += [
                     Event("text", t.time, channel, t.status, t.text)
                     for t in page.change.texts
-                    if start <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
+                    if since <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
                 ]
             elif page.change.handle:
                 kept.append((channel, page.change))
@@ -189,8 +199,10 @@ class Backfill:
             return None
         columns = [(np.concatenate(c.time), np.concatenate(c.value), np.concatenate(c.status)) for _, c in kept]
         time, value, status = (np.concatenate([column[k] for column in columns]) for k in range(3))
-        ids = np.repeat(np.array([channel for channel, _ in kept], np.int32), [len(column[0]) for column in columns])
-        ours = (time >= start) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
+        sizes = [len(column[0]) for column in columns]
+        ids = np.repeat(np.array([channel for channel, _ in kept], np.int32), sizes)
+        since = np.repeat(np.array([max(start, self._versions.floor(channel)) for channel, _ in kept], np.int64), sizes)
+        ours = (time >= since) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
         if not ours.any():
             return None
         return SampleBatch(self._status.source_id, now_us(), ids[ours], time[ours], value[ours], status[ours])

@@ -26,7 +26,8 @@ from ingest.gaps import Gaps
 from ingest.opcua import kept
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import Backoff, refused
-from ingest.opcua.difference import difference
+from ingest.opcua.difference import Difference, difference
+from ingest.opcua.history import server_time
 from ingest.opcua.items import Subscribed, Subscription, create, mark, modify, remove
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
@@ -34,6 +35,7 @@ from ingest.opcua.session import close, connect
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
 from ingest.status import SourceState, SourceStatus
+from ingest.versions import NO_VERSIONS, Versions
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +58,17 @@ class Collector:
         spool: Appender,
         pki: Path,
         backfill: Appender,
+        versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self._source = source
-        self._tags = Tags(source, channel_ids)
+        self._tags = Tags(source, channel_ids, versions)
         self._status = status
         self._spool = spool
         self._pki = pki
         self._gaps = Gaps(status, spool)
-        self._receiver = Receiver(self._tags, status, spool, self._gaps)
-        self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps)
+        self._versions = Versions(source.name, status.source_id, spool)
+        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions)
+        self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscribed, self._same_server = kept.read(status.source_id, source.address, spool.notes)
         self._on_record = set(self._subscribed.subscriptions)  # ids of those that are complete, and in our notes
         self._said: SourceState = "starting"  # the last state that became an event
@@ -73,13 +77,15 @@ class Collector:
         self._edited = asyncio.Event()  # the tags are others than those that were subscribed to
         self._items = asyncio.Lock()  # one at a time makes or deletes items
 
-    def configure(self, source: OpcuaSource, channel_ids: Mapping[str, int]) -> None:
+    def configure(
+        self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
+    ) -> None:
         """Go on with another tag list or other intervals, in the living session where there is one.
 
         What a connection depends on (address, security, identity) must be as before.
         """
         self._source = source
-        self._tags = Tags(source, channel_ids)
+        self._tags = Tags(source, channel_ids, versions)
         self._status.channels = len(self._tags)
         for name in self._status.bad_channels.keys() - {tag.name for tag in source.tags}:
             del self._status.bad_channels[name]
@@ -187,8 +193,13 @@ class Collector:
             await delete(client, self._source, useless)
         if lost:
             await self._lost(lost)
+        tags = self._tags
+        todo = difference(tags, self._subscribed)
+        if self._versions.unsaid(tags.versions):
+            self._receiver.clock_of_server(await server_time(client))
+            await self._read_by(tags, todo)
         async with self._changing():
-            await create(client, self._tags, self._subscribed, difference(self._tags, self._subscribed).create)
+            await create(client, tags, self._subscribed, todo.create)
         self._edited.set()  # what else differs takes a session that publishes
         await self._recovered()
         await self._gaps.must_say()
@@ -213,6 +224,7 @@ class Collector:
         for channel in [c for c in subscribed.bad if tags.place(c) is None]:
             del subscribed.bad[channel]
         todo = difference(tags, subscribed)
+        await self._read_by(tags, todo)
         if not todo:
             return
         async with self._changing():
@@ -224,9 +236,28 @@ class Collector:
             await self._published(client, subscribed.subscriptions[number])
         async with self._changing():
             await remove(client, self._source, subscribed, todo.obsolete)
-            await create(client, tags, subscribed, todo.replace)
+            if not todo.replace:
+                await self._without_idle(client)
+        await self._complete()
+        if todo.replace:
+            await self._replace(client, tags, todo)
+
+    async def _replace(self, client: Client, tags: Tags, todo: Difference) -> None:
+        """Make items of other nodes, when all is on disk that came of those before, which are gone."""
+        for number in todo.obsolete:
+            await self._published(client, self._subscribed.subscriptions[number])
+        await self._receiver.read_by(_some(tags.versions, todo.replace), another_node=True)
+        async with self._changing():
+            await create(client, tags, self._subscribed, todo.replace)
             await self._without_idle(client)
         await self._complete()
+
+    async def _read_by(self, tags: Tags, todo: Difference) -> None:
+        """All tags are read as they are defined now, but those whose former items are there."""
+        living = {channel for s in self._subscribed.subscriptions.values() for channel in s.items}
+        stay = _some(tags.versions, living - set(todo.replace))
+        await self._receiver.read_by(stay, another_node=False)
+        await self._receiver.read_by(_some(tags.versions, tags.versions.keys() - living), another_node=True)
 
     async def _published(self, client: Client, subscription: Subscription) -> None:
         """Return when all that the subscription's items have queued until now is on disk."""
@@ -372,6 +403,10 @@ class Collector:
         log.info("source %s: %s %s", self._source.name, state, reason)
         event = Event("source_state", now_us(), text=state, detail={"reason": reason})
         await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
+
+
+def _some(versions: Mapping[int, int], channels: Iterable[int]) -> dict[int, int]:
+    return {channel: versions[channel] for channel in channels if channel in versions}
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:

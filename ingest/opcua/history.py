@@ -45,14 +45,22 @@ class Answer:
 
 async def server_start(client: Client) -> int:
     """Since when (µs) the server runs; 0: it does not say (OPC 10000-5, 6.3.1 and 12.10)."""
-    node = client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerStatus_StartTime))
+    return await _time(client, ua.ObjectIds.Server_ServerStatus_StartTime)
+
+
+async def server_time(client: Client) -> int:
+    """The server's clock (µs); 0: it does not say."""
+    return await _time(client, ua.ObjectIds.Server_ServerStatus_CurrentTime)
+
+
+async def _time(client: Client, node: int) -> int:
     try:
-        start = await node.read_value()
+        said = await client.get_node(ua.NodeId(node)).read_value()
     except ua.UaStatusCodeError:
         return 0
-    if not isinstance(start, datetime):
+    if not isinstance(said, datetime):
         return 0
-    return (start.replace(tzinfo=start.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
+    return (said.replace(tzinfo=said.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 async def read_history(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from ingest.opcua.tags import Tags, Times
 from ingest.opcua.tracking import Skew, Tracking
 from ingest.opcua.unreadable import Unreadable
 from ingest.status import SourceStatus
+from ingest.versions import Versions
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +32,13 @@ _REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 class Receiver:
     """Takes the notifications of one source."""
 
-    def __init__(self, tags: Tags, status: SourceStatus, spool: Appender, gaps: Gaps) -> None:
+    def __init__(self, tags: Tags, status: SourceStatus, spool: Appender, gaps: Gaps, versions: Versions) -> None:
         self._status = status
         self._spool = spool
         self._gaps = gaps
+        self._versions = versions
         self._tracking = Tracking(tags)
+        self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
         self._skew = Skew(tags.source.skew_limit)
         self._marks: dict[int, asyncio.Event] = {}  # subscription → set when all that was queued before its mark came
@@ -44,6 +47,32 @@ class Receiver:
     def configure(self, tags: Tags) -> None:
         """What comes from now on is of these tags; a notification that is being taken goes on with those before."""
         self._tracking = Tracking(tags, self._tracking)
+        self._set_floors()
+
+    def _set_floors(self) -> None:
+        tracking = self._tracking
+        tracking.floor[:-1] = [self._versions.floor(channel) for channel in tracking.tags.ids.tolist()]
+
+    def clock_of_server(self, time: int) -> None:
+        """The server's clock says ``time`` (µs) now; 0: it says nothing."""
+        if time:
+            self._skew.seen("server", time, now_us())
+
+    async def read_by(self, versions: Mapping[int, int], *, another_node: bool) -> None:
+        """Channels are read by these versions of them from now on. Returns when that is on disk.
+
+        ``another_node``: none of them has a monitored item, and all that there was of former ones is on disk. By source
+        timestamps all that is on disk comes before the change, and what the next items sample behind it.
+        """
+        if not (unsaid := self._versions.unsaid(versions)):
+            return
+        now = now_us() + round(self._skew.ahead() * 1e6)
+        for channel, version in unsaid.items():
+            place = self._tracking.tags.place(channel)
+            last = 0 if place is None else int(self._tracking.time[place])
+            self._versions.begin(channel, version, max(now, last + 1), another_place=another_node)
+        await self._until_taken(self._versions.say)
+        self._set_floors()
 
     def marked(self, subscription: Subscription) -> asyncio.Event:
         """Is set when the first value of the subscription's item :data:`MARK` is on disk, and all before it."""
@@ -62,6 +91,7 @@ class Receiver:
                 change = data_change(body, start, end, arrival, self._tracking.tags.exact)
                 mark |= bool(self._marks) and any((handles == MARK).any() for handles in change.handle)
                 change = self._tracking.tags.by_place(change)
+                self._tracking.lift(change)
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
@@ -95,15 +125,7 @@ class Receiver:
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return when ``batch`` is on disk, however long the spool is full or the disk refuses."""
-        while True:
-            try:
-                await self._spool.append(batch, notes)
-                break
-            except SpoolFull:
-                await self._spool.wait_for_room()
-            except SpoolError as error:
-                log.error("source %s: %s", self._status.name, error)
-                await asyncio.sleep(_REFUSED_SECONDS)
+        await self._until_taken(lambda: self._spool.append(batch, notes))
         if isinstance(batch, SampleBatch):
             self._status.samples += len(batch)
             self._status.had(batch.time)
@@ -111,6 +133,16 @@ class Receiver:
         elif isinstance(batch, EventBatch):
             for event in batch.events:
                 metrics.events.labels(source=self._status.name, type=event.type).inc()
+
+    async def _until_taken(self, append: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await append()
+            except SpoolFull:
+                await self._spool.wait_for_room()
+            except SpoolError as error:
+                log.error("source %s: %s", self._status.name, error)
+                await asyncio.sleep(_REFUSED_SECONDS)
 
     async def _undecodable(self, notification: Notification, subscription: Subscription, error: DecodeError) -> None:
         self._status.decode_errors += 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.model import OpcuaSource, OpcuaTag
 from ingest.opcua.data_change import DataChange
+from ingest.versions import NO_VERSIONS
 
 
 class Tags:
@@ -20,8 +21,11 @@ class Tags:
     edited, also to a process that starts anew and takes the subscription over.
     """
 
-    def __init__(self, source: OpcuaSource, channel_ids: Mapping[str, int]) -> None:
+    def __init__(
+        self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
+    ) -> None:
         self.source = source
+        self.versions = versions  # channel id → version
         self.ids: Int32s = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # (n,) channel ids
         self.is_text = np.array([tag.kind == "text" for tag in source.tags], bool)  # (n,)
         self._place = {channel: place for place, channel in enumerate(self.ids.tolist())}

@@ -13,7 +13,7 @@ from ingest.opcua.standing import Standing
 from ingest.opcua.tags import Tags
 
 _ROUNDS = 3  # of intervals with samples, one after another, in which a channel's clock must be off
-_ORIGINS = ("source", "server", "arrival")
+_ORIGINS = ("source", "server", "arrival", "change")
 
 
 class Tracking:
@@ -33,6 +33,7 @@ class Tracking:
         self._stale = np.zeros(n, bool)
         self.standing = Standing(tags)  # begins anew with each configuration: it only spares the database work
         self._rounded = np.zeros(n, bool)  # it was said that its integers are
+        self.floor: Int64s = np.zeros(n + 1, np.int64)  # µs, see :meth:`lift`; the last place is of handles beyond
         self._ahead = np.full(n, np.inf)  # s, of times before their arrival: the least of new samples in this interval
         self._off = np.zeros(n, np.uint8)  # intervals in which it was beyond the limit, until one in which it was not
         self._skewed = np.zeros(n, bool)
@@ -47,8 +48,28 @@ class Tracking:
                 (self._rounded, before._rounded),
                 (self._off, before._off),
                 (self._skewed, before._skewed),
+                (self.floor, before.floor),
             ):
                 mine[stay] = theirs[old]
+
+    def lift(self, change: DataChange) -> None:
+        """Give values the time of the change of their channel's node where they are older.
+
+        The first value of a monitored item may be of long ago; by that time the channel was another node's.
+        """
+        if not self.floor.any():
+            return
+        for run, (places, time) in enumerate(zip(change.handle, change.time, strict=True)):
+            floor = self.floor[np.minimum(places, len(self._ids))]
+            low = time < floor
+            if low.any():
+                change.lifted |= dict(zip(places[low].tolist(), time[low].tolist(), strict=True))
+                change.time[run] = np.maximum(time, floor)
+        for text in change.texts:
+            floor_us = int(self.floor[min(text.handle, len(self._ids))])
+            if text.time < floor_us:
+                change.lifted[text.handle] = text.time
+                text.time = floor_us
 
     def timed(self, place: UInt32s, time: Int64s, arrival: int) -> None:
         """Look at the clock of each sample that is new; call before :meth:`sampled`.
@@ -101,18 +122,20 @@ class Tracking:
 
     def origins(self, change: DataChange, handle: UInt32s) -> list[Event]:
         """Events of channels whose times come from elsewhere than before."""
-        if not (change.server_time or change.arrival_time or self._origin.any()):
+        if not (change.server_time or change.arrival_time or change.lifted or self._origin.any()):
             return []
         origin = np.zeros(len(self._origin), np.uint8)
         for code, runs in ((1, change.server_time), (2, change.arrival_time)):
             for run in runs:
                 origin[run[run < len(origin)]] = code
+        origin[list(change.lifted)] = 3
         came = np.unique(np.concatenate([handle, *change.server_time, *change.arrival_time]))
         came = came[came < len(origin)]
         changed: NDArray[np.uint32] = came[origin[came] != self._origin[came]]
         self._origin[changed] = origin[changed]
         return [
-            Event("time_source", now_us(), int(self._ids[i]), text=_ORIGINS[self._origin[i]]) for i in changed.tolist()
+            Event("time_source", now_us(), int(self._ids[i]), None, _ORIGINS[self._origin[i]], _own_time(change, i))
+            for i in changed.tolist()
         ]
 
     def rounded(self, change: DataChange) -> list[Event]:
@@ -126,6 +149,10 @@ class Tracking:
         return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED) for i in fresh.tolist()]
 
 
+def _own_time(change: DataChange, place: int) -> dict[str, int]:
+    return {"source_time": change.lifted[place]} if place in change.lifted else {}
+
+
 class Skew:
     """Whether a source's clock and ours differ, by what came in the last interval: one late message proves nothing."""
 
@@ -134,6 +161,7 @@ class Skew:
         self._interval = interval  # s
         self._until = monotonic() + interval
         self._least = {"server": np.inf, "source": np.inf}  # s, the smallest difference of either clock, with its sign
+        self._known: dict[str, float] = {}  # s, those of the last interval in which there were any
         self._skewed = {"server": False, "source": False}
 
     def seen(self, which: str, time: int, arrival: int) -> None:
@@ -141,6 +169,11 @@ class Skew:
         ahead = (time - arrival) / 1e6
         if abs(ahead) < abs(self._least[which]):
             self._least[which] = ahead
+
+    def ahead(self) -> float:
+        """How far (s) the clock that times of samples come from is before ours, as far as is known, or less."""
+        now = self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
+        return min(now.values(), default=0.0)
 
     def events(self, tracking: Tracking) -> list[Event]:
         """What changed, once an interval, also of single channels."""
@@ -151,6 +184,7 @@ class Skew:
         for which, ahead in self._least.items():
             if not np.isfinite(ahead):
                 continue
+            self._known[which] = ahead
             skewed = abs(ahead) > self._limit
             if skewed != self._skewed[which]:
                 self._skewed[which] = skewed

@@ -66,6 +66,15 @@ def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[
     )
 
 
+def version_columns(events: Sequence[Event]) -> tuple[list[int | None], list[int], list[datetime]]:
+    """The parameters of section ``version_read``."""
+    return (
+        [event.channel_id for event in events],
+        [event.detail["version"] for event in events],
+        [timestamp(event.time) for event in events],
+    )
+
+
 def signed(status: int) -> int:
     """A StatusCode's bits as PostgreSQL's signed integer."""
     return status - 2**32 if status >= 2**31 else status

@@ -23,7 +23,7 @@ from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ingest.writer.counting import Increased
 from ingest.writer.counts import NOTHING, Counts, of_events, of_quality
 from ingest.writer.dirty import dirty, parameters
-from ingest.writer.event_rows import event_columns, state_columns
+from ingest.writer.event_rows import event_columns, state_columns, version_columns
 from ingest.writer.group import Columns, Group, conflict
 from schema.queries import load
 
@@ -138,6 +138,8 @@ async def _finish(
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["source_state"], *states)
+    if read := [event for _, event in group.events if event.type == "version_read"]:
+        await connection.execute(queries["version_read"], *version_columns(read))
     await record(connection, group.events)
     if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
         # In one order of locks: what is right does not depend on it (see the revision).

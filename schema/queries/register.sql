@@ -5,6 +5,10 @@
 -- One registration at a time; the transaction's end gives it back.
 SELECT pg_advisory_xact_lock(7361023400153);
 
+-- name: registration
+-- Until the transaction's end, versions of channels wait for their collectors.
+SELECT set_config('plant.registration', 'on', true);
+
 -- name: source_differences
 -- Sources that a registration adds, changes or retires: $1 name, $2 kind, $3 address: text[]; $4 installation.
 WITH said AS (
@@ -61,12 +65,13 @@ SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id 
 
 -- name: renamed
 -- Names of the configuration ($1 text[]) that no channel has now and one had, what that one is called, since when.
-SELECT DISTINCT ON (n.name) n.name, c.name AS now, v.valid_to AT TIME ZONE 'UTC' AS since
+SELECT DISTINCT ON (n.name) n.name, c.name AS now, next.recorded_at AT TIME ZONE 'UTC' AS since
 FROM unnest($1::text[]) AS n (name)
 JOIN plant.channel_version AS v ON v.name = n.name
+JOIN plant.channel_version AS next ON next.channel_id = v.channel_id AND next.version = v.version + 1
 JOIN plant.channel AS c ON c.id = v.channel_id
 WHERE NOT EXISTS (SELECT FROM plant.channel AS o WHERE o.name = n.name)
-ORDER BY n.name, v.valid_to DESC;
+ORDER BY n.name, next.recorded_at DESC;
 
 -- name: give_way
 -- Channels $1 are called $2 from now on, text[], and retired.
@@ -189,6 +194,14 @@ WHERE (c.raw, c.minute, c.hour, c.event, c.installation_id)
 SELECT 'source' AS what, s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[])
 UNION ALL
 SELECT 'channel', c.name, c.id FROM plant.channel AS c JOIN unnest($2::text[]) AS n (name) ON n.name = c.name;
+
+-- name: versions
+-- Of the configuration's channels ($1 names text[]), the newest version that a collector has to follow.
+SELECT c.name, max(v.version) AS version
+FROM unnest($1::text[]) AS n (name)
+JOIN plant.channel AS c ON c.name = n.name
+JOIN plant.channel_version AS v ON v.channel_id = c.id AND v.collected
+GROUP BY c.name;
 
 -- name: created
 -- Channels that push sources created: $1 source names, $2 the configuration's channel names text[].

@@ -106,6 +106,12 @@ JOIN locked ON locked.id = newest.source_id
 WHERE s.id = newest.source_id
   AND (s.state_since IS NULL OR s.state_since <= newest.since);
 
+-- name: version_read
+-- Collectors say since when they read channels by their versions: $1 channel_id, $2 version int[], $3 since timestamptz[]
+SELECT plant.version_read(r.channel_id, r.version, r.since)
+FROM unnest($1::int[], $2::int[], $3::timestamptz[]) AS r (channel_id, version, since)
+ORDER BY r.channel_id, r.version;
+
 -- name: count
 -- $1 bucket int8[] (minutes since 1970), $2 type text[], $3 channel_id int[], $4 n int8[]: each key once, and in the
 -- key's order, which is the order of locks of two connections that add to the same rows.

@@ -42,6 +42,7 @@ from ingest.opcua.receive import Receiver
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
+from ingest.versions import Versions
 from tests.appender import Kept
 
 MAX_LEN = 2048
@@ -294,7 +295,7 @@ async def _received(body: bytes) -> None:
     response = publish_response(body)
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
     spool = Kept()
-    receiver = Receiver(_OURS, status, spool, Gaps(status, spool))
+    receiver = Receiver(_OURS, status, spool, Gaps(status, spool), Versions(status.name, status.source_id, spool))
     items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
     subscription = Subscription(1, 0.5, 0.5, 5.0, items)
     await receiver.durable(body, response.notification, subscription, {})
