@@ -221,7 +221,7 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
     plant = Plant()
     await plant.write(owner, random_samples(some, (1, 2, 3), 30, 3000))
     await refresh(owner)
-    await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + 20 * HOUR_US))
+    await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + 26 * HOUR_US))  # a whole day, too
     for channels in ([1], [2, 3]):
         begin = DAY_US + some.randrange(25 * HOUR_US)
         end = begin + 3 * HOUR_US + 1234
