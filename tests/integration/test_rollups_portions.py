@@ -30,6 +30,15 @@ SELECT plant.refresh_hour_of(hour);
 $$;
 """
 
+# Chunks of a day or a week that this transaction opened.
+_CHUNKS_LOCKED = """
+SELECT count(DISTINCT l.relation)
+FROM pg_locks AS l
+JOIN pg_class AS c ON c.oid = l.relation
+JOIN timescaledb_information.chunks AS k ON k.chunk_name = c.relname
+WHERE l.pid = pg_backend_pid() AND k.hypertable_name IN ('samples_raw', 'rollup_1m', 'rollup_states_1m')
+"""
+
 
 async def test_a_gap_of_a_source_without_channels_is_no_work(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(
@@ -66,4 +75,22 @@ async def test_gaps_make_their_own_minutes_again_and_each_hour_once(owner: async
     made = await owner.fetchval("SELECT sum(minutes) FROM made")
     assert made < 30 * len(places), f"{made:,.0f} minutes of channels for {len(places)} gaps"
     assert await owner.fetchval("SELECT max(n) FROM (SELECT count(hour) AS n FROM made GROUP BY hour) AS h") == 1
+    await assert_exact(owner, plant)
+
+
+async def test_a_portion_is_planned_over_its_own_chunks(owner: asyncpg.Connection[Any]) -> None:
+    """A sample a day: each portion looks at a day or two, however many days there are."""
+    days = 40
+    plant = Plant()
+    await plant.write(owner, [(1 + d % 2, DAY_US - d * 24 * HOUR_US, float(d), 0) for d in range(days)])
+    portions, most = 0, 0
+    while True:
+        async with owner.transaction(isolation="repeatable_read"):
+            done = not await owner.fetchval("SELECT plant.refresh_portion(now())")
+            most = max(most, await owner.fetchval(_CHUNKS_LOCKED))
+        if done:
+            break
+        portions += 1
+    assert portions == 2 * days  # a minute and its hour each
+    assert most <= 6, f"{most} chunks of days were opened for one portion"
     await assert_exact(owner, plant)

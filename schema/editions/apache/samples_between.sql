@@ -15,7 +15,7 @@ BEGIN ATOMIC
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
-    WHERE p.channel_id = ANY (channels) AND p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
+    WHERE p.channel_id = ANY (channels) AND p.hour >= plant.hour_of("from") AND p.hour < "to";
 END;
 COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
 
@@ -33,6 +33,6 @@ BEGIN ATOMIC
     SELECT u.time, p.channel_id, u.value, u.status
     FROM plant.samples_packed AS p
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
-    WHERE p.hour >= date_trunc('hour', "from", 'UTC') AND p.hour < "to";
+    WHERE p.hour >= plant.hour_of("from") AND p.hour < "to";
 END;
 COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';
