@@ -16,10 +16,9 @@ from ingest.config.model import OpcuaSource
 from ingest.errors import OperationError, SourceError
 from ingest.opcua.discover import Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
+from ingest.opcua.session import NO_SECURITY
 from ops.deployment import Deployment
 from ops.paths import EXAMPLE, State
-
-_NONE = "None None_"  # policy and mode, as the session names the endpoint without encryption
 
 
 def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
@@ -32,10 +31,10 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     try:
         found = _browsed(_source(source, insecure, config, state), state)
     except SourceError as error:
-        if _NONE not in str(error):
+        if NO_SECURITY not in str(error):
             raise
         way_out = "--insecure" if _is_address(source) else f"insecure = true under source {source}"
-        raise SourceError(f"{str(error).replace(_NONE, 'None')}. To read it without encryption: {way_out}") from error
+        raise SourceError(f"{error}. To read it without encryption: {way_out}") from error
     if output is None:
         write_tag_list(found.tags, sys.stdout)
     else:

@@ -12,7 +12,7 @@ from asyncua.crypto import security_policies
 
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError
-from ingest.opcua import trust, validate
+from ingest.opcua import limits, trust, validate
 from ingest.opcua.certificate import Identity, identity
 
 _POLICIES = {
@@ -20,6 +20,8 @@ _POLICIES = {
     "Aes128Sha256RsaOaep": security_policies.SecurityPolicyAes128Sha256RsaOaep,
     "Aes256Sha256RsaPss": security_policies.SecurityPolicyAes256Sha256RsaPss,
 }
+NO_SECURITY = "no security"  # an endpoint of SecurityPolicy None, as people call it
+_USER_REFUSED = ("BadUserAccessDenied", "BadIdentityTokenRejected", "BadIdentityTokenInvalid")
 
 
 async def connect(source: OpcuaSource, pki: Path) -> Client:
@@ -42,7 +44,7 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
         raise
     except Exception as error:  # asyncua raises what a server's bytes make it raise
         await close(client, source.time_out)
-        raise SourceError(_why(error, ours if client.secured else None)) from error
+        raise SourceError(_why(error, source, ours if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
         raise
@@ -65,6 +67,7 @@ class _Client(Client):  # type: ignore[misc]
 
     def __init__(self, source: OpcuaSource) -> None:
         super().__init__(source.address, timeout=source.time_out)
+        limits.bound(self.uaclient)
         self.name = self.description = "plantlog"
         self.secured = False  # from now on the server looks at our certificate
         self._in_clear = source.password_in_clear
@@ -124,18 +127,31 @@ def _endpoint(endpoints: list[Any], policy: str, source: OpcuaSource) -> Any:
     for endpoint in endpoints:
         if endpoint.SecurityPolicyUri == policy and endpoint.SecurityMode == ua.MessageSecurityMode.SignAndEncrypt:
             return endpoint
-    offered = sorted({f"{str(e.SecurityPolicyUri).rpartition('#')[2]} {e.SecurityMode.name}" for e in endpoints})
+    offered = sorted({_named(endpoint) for endpoint in endpoints})
     raise SourceError(
         f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {', '.join(offered) or 'none'}"
     )
 
 
-def _why(error: Exception, ours: Identity | None) -> str:
+def _named(endpoint: Any) -> str:
+    """Policy and mode of an endpoint."""
+    if endpoint.SecurityMode == ua.MessageSecurityMode.None_:
+        return NO_SECURITY
+    return f"{str(endpoint.SecurityPolicyUri).rpartition('#')[2]} {endpoint.SecurityMode.name}"
+
+
+def _why(error: Exception, source: OpcuaSource, ours: Identity | None) -> str:
     """What went wrong. ``ours``: what the server may have refused."""
+    if isinstance(error, limits.TooLarge):
+        return str(error)
     said = f"{type(error).__name__}: {error}".rstrip(": ")
-    if ours is not None and isinstance(error, ua.UaStatusCodeError):
+    if isinstance(error, ua.UaStatusCodeError):
         code = ua.StatusCode(error.code).name
-        if code.startswith("BadCertificate") or code == "BadSecurityChecksFailed":
+        if code in _USER_REFUSED:
+            look = "look at" if source.username is not None else "it takes nobody without a name: say"
+            user = source.username or "anonymous"
+            return f"the server refuses user {user} ({code}): {look} username and password_file"
+        if ours is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
             return f"the server does not trust our certificate ({code}): accept there {ours}"
     if ours is not None and isinstance(error, AssertionError):  # asyncua: the answer is no channel, but a ServiceFault
         return f"the server does not trust our certificate (it refused the secure channel): accept there {ours}"

@@ -162,7 +162,8 @@ async def test_a_first_list_and_the_way_to_a_server_without_encryption(
         await folder.add_variable(ua.NodeId("level", 2), "2:level", 1.0)
         file.write_text(f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "made.csv"\n')
         for source, way_out in ((address, "--insecure"), ("mill", "insecure = true under source mill")):
-            with pytest.raises(SourceError, match=rf"it offers None\. To read it without encryption: {way_out}$"):
+            said = rf"it offers no security\. To read it without encryption: {way_out}$"
+            with pytest.raises(SourceError, match=said):
                 await asyncio.to_thread(command, source, False, made, file, state)
         file.write_text(file.read_text() + "insecure = true\n")
         await asyncio.to_thread(command, "mill", False, made, file, state)

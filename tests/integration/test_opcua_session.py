@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asyncua import Server, ua
+from asyncua.crypto.security_policies import SecurityPolicyNone
 from asyncua.server.user_managers import User, UserRole
+from asyncua.ua.ua_binary import struct_to_binary, uatcp_to_binary
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError
+from ingest.opcua.limits import MESSAGE
 from ingest.opcua.session import close, connect
 from tests import certificates
 from tests.peers import free_port, peer
 
 
 class Users:
-    """Lets everybody in, and remembers what he said."""
+    """Lets everybody in whose password is right, and remembers what he said."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str | None, str | None]] = []
 
-    def get_user(self, _: Any, username: str | None = None, password: str | None = None, **__: Any) -> User:
+    def get_user(self, _: Any, username: str | None = None, password: str | None = None, **__: Any) -> User | None:
         self.said.append((username, password))
-        return User(UserRole.User)
+        return User(UserRole.User) if password == "drowssap" else None
 
 
 @asynccontextmanager
@@ -180,3 +188,66 @@ async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
     async with serving(certificate, SECURE, users) as address:
         assert await told(source(address, **who), tmp_path / "pki") == ""
         assert users.said == [("logger", "drowssap")]
+
+
+async def test_a_user_that_the_server_refuses(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("wrong\n")
+    who = {"username": "logger", "password_file": tmp_path / "password", "password_in_clear": True}
+    async with serving(None, ua.SecurityPolicyType.NoSecurity, Users()) as address:
+        reason = await told(source(address, insecure=True, **who), tmp_path / "pki")
+        assert re.fullmatch(r"the server refuses user logger \(Bad\w+\): look at username and password_file", reason)
+        reason = await told(source(address, insecure=True), tmp_path / "pki")
+        assert re.fullmatch(r"the server refuses user anonymous \(Bad\w+\): .* say username and .*", reason)
+        reason = await told(source(address), tmp_path / "pki")
+        assert reason.endswith("no endpoint with Basic256Sha256 SignAndEncrypt; it offers no security")
+
+
+def _chunk(kind: bytes, channel: int, security: bytes, sequence: int, request: int, body: bytes) -> bytes:
+    """OPC 10000-6, 6.7.2."""
+    rest = security + struct.pack("<II", sequence, request) + body
+    return kind + struct.pack("<II", 12 + len(rest), channel) + rest
+
+
+def _endless_chunks() -> Iterator[bytes]:
+    """What a server says to Hello, OpenSecureChannel and CreateSession: the last answer goes on and on."""
+    yield uatcp_to_binary(ua.MessageType.Acknowledge, ua.Acknowledge(0, 2**31 - 1, 2**31 - 1, 0, 0))
+    policy = SecurityPolicyNone.URI.encode()
+    opened = ua.OpenSecureChannelResponse()
+    opened.Parameters.SecurityToken = ua.ChannelSecurityToken(1, 1, datetime.now(UTC), 600_000)
+    opened.Parameters.ServerNonce = b""
+    none = struct.pack("<i", len(policy)) + policy + struct.pack("<ii", -1, -1)
+    yield _chunk(b"OPNF", 1, none, 1, 1, struct_to_binary(opened))
+    for number in count(2):
+        yield _chunk(b"MSGC", 1, struct.pack("<I", 1), number, 2, bytes(60_000))
+
+
+def _endless_chunk() -> Iterator[bytes]:
+    """One chunk of 4 GB."""
+    yield uatcp_to_binary(ua.MessageType.Acknowledge, ua.Acknowledge(0, 2**31 - 1, 2**31 - 1, 0, 0))
+    yield b"OPNF" + struct.pack("<II", 2**32 - 1, 0)
+    while True:
+        yield bytes(60_000)
+
+
+@pytest.mark.parametrize("answers", [_endless_chunks, _endless_chunk])
+async def test_a_message_without_end_is_not_taken(answers: Callable[[], Iterator[bytes]], tmp_path: Path) -> None:
+    given = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal given
+        with suppress(OSError, asyncio.IncompleteReadError):
+            for number, piece in enumerate(answers()):
+                if number < 3:  # a request each
+                    (size,) = struct.unpack("<4xI", await reader.readexactly(8))
+                    await reader.readexactly(size - 8)
+                writer.write(piece)
+                await writer.drain()
+                given += len(piece)
+                if given > 2 * MESSAGE:
+                    break
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port := free_port()):
+        reason = await told(source(f"opc.tcp://127.0.0.1:{port}", insecure=True, time_out=60.0), tmp_path / "pki")
+    assert reason.startswith("the server sent more than 64 MiB in a message")
+    assert given < 1.5 * MESSAGE
