@@ -120,8 +120,8 @@ async def create_logins(
             await connection.execute(await connection.fetchval(queries["member"], login, group))
             if mark and marks.get(login) != mark:
                 await connection.execute(await connection.fetchval(queries["mark"], login, mark))
-            if group == "plant_reader":
-                await connection.execute(await connection.fetchval(queries["reader_limits"], login))
+            if group == "plant_reader" and (limits := await connection.fetchval(queries["reader_limits"], login)):
+                await connection.execute(limits)
         return dead
     finally:
         await connection.close()

@@ -13,6 +13,7 @@ from ingest import metrics
 from ingest.errors import DatabaseError
 from ops.evidence.seal import seal_closed
 from ops.maintenance.budget import Unit, days_left, growth
+from ops.maintenance.readers import end_sessions, restore_login
 from ops.maintenance.retain import Retention
 from ops.maintenance.run import Connection, Done, Job, Site, Skip
 from ops.maintenance.settings import settings
@@ -46,7 +47,8 @@ def jobs() -> tuple[Job, ...]:
         Job("analyze", 900.0, 300.0, True, analyze, "statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "chunks of tomorrow"),
         Job("trim", 3600.0, 60.0, False, trim, "old facts of batches, refused rows and runs"),
-        Job("readers", 60.0, 30.0, False, end_long_readers, "end sessions of readers that go on without an end"),
+        Job("readers", 10.0, 30.0, False, end_sessions, "end sessions of readers that last too long or hold too much"),
+        Job("logins", 60.0, 30.0, False, restore_login, "give the reader's login its password and limits back"),
         Job("storage", 60.0, 60.0, False, Storage().work, "measure the database and how long the room lasts"),
     )
 
@@ -114,11 +116,6 @@ async def trim(site: Site, connection: Connection) -> Done:
         more |= count == _TRIMMED
         deleted |= {table: count} if count else {}
     return Done(sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more)
-
-
-async def end_long_readers(site: Site, connection: Connection) -> Done:
-    """A session can lift its own time limit; this one it can't."""
-    return Done(await connection.fetchval(load("maintenance")["end_long_readers"]))
 
 
 class Storage:

@@ -157,5 +157,9 @@ WITH old AS (
 )
 DELETE FROM plant.job_run AS r USING old AS o WHERE r.ctid = o.ctid;
 
+-- name: readers
+SELECT r.pid FROM plant.reader_sessions() AS r;
+
 -- name: end_long_readers
-SELECT plant.end_long_readers();
+-- $1: those to be ended whatever they do
+SELECT plant.end_long_readers(large => $1::int[]);

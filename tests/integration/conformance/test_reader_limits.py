@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import asyncpg
+import psutil
 import pytest
 
+from ops.installation import mark
 from ops.maintenance.jobs import jobs
+from ops.maintenance.readers import large
 from ops.maintenance.run import Site, run
 from ops.paths import State
 from schema.queries import load
@@ -36,6 +40,11 @@ _REFUSED = (
     "SELECT FROM plant.setting FOR SHARE",
     "SET temp_file_limit = -1",
     "SELECT plant.end_long_readers('0', '0')",
+    "SELECT FROM plant.reader_sessions()",
+    "SELECT public.add_job('pg_sleep', '1 s')",
+    "ALTER ROLE plantlog_reader SET temp_file_limit = -1",
+    "ALTER ROLE plantlog_reader CONNECTION LIMIT 90",
+    "ALTER ROLE plantlog_ingest PASSWORD 'stolen'",
 )
 
 
@@ -70,7 +79,7 @@ async def test_a_pool_of_readers_is_not_disturbed(database: Database) -> None:
 
 
 async def test_temporary_files_and_sessions_have_a_limit(database: Database, reader: asyncpg.Connection) -> None:
-    assert await reader.fetchval("SHOW temp_file_limit") == "10GB"
+    assert await reader.fetchval("SHOW temp_file_limit") == "2GB"
     connected = [reader]
     with pytest.raises(asyncpg.TooManyConnectionsError):
         while len(connected) < 60:
@@ -94,7 +103,8 @@ async def test_a_reader_without_an_end_is_ended(database: Database, reader: asyn
         while await owner.fetchval("SELECT state FROM pg_stat_activity WHERE pid = $1", pid) != state:
             await asyncio.sleep(0.02)
         assert await maintenance.fetchval("SELECT plant.end_long_readers()") == 0, "it may, for a while"
-        assert await maintenance.fetchval("SELECT plant.end_long_readers('0', '0')") == 1
+        limit = "statement" if state == "active" else "idle"
+        assert await maintenance.fetchval(f"SELECT plant.end_long_readers({limit} => '0')") == 1
         while await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid):
             await asyncio.sleep(0.02)
     if endless is not None:
@@ -104,10 +114,56 @@ async def test_a_reader_without_an_end_is_ended(database: Database, reader: asyn
     await maintenance.close()
 
 
-async def test_the_job_that_ends_them_runs(database: Database, tmp_path_factory: pytest.TempPathFactory) -> None:
-    (job,) = (job for job in jobs() if job.name == "readers")
-    site = Site(database.maintenance_dsn, database.owner_dsn, State(tmp_path_factory.mktemp("state")))
-    assert (await run(job, site)).outcome == "ok"
+async def test_a_session_that_holds_too_much_is_ended(database: Database, reader: asyncpg.Connection) -> None:
+    pid = reader.get_server_pid()
+    if not psutil.pid_exists(pid) or psutil.Process(pid).name() != "postgres":
+        pytest.skip("the server is not on this machine")
+    await reader.execute("SET work_mem = '16GB'")
+    sort = asyncio.create_task(
+        reader.execute("SELECT FROM generate_series(1, 100000000) AS g ORDER BY -g OFFSET 99999999")
+    )
+    maintenance: asyncpg.Connection = await asyncpg.connect(database.maintenance_dsn)
+    readers = load("maintenance")["readers"]
+    async with asyncio.timeout(PATIENCE):
+        while not (heavy := large([row["pid"] for row in await maintenance.fetch(readers)], 100 * 1024**2)):
+            assert not sort.done()
+            await asyncio.sleep(0.1)
+    assert heavy == [pid]
+    assert await maintenance.fetchval(load("maintenance")["end_long_readers"], heavy) == 1
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await sort
+    await maintenance.close()
+
+
+async def test_what_a_reader_did_to_its_login_is_undone(database: Database, tmp_path: Path) -> None:
+    state = State(tmp_path)
+    (tmp_path / "secrets").mkdir()
+    state.dsn_file("reader").write_text(database.reader_dsn)
+    site = Site(database.maintenance_dsn, database.owner_dsn, state)
+    owner: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(f"COMMENT ON ROLE plantlog_reader IS '{mark(state)}'")
+    reader: asyncpg.Connection = await asyncpg.connect(database.reader_dsn)
+    given = await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user")
+    name = await reader.fetchval("SELECT current_database()")
+    await reader.execute("SET default_transaction_read_only = off")
+    await reader.execute("ALTER ROLE plantlog_reader SET statement_timeout = 0")
+    await reader.execute("ALTER ROLE plantlog_reader SET work_mem = '16GB'")
+    await reader.execute(f"ALTER ROLE plantlog_reader IN DATABASE {name} SET statement_timeout = 0")
+    await reader.execute("ALTER ROLE plantlog_reader PASSWORD 'mine'")
+    await reader.close()
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(database.reader_dsn)
+    for job in jobs():
+        if job.name in ("readers", "logins"):
+            ran = await run(job, site)
+            assert ran.outcome == "ok", ran.done.detail
+    reader = await asyncpg.connect(database.reader_dsn)
+    assert await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user") == given
+    assert await reader.fetchval("SHOW statement_timeout") == "5min"
+    assert await reader.fetchval("SHOW work_mem") != "16GB"
+    await reader.close()
+    await owner.execute("COMMENT ON ROLE plantlog_reader IS NULL")
+    await owner.close()
 
 
 async def test_a_server_of_ours_lacks_nothing(reader: asyncpg.Connection) -> None:
