@@ -13,13 +13,13 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import asyncpg
 
 from ingest.errors import DatabaseError, OperationError
-from ops import ports
+from ops import ports, presence
 from ops.installation import check, mark
 from ops.paths import State
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, until_it_answers
 from ops.postgres.cluster import Cluster, provision
-from schema.migrate import create_logins, migrate
+from schema.migrate import check_logins, create_logins, migrate
 from schema.queries import load
 
 _GIVEN = "given-database"  # marks a state folder whose database is not its own
@@ -51,7 +51,7 @@ class Database:
         self.cluster.move()
         say(f"port {taken} is in use{ports.holder(taken)}: the database now has {self.where}")
 
-    async def prepare(self, take_over: bool = False) -> str:
+    async def prepare(self, take_over: bool = False, tell: Callable[[str], None] = print) -> str:
         """Schema and logins, once the server answers. Returns what was done, in words.
 
         Raises OperationError, with nothing changed, where the database is another installation's and not to be taken
@@ -62,9 +62,10 @@ class Database:
             if self.cluster is not None:
                 await until_it_answers(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
                 await create_database(owner)
-            ours = await self._ours(take_over)
-            applied = await migrate(owner)
+            ours = await self._ours(take_over, tell)
             passwords = {role: _password(self.dsn(role)) for role in _ROLES}
+            await check_logins(owner, passwords, ours)
+            applied = await migrate(owner)
             renewed = await create_logins(owner, passwords, mark(self.state), ours)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             which = "PLANTLOG_DSN" if self.cluster is None else "this state folder"
@@ -80,11 +81,13 @@ class Database:
         finally:
             await connection.close()
 
-    async def _ours(self, take_over: bool) -> frozenset[str] | None:
+    async def _ours(self, take_over: bool, tell: Callable[[str], None]) -> frozenset[str] | None:
         """The marks of logins that may be given another password; None: any."""
         connection = await asyncpg.connect(self.dsn("owner"))
         try:
             owned = await check(connection, self.state, take_over or self.cluster is not None)
+            if self.cluster is None and not take_over:
+                await presence.check(connection, self.state, tell)
         finally:
             await connection.close()
         if take_over or self.cluster is not None:

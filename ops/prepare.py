@@ -34,7 +34,7 @@ def prepare(config: Path, console: Console, take_over: bool, choice: Choice) -> 
     used = Database(state, None)
     with steps.step("bring the schema to this version") as step:
         asyncio.run(until_it_answers(used.dsn("owner"), _ANSWER_SECONDS))
-        step.result = f"{used.where}, {asyncio.run(used.prepare(take_over))}"
+        step.result = f"{used.where}, {asyncio.run(used.prepare(take_over, step.say))}"
         for lack in asyncio.run(used.missing()):
             step.say(lack)
     with steps.step("register sources and channels") as step:

@@ -66,7 +66,7 @@ def up(asked: Asked, console: Console) -> None:
                 if supervisor.of_this_plantlog():
                     supervisor.update([programs.postgres(state)], others=True)
                 supervisor.start_program("postgres")
-            step.result = f"{used.where}, {_prepared(used, asked.take_over, supervisor, state)}"
+            step.result = f"{used.where}, {_prepared(used, asked.take_over, supervisor, state, step)}"
             for lack in asyncio.run(used.missing()):
                 step.say(lack)
         with steps.step("register sources and channels") as step:
@@ -167,10 +167,10 @@ def _supervised(state: State, used: Database, deployment: Deployment, plant: Pla
     return supervisor
 
 
-def _prepared(used: Database, take_over: bool, supervisor: Supervisor, state: State) -> str:
+def _prepared(used: Database, take_over: bool, supervisor: Supervisor, state: State, step: Step) -> str:
     """Schema and logins are there; in words. What ended says why it did."""
     try:
-        return asyncio.run(used.prepare(take_over))
+        return asyncio.run(used.prepare(take_over, step.say))
     except DatabaseError as error:
         for process in supervisor.processes():
             if process.name == "postgres" and process.state != "RUNNING":
@@ -188,7 +188,7 @@ def _carried_over(supervisor: Supervisor, wanted: list[Program], used: Database,
     supervisor.start(wanted)
     if used.cluster is not None:
         supervisor.start_program("postgres")
-        _prepared(used, True, supervisor, state)  # it was found to be ours before
+        _prepared(used, True, supervisor, state, step)  # it was found to be ours before
 
 
 def _end_other(supervisor: Supervisor, state: State, step: Step) -> None:

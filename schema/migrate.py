@@ -101,18 +101,11 @@ async def create_logins(
     DatabaseError is raised before anything is altered. Returns the logins that were given another password.
     """
     queries = load("migrate")
-    by_login = {f"plantlog_{role}": (f"plant_{role}", password) for role, password in passwords.items()}
+    marks, dead = await check_logins(dsn, passwords, ours)
     connection = await asyncpg.connect(dsn)
     try:
-        marks = {row["login"]: row["mark"] for row in await connection.fetch(queries["logins"], list(by_login))}
-        dead = [login for login in marks if not await _works(dsn, login, by_login[login][1])]
-        if others := [login for login in dead if ours is not None and marks[login] not in ours]:
-            raise DatabaseError(
-                f"{', '.join(others)} on this server: another password than this state folder's, and "
-                f"{' and '.join({marks[login] or 'no mark' for login in others})} as its owner. Another plantlog may "
-                "use it: take a server of your own, or give it this state folder's password with --take-over"
-            )
-        for login, (group, password) in by_login.items():
+        for role, password in passwords.items():
+            login, group = f"plantlog_{role}", f"plant_{role}"
             if login not in marks or login in dead:
                 await connection.execute(await connection.fetchval(queries["login"], login, password))
             elif marks[login] not in ("", mark):
@@ -125,6 +118,28 @@ async def create_logins(
         return dead
     finally:
         await connection.close()
+
+
+async def check_logins(
+    dsn: str, passwords: Mapping[str, str], ours: Container[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """The marks of the logins that there are, and those logins that don't take their password; as create_logins."""
+    by_login = {f"plantlog_{role}": password for role, password in passwords.items()}
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch(load("migrate")["logins"], list(by_login))
+    finally:
+        await connection.close()
+    marks = {row["login"]: row["mark"] for row in rows}
+    dead = [login for login in marks if not await _works(dsn, login, by_login[login])]
+    if others := [login for login in dead if ours is not None and marks[login] not in ours]:
+        raise DatabaseError(
+            f"{', '.join(others)} on this server: another password than this state folder's, and "
+            f"{' and '.join({marks[login] or 'no mark' for login in others})} as its owner. Logins are the server's, "
+            "whatever its databases, so one plantlog can use it. Nothing was changed: take a server of your own, or "
+            "--take-over, which gives the logins this state folder's passwords and locks the other plantlog out"
+        )
+    return marks, dead
 
 
 async def _works(dsn: str, login: str, password: str) -> bool:

@@ -11,6 +11,7 @@ import asyncpg
 
 from ingest import metrics
 from ingest.errors import DatabaseError
+from ops import presence
 from ops.evidence.seal import seal_closed
 from ops.maintenance.budget import Unit, days_left, growth
 from ops.maintenance.readers import end_sessions, restore_login
@@ -49,6 +50,7 @@ def jobs() -> tuple[Job, ...]:
         Job("trim", 3600.0, 60.0, False, trim, "old facts of batches, refused rows and runs"),
         Job("readers", 10.0, 30.0, False, end_sessions, "end sessions of readers that last too long or hold too much"),
         Job("logins", 60.0, 30.0, False, restore_login, "give the reader's login its password and limits back"),
+        Job("presence", 10.0, 30.0, False, present, "say where this installation runs, so that no copy does beside it"),
         Job("storage", 60.0, 60.0, False, Storage().work, "measure the database and how long the room lasts"),
     )
 
@@ -116,6 +118,12 @@ async def trim(site: Site, connection: Connection) -> Done:
         more |= count == _TRIMMED
         deleted |= {table: count} if count else {}
     return Done(sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more)
+
+
+async def present(site: Site, connection: Connection) -> Done:
+    """``ops.presence.say``."""
+    await presence.say(connection, site.state)
+    return Done()
 
 
 class Storage:

@@ -61,3 +61,21 @@ INSERT INTO plant.event (time, id, type, text, detail)
 SELECT t.at, hashtextextended(concat_ws(' ', t.at::text, $1::text), 19) & 9223372036854775807, 'taken_over', $1,
        jsonb_build_object('by', session_user)
 FROM (SELECT clock_timestamp()) AS t (at);
+
+-- name: presence_is_kept
+-- Since schema version 30.
+SELECT to_regclass('plant.presence') IS NOT NULL;
+
+-- name: present
+-- Where installation $1 was seen, and how many seconds ago.
+SELECT p.place, p.folder, p.seen_at, date_part('epoch', clock_timestamp() - p.seen_at) AS age
+FROM plant.presence AS p
+WHERE p.installation_id = $1;
+
+-- name: say_present
+-- Installation $1 is in place $2, folder $3; not where it is elsewhere and was seen there in the last $4 seconds.
+INSERT INTO plant.presence AS p (installation_id, place, folder)
+SELECT i.id, $2, $3 FROM plant.installation AS i WHERE i.id = $1
+ON CONFLICT (installation_id) DO UPDATE SET place = excluded.place, folder = excluded.folder, seen_at = excluded.seen_at
+WHERE p.folder = excluded.folder OR p.place = excluded.place OR p.seen_at < clock_timestamp() - INTERVAL '1 second' * $4
+RETURNING true;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ import asyncpg
 import pytest
 
 from ingest.errors import DatabaseError, PlantlogError
+from ops import presence
 from ops.database import Database as Used
+from ops.maintenance.jobs import jobs
+from ops.maintenance.run import Site, run
 from ops.paths import State
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
@@ -19,6 +24,7 @@ from schema.migrate import FOLDER, migrate
 from schema.queries import load
 from tests.database import Database
 from tests.integration.test_register import plant, rows
+from tests.patience import PATIENCE
 
 _TAGS = "a,holding:0,,,,,,,,\n"
 _OTHERS = "b,holding:0,,,,,,,,\n"
@@ -121,6 +127,38 @@ async def test_a_database_from_before_installations_is_adopted_by_whose_ids_it_h
     assert (done.taken_over, done.registry.channels) == ("", {"a": 1})
 
 
+async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(database: Database, tmp_path: Path) -> None:
+    first = state_in(tmp_path / "first")
+    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
+    (job,) = (job for job in jobs() if job.name == "presence")
+
+    async def runs(state: State) -> str:
+        ran = await run(job, Site(database.maintenance_dsn, database.owner_dsn, state))
+        return ran.done.detail
+
+    assert await runs(first) == ""
+    shutil.copytree(first.root, tmp_path / "copy")
+    copy = State(tmp_path / "copy")
+    assert f"runs in {socket.gethostname()}:{first.root}" in await runs(copy)
+    said: list[str] = []
+    owner = await asyncpg.connect(database.owner_dsn)
+    refused = asyncio.create_task(presence.check(owner, copy, said.append))
+    async with asyncio.timeout(PATIENCE):
+        while not said:
+            await asyncio.sleep(0.05)
+    assert await runs(first) == ""  # it goes on
+    with pytest.raises(PlantlogError, match=rf"{copy.root} is a copy of its state folder.*plantlog down"):
+        await refused
+    await presence.check(owner, first, said.append)  # `up` of what runs
+    first.root.rename(tmp_path / "moved")
+    await presence.check(owner, State(tmp_path / "moved"), said.append)
+    await owner.execute("UPDATE plant.presence SET seen_at = seen_at - INTERVAL '1 minute'")  # it was stopped
+    await presence.check(owner, copy, said.append)
+    assert await runs(copy) == ""
+    assert len(said) == 1
+    await owner.close()
+
+
 _STORED = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'plantlog%'"
 
 
@@ -134,8 +172,9 @@ def test_logins_that_work_are_left_alone_and_those_of_others_are_refused(server:
             await create_database(f"{dsn}/{name}")
         await first.prepare()
         before = await _fetchval(f"{dsn}/north", _STORED)
-        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*its owner.*--take-over"):
+        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*its owner.*Nothing was changed.*--take-over"):
             await second.prepare()
+        assert await _fetchval(f"{dsn}/south", "SELECT to_regnamespace('plant') IS NULL"), "not even its schema"
         assert await _fetchval(f"{dsn}/north", _STORED) == before
         assert "new passwords" not in await first.prepare()
         assert await _fetchval(f"{dsn}/north", _STORED) == before, "a login that works is not altered"
