@@ -25,7 +25,8 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        await asyncio.wait([task], timeout=PATIENCE)
+    assert task.done()
     with suppress(asyncio.CancelledError):
         await task  # or raises why it ended before
     assert task.cancelled()

@@ -20,6 +20,7 @@ from asyncua import Client, ua
 from ingest import metrics
 from ingest.appender import Appender, Notes
 from ingest.batch import Event, EventBatch, now_us
+from ingest.cancellation import until_over
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError, SpoolError
 from ingest.gaps import Gaps
@@ -73,6 +74,7 @@ class Collector:
         self._on_record = set(self._subscribed.subscriptions)  # ids of those that are complete, and in our notes
         self._said: SourceState = "starting"  # the last state that became an event
         self._since = now_us()
+        self._connected = False  # there was a connection
         self._refused: set[int] = set()  # channels that are known to be refused, on record and on show
         self._edited = asyncio.Event()  # the tags are others than those that were subscribed to
         self._items = asyncio.Lock()  # one at a time makes or deletes items
@@ -110,29 +112,32 @@ class Collector:
 
     async def _connections(self) -> None:
         backoff = Backoff(self._source.backoff_min, self._source.backoff_max)
-        connections = 0
         while True:
             self._status.state = "connecting"
             nobody_listens = False
             try:
-                client = await connect(self._source, self._pki)
-                try:
-                    if connections:
-                        self._status.reconnects += 1
-                        metrics.reconnects.labels(source=self._source.name).inc()
-                    connections += 1
-                    started = monotonic()
-                    try:
-                        await self._session(client)
-                    finally:
-                        backoff.had_session(monotonic() - started)
-                finally:
-                    await close(client, self._source.time_out)
+                await until_over(self._connection(backoff))
             except* _LOST as lost:
                 reason, nobody_listens = _reason(lost), refused(lost)
                 await self._gaps.open(self._complete_to(), "disconnected", reason)
                 await self._state("disconnected", reason)
             await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
+
+    async def _connection(self, backoff: Backoff) -> None:
+        """One session; ends by an error."""
+        client = await connect(self._source, self._pki)
+        try:
+            if self._connected:
+                self._status.reconnects += 1
+                metrics.reconnects.labels(source=self._source.name).inc()
+            self._connected = True
+            started = monotonic()
+            try:
+                await self._session(client)
+            finally:
+                backoff.had_session(monotonic() - started)
+        finally:
+            await close(client, self._source.time_out)
 
     @property
     def _stopped(self) -> str:

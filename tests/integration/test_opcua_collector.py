@@ -138,6 +138,25 @@ async def test_a_server_that_was_away_for_long_is_found_at_once(tmp_path: Path) 
     assert took < 5.0
 
 
+async def test_it_ends_when_it_is_told_to_though_the_connection_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_: Collector) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("broken")
+
+    monkeypatch.setattr(Collector, "_watch", breaks)
+    port = free_port()
+    kept = Kept()
+    async with simulated_server(TAGS, tmp_path, port):
+        address = f"opc.tcp://127.0.0.1:{port}/"
+        async with collecting(address, OURS, tmp_path / "pki", kept, insecure=True) as (_, status):
+            await until(lambda: status.state == "connected")
+    assert "stopped:1" in kept.notes
+
+
 async def test_silence_ends_the_session(tmp_path: Path) -> None:
     """The connection stays open, nothing comes: the keep-alive watchdog notices, and another session begins."""
     port = free_port()
