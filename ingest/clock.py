@@ -69,6 +69,10 @@ class ArrivalClock:
         self._behind = 0  # µs that the wall clock was ahead then
         self.last = since  # µs, the latest time that was given
 
+    def allow(self, limit: float) -> None:
+        """Another limit (s) from now on."""
+        self._limit = round(limit * 1e6)
+
     def now(self, times: int = 1) -> int:
         """µs since 1970, the first of so many times, one µs apart, that are later than any given before."""
         first = max(self._at(self._look()[1]), self.last + 1)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,16 @@ from ingest.alarms import control
 from ingest.alarms.desk import Desk
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.notifier import process as notifier
-from ingest.alarms.stage import Stage, staged
-from ingest.appender import Appender
+from ingest.alarms.stage import Stage
 from ingest.batch import now_us
-from ingest.collectors import Collectors, ids_of, started
+from ingest.collectors import Collectors
 from ingest.config import snapshot
-from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource, Source
+from ingest.config.model import Plant
+from ingest.config.snapshot import Snapshot
 from ingest.errors import OperationError, PlantlogError
-from ingest.push import endpoint
 from ingest.push.channels import Channels
-from ingest.push.gateway import Gateway
+from ingest.push.endpoint import Endpoint, serve
+from ingest.push.gateways import Gateways
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
@@ -38,17 +38,54 @@ _PORTS = {"opcua": 0, "modbus": 1, "writer": 2, "push": 3, "notifier": 6}  # beh
 _DRAIN_SECONDS = 8.0
 
 
-async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: Path, stop: asyncio.Event) -> None:
-    """Collect from all sources of one kind until ``stop``, each isolated from the others.
+class _Configuration:
+    """What is in force in a process: applied at its start, and again with each SIGHUP."""
 
-    SIGHUP: the configuration in force is another one, and what differs is applied.
-    """
+    def __init__(self, state: Path, apply: Callable[[Snapshot, Registry], Awaitable[None]]) -> None:
+        """``apply`` raises OperationError, and nothing is changed."""
+        self._state = state
+        self._apply = apply
+        self._edited = asyncio.Event()
+        self.number = 0
+
+    async def apply(self) -> None:
+        """Let what is in force be so here. Raises OperationError, and nothing is changed."""
+        current = snapshot.in_force(self._state)
+        if current is None:
+            raise OperationError(f"{self._state} has no configuration: `plantlog up` puts one in force")
+        await self._apply(current, Registry.load(self._state / "registry.json"))
+        self.number = current.number
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._edited.set)
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Apply each other configuration, until ``stop``."""
+        stopping = asyncio.create_task(stop.wait())
+        while not stopping.done():
+            editing = asyncio.create_task(self._edited.wait())
+            await asyncio.wait((stopping, editing), return_when=asyncio.FIRST_COMPLETED)
+            editing.cancel()
+            if self._edited.is_set():
+                self._edited.clear()
+                try:
+                    await self.apply()
+                except PlantlogError as error:
+                    log.error("the configuration stays as it is: %s", error)
+
+
+async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Collect from all sources of one kind until ``stop``, each isolated from the others."""
     since = now_us()
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
     # What is read from a source's history: the writer takes it when nothing else waits.
     lane = Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
     collectors = Collectors(state, spool, lane)
-    configuration = await _configure(kind, collectors, state)
+
+    async def apply(current: Snapshot, registry: Registry) -> None:
+        opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
+        await collectors.configure(opcua if kind == "opcua" else modbus, registry, current.versions)
+
+    configuration = _Configuration(state, apply)
+    await configuration.apply()
 
     async def report() -> health.HealthReport:
         statuses = collectors.statuses()
@@ -58,27 +95,15 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
             sources = list(collectors.opcua_sources().values())
             soon = await asyncio.to_thread(supplies.measure_certificates, state / "pki", sources)
             said["certificates"] = [str(one) for one in soon]
-        return {**said, "configuration": configuration}
+        return {**said, "configuration": configuration.number}
 
-    edited = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, edited.set)
     async with (
         health.serve(plant.health.host, plant.health.port + _PORTS[kind], report),
         control.serve(control.socket_path(state, kind), Desk(collectors.stages, plant.alarms)),
     ):
         certificates = partial(supplies.watch_certificates, state / "pki", collectors.opcua_sources, spool)
         watching = [asyncio.create_task(certificates(), name="certificates")] if kind == "opcua" else []
-        stopping = asyncio.create_task(stop.wait())
-        while not stopping.done():
-            editing = asyncio.create_task(edited.wait())
-            await asyncio.wait((stopping, editing), return_when=asyncio.FIRST_COMPLETED)
-            editing.cancel()
-            if edited.is_set():
-                edited.clear()
-                try:
-                    configuration = await _configure(kind, collectors, state)
-                except PlantlogError as error:
-                    log.error("the configuration stays as it is: %s", error)
+        await configuration.follow(stop)
         log.info("stopping: what is in hand goes to disk")
         for task in watching:
             task.cancel()
@@ -86,18 +111,6 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
         await spool.close()
         if lane is not spool:
             await lane.close()
-
-
-async def _configure(kind: Literal["opcua", "modbus"], collectors: Collectors, state: Path) -> int:
-    """Apply the configuration in force; its number. Raises OperationError, and nothing is changed."""
-    current = snapshot.in_force(state)
-    if current is None:
-        raise OperationError(f"{state} has no configuration: `plantlog up` puts one in force")
-    registry = Registry.load(state / "registry.json")
-    plant = current.plant
-    sources: Sequence[OpcuaSource | ModbusSource] = plant.opcua_sources() if kind == "opcua" else plant.modbus_sources()
-    await collectors.configure(sources, registry, current.versions)
-    return current.number
 
 
 async def _report(
@@ -123,17 +136,6 @@ async def _report(
     }
 
 
-def _stages(sources: Iterable[Source], registry: Registry, spool: Spool) -> dict[str, Stage]:
-    """Source name → what judges its samples; only those that have something to judge."""
-    stages = {}
-    for source in sources:
-        source_id, channel_ids = ids_of(source, registry)
-        stage = staged(source, channel_ids, source_id, spool)
-        if stage is not None:
-            stages[source.name] = stage
-    return stages
-
-
 def _alarms(stages: Iterable[Stage]) -> dict[str, int]:
     """How many alarms there are, of all sources; each source's go to the metrics."""
     total: Counter[str] = Counter()
@@ -149,50 +151,33 @@ def _alarms(stages: Iterable[Stage]) -> dict[str, int]:
 
 async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Take what gateways push until ``stop``. Ready means that they can; whether they do is each source's state."""
-    registry = Registry.load(state / "registry.json")
-    channels = Channels(state, ingest_dsn(state))
     since = now_us()
     spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
     try:
-        statuses = [
-            SourceStatus(ids_of(source, registry)[0], source.name, source.kind, source.address, len(source.tags))
-            for source in plant.push_sources()
-        ]
-        stages = _stages(plant.push_sources(), registry, spool)
-        gateways = [
-            _gateway(source, registry, status, stages.get(source.name, spool), channels)
-            for source, status in zip(plant.push_sources(), statuses, strict=True)
-        ]
-        endpoint.check_tokens(gateways)
+        gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
+        endpoint = Endpoint(plant.push, gateways)
+
+        async def apply(current: Snapshot, registry: Registry) -> None:
+            await gateways.configure(current.plant.push_sources(), registry, current.versions)
+            endpoint.options = current.plant.push
+
+        configuration = _Configuration(state, apply)
+        await configuration.apply()
 
         async def report() -> health.HealthReport:
-            return await _report("push", True, since, statuses, spool, stages.values())
+            said = await _report("push", True, since, gateways.statuses(), spool, gateways.stages())
+            return {**said, "configuration": configuration.number}
 
         async with (
             health.serve(plant.health.host, plant.health.port + _PORTS["push"], report),
-            control.serve(control.socket_path(state, "push"), Desk(lambda: list(stages.values()), plant.alarms)),
+            control.serve(control.socket_path(state, "push"), Desk(gateways.stages, plant.alarms)),
         ):
-            for status in statuses:
-                await started(status, spool)
-            async with endpoint.serve(plant.push, gateways), asyncio.TaskGroup() as group:
-                watching = [group.create_task(gateway.silence.watch(), name=gateway.name) for gateway in gateways]
-                watching += [group.create_task(stage.run(), name=f"alarms of {n}") for n, stage in stages.items()]
-                await stop.wait()
+            async with serve(endpoint):
+                await configuration.follow(stop)
                 log.info("stopping: bodies in hand are answered")
-                for task in watching:
-                    task.cancel()
-            for gateway, status in zip(gateways, statuses, strict=True):
-                await gateway.arrivals.close()
-                status.state = "stopped"
+            await gateways.stop()
     finally:
         await spool.close()
-
-
-def _gateway(
-    source: PushSource, registry: Registry, status: SourceStatus, spool: Appender, channels: Channels
-) -> Gateway:
-    _, channel_ids = ids_of(source, registry)
-    return Gateway(source, channel_ids, status, spool, channels)
 
 
 async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:

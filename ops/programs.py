@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ingest.config.files import named
 from ingest.config.model import Plant, PushSource, Source
-from ingest.registry import Registry
 from ops import health
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
@@ -25,7 +24,7 @@ _OTHER_PORTS = "end that, or choose other ports for the simulator's plant with u
 
 
 # They apply another configuration while they run, told by SIGHUP; all others are started anew.
-FOLLOWING = ("collector-opcua", "collector-modbus")
+FOLLOWING = ("collector-opcua", "collector-modbus", "collector-push")
 
 
 def postgres(state: State) -> Program:
@@ -63,16 +62,14 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
     return Program("simulator", command, _environment(_digest([]), "simulator"))
 
 
-def ingest(plant: Plant, registry: Registry, state: State) -> list[Program]:
+def ingest(plant: Plant, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
+    collected = [plant.spool.model_dump(), plant.alarms.model_dump()]
     read: dict[str, list[Any]] = {
         "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
-        **{name: _read_by_collector((), plant, registry) for name in FOLLOWING},
-        "collector-push": [
-            *_read_by_collector(plant.push_sources(), plant, registry),
-            plant.push.model_dump(),
-            state.dsn_file("ingest").read_text(),
-        ],
+        "collector-opcua": collected,
+        "collector-modbus": collected,
+        "collector-push": [*collected, plant.push.host, plant.push.port, state.dsn_file("ingest").read_text()],
         "notifier": [_read_by_notifier(plant), state.dsn_file("ingest").read_text()],
     }
     return [
@@ -166,18 +163,6 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:16]
-
-
-def _read_by_collector(sources: Sequence[PushSource], plant: Plant, registry: Registry) -> Any:
-    """All that a collector reads at its start of the configuration, the registry and the files that that names."""
-    return [
-        plant.spool.model_dump(),
-        plant.alarms.model_dump(),
-        [source.model_dump(mode="json") for source in sources],
-        [registry.sources[source.name] for source in sources],
-        [registry.channels[tag.name] for source in sources for tag in source.tags],
-        _digest(source.token_file.read_bytes() for source in sources),
-    ]
 
 
 def _read_by_notifier(plant: Plant) -> Any:

@@ -202,7 +202,7 @@ def _programs(deployment: Deployment, plant: Plant, used: Database, registry: Re
     return [
         *([programs.postgres(state)] if used.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
-        *programs.ingest(plant, registry, state),
+        *programs.ingest(plant, state),
         programs.maintenance(plant, state),
         programs.viewer(plant, state),
     ]

@@ -109,12 +109,12 @@ def until_configured(names: Sequence[str], configuration: int, plant: Plant, pro
 
     def applied(name: str) -> bool:
         said = health.ask(name, plant.health)
-        if said is None or said["configuration"] == configuration:
-            return said is not None
-        if told.get(name) != said["since"]:
+        if said is None:
+            return False
+        if told.get(name) != said["since"]:  # in any case: files that options name may be others
             told[name] = said["since"]
             progress.supervisor.signal(name, signal.SIGHUP)
-        return False
+        return bool(said["configuration"] == configuration)
 
     wait(lambda: all(applied(name) for name in names), progress, lambda: f"{', '.join(names)}: not as configured")
 

@@ -180,11 +180,3 @@ class Stage:
         except SpoolError:
             self._unkept |= unkept
             raise
-
-
-def staged(source: Source, channel_ids: Mapping[str, int], source_id: int, spool: Appender) -> Stage | None:
-    """The stage of a source that has limits, or had; None: there is nothing to judge."""
-    ids = {channel_ids[tag.name] for tag in source.tags}
-    has = any(limits_of(tag) for tag in source.tags)
-    had = any(kept.channel_of(note) in ids for note in spool.notes)
-    return Stage(source, channel_ids, source_id, spool) if has or had else None

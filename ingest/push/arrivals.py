@@ -56,6 +56,14 @@ class Arrivals:
         """What a body is known by."""
         return self._prefix + hashlib.blake2b(body, digest_size=16).hexdigest()
 
+    def configure(self, skew_limit: float) -> None:
+        """Another limit (s) beyond which our clock was set."""
+        self._clock.allow(skew_limit)
+
+    def now(self) -> int:
+        """µs, after the times of all bodies so far and before those of all that come."""
+        return self._clock.now()
+
     def follow(self) -> Step | None:
         """How our clock was set since the last call, where it was. To be asked before :meth:`time_of`."""
         return self._clock.follow()

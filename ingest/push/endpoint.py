@@ -6,11 +6,10 @@ token says which source a gateway is.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from ingest.push.arrivals import acknowledged
 from ingest.push.body import Refused, read
 from ingest.push.channels import AGAIN_SECONDS
 from ingest.push.gateway import Gateway, Taken
+from ingest.push.gateways import Gateways
 from ingest.push.line_protocol import PRECISIONS
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serve(options: PushOptions, gateways: Sequence[Gateway]) -> AsyncIterator[int]:
+async def serve(endpoint: Endpoint) -> AsyncIterator[int]:
     """Take bodies while the block runs; gives the port. Raises OperationError where it can't be opened."""
-    endpoint = _Endpoint(options, gateways)
+    options = endpoint.options
     app = web.Application(middlewares=[_in_influx_words])
     app.add_routes(
         [
@@ -71,18 +71,11 @@ async def serve(options: PushOptions, gateways: Sequence[Gateway]) -> AsyncItera
         yield port
 
 
-def check_tokens(gateways: Sequence[Gateway]) -> None:
-    """Raises OperationError where two sources have one token."""
-    names: dict[bytes, str] = {}
-    for gateway in gateways:
-        other = names.setdefault(gateway.token, gateway.name)
-        if other != gateway.name:
-            raise OperationError(f"sources {other} and {gateway.name} have the same token: each gateway needs its own")
+class Endpoint:
+    """Answers the requests of ``gateways``. ``options`` may be replaced, but for host and port."""
 
-
-class _Endpoint:
-    def __init__(self, options: PushOptions, gateways: Sequence[Gateway]) -> None:
-        self._options = options
+    def __init__(self, options: PushOptions, gateways: Gateways) -> None:
+        self.options = options
         self._gateways = gateways
         self._in_hand: Counter[str] = Counter()
 
@@ -107,13 +100,8 @@ class _Endpoint:
         return response
 
     def _gateway(self, authorization: str) -> Gateway | None:
-        """Whose token it is; all are compared, so that time tells nothing."""
         scheme, _, token = authorization.partition(" ")
-        given = token.strip().encode(errors="surrogateescape")
-        found = None
-        for gateway in self._gateways:
-            if hmac.compare_digest(gateway.token, given):
-                found = gateway
+        found = self._gateways.of_token(token.strip().encode(errors="surrogateescape"))
         return found if scheme.lower() in ("token", "bearer") else None
 
     async def _take(self, gateway: Gateway, request: web.Request) -> Taken:
@@ -128,10 +116,10 @@ class _Endpoint:
             raise Refused(503, f"{_IN_HAND} bodies are in hand already", 1)
         self._in_hand[gateway.name] += 1
         try:
-            body = await read(request, self._options.max_body)
+            body = await read(request, self.options.max_body)
             lines = body.count(b"\n") + (not body.endswith(b"\n"))
-            if lines > self._options.max_lines:
-                raise Refused(413, f"{lines} lines; max_lines is {self._options.max_lines}")
+            if lines > self.options.max_lines:
+                raise Refused(413, f"{lines} lines; max_lines is {self.options.max_lines}")
             gateway.limit.take(lines)
             taken = await gateway.take(body, precision)
         except SpoolError as error:

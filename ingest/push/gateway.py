@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ingest import metrics
@@ -22,6 +23,7 @@ from ingest.push.no_number import NoNumber
 from ingest.push.silence import Silence
 from ingest.push.template import Template
 from ingest.status import SourceStatus
+from ingest.versions import NO_VERSIONS, Versions
 
 _OF_NO_CHANNEL = 0  # counts that no channel has
 
@@ -36,35 +38,73 @@ class Taken:
     note: str | None  # to forget when the gateway has the answer
 
 
+class _Definition:
+    """What a source's lines mean: never changed, but replaced by that of another configuration."""
+
+    def __init__(self, source: PushSource, channel_ids: Mapping[str, int]) -> None:
+        self.source = source
+        self.configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
+        self.names = {tag.name: channel_ids[tag.name] for tag in source.tags}
+        self.text_channels = {channel_ids[tag.name] for tag in source.tags if tag.kind == "text"}
+        self.template = Template(source.channel)
+        self.rule = CountRule(source.counts)
+
+
 class Gateway:
     """The gateway that one source's token belongs to."""
 
     def __init__(
         self,
         source: PushSource,
+        token: bytes,
         channel_ids: Mapping[str, int],
         status: SourceStatus,
         spool: Appender,
         channels: Channels,
         look: Look = machine,
+        versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self.name = source.name
-        self.token = read_token(source)
+        self.token = token
         self.limit = RateLimit(source.max_rate)
         self.silence = Silence(status, source.stale_after, spool)
         self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, look)
-        self._source = source
+        self._versions = Versions(source.name, status.source_id, spool)
         self._channels = channels
-        self._configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
-        self._names = {tag.name: channel_ids[tag.name] for tag in source.tags}
-        self._text_channels = {channel_ids[tag.name] for tag in source.tags if tag.kind == "text"}
+        self._definition = _Definition(source, channel_ids)
         self._no_number = NoNumber(status, self.silence.gaps, self._name_of)
         self._rounded: set[int] = set()  # channels of which it was said that their integers are
         self._status = status
         self._spool = spool
-        self._template = Template(source.channel)
-        self._rule = CountRule(source.counts)
+        self._begin(versions)
+
+    def configure(
+        self, source: PushSource, token: bytes, channel_ids: Mapping[str, int], versions: Mapping[int, int]
+    ) -> None:
+        """Go on with other tags and options: what arrives from now on means what they say. To be followed by
+        :meth:`say`."""
+        self.token = token
+        if source.max_rate != self.limit.rate:
+            self.limit = RateLimit(source.max_rate)
+        self.silence.configure(source.stale_after)
+        self.arrivals.configure(source.skew_limit)
+        self._definition = _Definition(source, channel_ids)
+        self._begin(versions)
+
+    def _begin(self, versions: Mapping[int, int]) -> None:
+        if unsaid := self._versions.unsaid(versions):
+            since = self.arrivals.now()
+            for channel, version in unsaid.items():
+                self._versions.begin(channel, version, since)
         self._count_channels()
+
+    async def say(self) -> None:
+        """Put on record what the configuration changes. What the disk refuses now is said with the next body."""
+        of, created = self._definition, self._channels.of(self.name)
+        numbers = {*of.configured.values(), *created.values()} - of.text_channels - self._channels.texts
+        await self._no_number.only(numbers)
+        with suppress(SpoolError):
+            await self._versions.say()
 
     async def take(self, body: bytes, precision: Precision) -> Taken:
         """Make durable what is good in ``body``.
@@ -72,16 +112,20 @@ class Gateway:
         Raises SpoolError where the spool does not take it: the body must come again.
         """
         parsed = await asyncio.to_thread(parse, body, precision)
-        named = await asyncio.to_thread(names, parsed.points, self._template, self._rule)
-        places, later = await self._places(named)
-        keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
-        if self._source.unknown == "reject":
-            keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         untimed = sum(point.time is None for point in parsed.points)
         if untimed and (step := self.arrivals.follow()) is not None:
             await self.silence.clock_set(step)
+        while True:
+            of = self._definition
+            named = await asyncio.to_thread(names, parsed.points, of.template, of.rule)
+            places, later = await self._places(of, named)
+            if of is self._definition:  # what arrives now is read as it is defined now
+                break
+        keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
+        if of.source.unknown == "reject":
+            keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         note, arrival, notes = self._arrival(body, precision, untimed)
-        texts = self._text_channels | self._channels.texts
+        texts = of.text_channels | self._channels.texts
         found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, texts)
         if found or found.misplaced or found.waiting:
             self.silence.heard()
@@ -97,21 +141,21 @@ class Gateway:
         self._count(found, bad)
         return Taken(len(found), bad, later if found.waiting else "", note)
 
-    async def _places(self, named: Names) -> tuple[Mapping[str, Place], str]:
+    async def _places(self, of: _Definition, named: Names) -> tuple[Mapping[str, Place], str]:
         """Each name's channel id or why it has none; and why some must wait."""
-        created = self._channels.of(self.name) if self._source.unknown == "create" else {}
-        places: dict[str, Place] = {name: self._configured.get(name, created.get(name)) for name in named.kinds}
+        created = self._channels.of(self.name) if of.source.unknown == "create" else {}
+        places: dict[str, Place] = {name: of.configured.get(name, created.get(name)) for name in named.kinds}
         unknown = [name for name, place in places.items() if place is None]
         if not unknown:
             return places, ""
-        if self._source.unknown == "reject":
+        if of.source.unknown == "reject":
             places.update(
                 (n, f"the channel {n!r} is not among the source's tags, and unknown ones are refused") for n in unknown
             )
             return places, ""
-        room = max(0, self._source.max_channels - len(created))
+        room = max(0, of.source.max_channels - len(created))
         for name in unknown[room:]:
-            places[name] = f"the channel {name!r} would be more than max_channels, which is {self._source.max_channels}"
+            places[name] = f"the channel {name!r} would be more than max_channels, which is {of.source.max_channels}"
         try:
             wanted = {name: named.kinds[name] for name in unknown[:room]}
             places.update(await self._channels.create(self.name, self._status.source_id, wanted))
@@ -121,11 +165,11 @@ class Gateway:
         return places, ""
 
     def _name_of(self, channel: int) -> str:
-        created = self._channels.of(self.name).items()
-        return next((name for name, known in (*self._names.items(), *created) if known == channel), str(channel))
+        known = (*self._definition.names.items(), *self._channels.of(self.name).items())
+        return next((name for name, number in known if number == channel), str(channel))
 
     def _count_channels(self) -> None:
-        self._status.channels = len(self._configured) + len(self._channels.of(self.name))
+        self._status.channels = len(self._definition.configured) + len(self._channels.of(self.name))
 
     def _arrival(self, body: bytes, precision: Precision, untimed: int) -> tuple[str | None, int, Notes]:
         """The time of lines without one, and what to remember of it."""
@@ -136,6 +180,7 @@ class Gateway:
 
     async def _store(self, found: Rows, notes: Notes, digest: int) -> None:
         """Samples first: where there is no room for them, nothing is taken."""
+        await self._versions.say()
         times = found.times()
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()

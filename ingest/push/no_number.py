@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from ingest.batch import Event, now_us
 from ingest.gaps import Gaps
@@ -20,6 +20,12 @@ class NoNumber:
         self._status = status
         self._gaps = gaps
         self._name = name
+        self._show()
+
+    async def only(self, numbers: Set[int]) -> None:
+        """Only these channels are of numbers now: gaps of others, which are gone or take texts, end."""
+        at = now_us()
+        await self._gaps.close(at, self._bad() - numbers)
         self._show()
 
     async def look(self, found: Rows) -> list[Event]:

@@ -29,6 +29,12 @@ class Silence:
         self._since = now_us()
         self._heard_at = time.monotonic()
         self._heard = asyncio.Event()
+        self._edited = asyncio.Event()
+
+    def configure(self, stale_after: float) -> None:
+        """Another length (s) of silence is a gap."""
+        self._stale_after = stale_after
+        self._edited.set()
 
     def heard(self) -> None:
         """The gateway is there and has samples, whether we could take them or not: it comes again with them."""
@@ -64,7 +70,9 @@ class Silence:
         while True:
             wait = self._heard_at + self._stale_after - time.monotonic()
             if wait > 0:
-                await asyncio.sleep(wait)
+                self._edited.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._edited.wait(), wait)
                 continue
             reason = f"nothing was pushed for {self._stale_after:g} s"
             self._heard.clear()

@@ -16,7 +16,7 @@ import pytest
 
 from ingest.alarms import control, kept
 from ingest.alarms.desk import Asked, Deed, Desk
-from ingest.alarms.stage import Stage, staged
+from ingest.alarms.stage import Stage
 from ingest.batch import Event, SampleBatch, now_us
 from ingest.config.model import AlarmOptions
 from ingest.errors import OperationError, SpoolFull
@@ -171,21 +171,18 @@ async def test_a_limit_that_is_no_longer_configured_ends_its_alarm() -> None:
     appender = Kept()
     await Stage(SOURCE, IDS, 1, appender).append(one(9.5, T0))
     less = source(tag("a/level", alarm_hi=8.0), *SOURCE.tags[1:])
-    stage = staged(less, IDS, 1, appender)
-    assert stage is not None
+    stage = Stage(less, IDS, 1, appender)
     running = asyncio.create_task(stage.run())
     await appender.until(lambda: len(appender.events("alarm")) == 3)
     running.cancel()
     assert appender.events("alarm")[-1].detail["limit"] == "hihi"
     assert appender.events("alarm")[-1].text == "normal"
     none = source(*(tag(t.name) for t in SOURCE.tags))
-    stage = staged(none, IDS, 1, appender)
-    assert stage is not None
+    stage = Stage(none, IDS, 1, appender)
     running = asyncio.create_task(stage.run())
     await appender.until(lambda: len(appender.events("alarm")) == 4)
     await appender.until(lambda: not any(note.startswith("alarm:") for note in appender.notes))
     running.cancel()
-    assert staged(none, IDS, 1, appender) is None
 
 
 async def do(stage: Stage, deed: Deed, channel: str, **more: object) -> list[str]:

@@ -20,6 +20,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ingest.batch import EventBatch, GapBatch, SampleBatch, now_us
+from ingest.config import snapshot
 from ingest.config.load import load
 from ingest.config.model import Plant, WriterOptions
 from ingest.errors import OperationError
@@ -79,8 +80,13 @@ class Site:
         dsn_file.parent.mkdir(exist_ok=True)
         dsn_file.write_text(self.dsn)
 
+    def put_in_force(self) -> None:
+        """The configuration is what a process is started with, and reads at SIGHUP."""
+        snapshot.save(self.state.root, self.root / "p" / "plant.toml", {}, self.plant)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        self.put_in_force()
         stop = asyncio.Event()
         process = asyncio.create_task(run_push(self.plant, self.state.root, stop))
         await until(lambda: self.ready(process))
@@ -349,6 +355,7 @@ async def test_each_token_is_its_own_source_and_no_two_are_equal(tmp_path: Path)
     Registry({"edge": 1, "other": 2}, _IDS.channels, {"edge": {}, "other": {"boiler.pressure": 9}}).save(
         here.state.registry
     )
+    here.put_in_force()
     with pytest.raises(OperationError, match="sources other and edge have the same token"):
         await run_push(here.plant, here.state.root, asyncio.Event())
     write_secret(tmp_path / "p" / "other.token", "token-of-other-gateway")

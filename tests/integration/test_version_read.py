@@ -169,15 +169,14 @@ async def publish(server: OpcuaServer, ahead: float = 0.0) -> None:
 @pytest.mark.parametrize("ahead", (0.0, -3.0, 3.0))
 async def test_opcua_samples_around_a_change_of_node(ahead: float, database: Database, tmp_path: Path) -> None:
     async with serving(tmp_path / "server") as (server, address), appliance(database, tmp_path, "opcua") as here:
-        publishing = asyncio.create_task(publish(server, ahead))
 
         def tag(node: str, unit: str) -> Callable[[], Awaitable[Any]]:
             return lambda: here.register(
                 f"name,address,unit\nt,ns=2;s=unit.{node},{unit}\n", "opcua", address, _OPTIONS
             )
 
-        await edit_under_load(here, tag("celsius", "°C"), tag("kelvin", "K"))
-        publishing.cancel()
+        async with running(publish(server, ahead)):
+            await edit_under_load(here, tag("celsius", "°C"), tag("kelvin", "K"))
         conflicts = await here.reader.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'")
         assert conflicts == 0
 
