@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.channel_id)
+
+    def part(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
+        """Some of them."""
+        return Columns(self.channel_id[which], self.time[which], self.value[which], self.status[which])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,8 +191,13 @@ def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[in
         for i in np.flatnonzero(differs)
     )
     keep = ~again
-    columns = Columns(channel_id[keep], time[keep], value[keep], status[keep])
+    columns = Columns(channel_id, time, value, status).part(keep)
     return columns, int(again.sum() - differs.sum()), conflicts
+
+
+def same(one: tuple[float, int], other: tuple[float, int]) -> bool:
+    """Whether two (value, status) are, to the bit: a NaN equals itself, -0 differs from 0."""
+    return struct.pack("=dq", *one) == struct.pack("=dq", *other)
 
 
 def conflict(time: int, channel_id: int, kept: tuple[float, int], refused: tuple[float, int]) -> Event:

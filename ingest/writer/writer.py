@@ -26,6 +26,7 @@ from ingest.writer.connection import bounded, connect
 from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
 from ingest.writer.pieces import Piece, by_days, divide
+from ingest.writer.repeating import Repeating
 from ingest.writer.taking import Spools, is_low
 from ingest.writer.transaction import Written, write
 
@@ -49,6 +50,7 @@ class Writer:
         self._taking = asyncio.Lock()
         self._aside: deque[Piece] = deque()  # of many days
         self._aside_at_work = False  # a worker writes one of them
+        self._repeating = Repeating()
         self._stopping = False
         self.written = 0  # samples committed since start
         self.increments = 0  # of batches of counts, committed since start
@@ -185,7 +187,7 @@ class Writer:
 
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
         complete = [spooled for _, of_file in piece.complete for spooled in of_file]
-        work = write(connection, piece.group, complete, careful=piece.careful)
+        work = write(connection, piece.group, complete, self._repeating, careful=piece.careful)
         return await bounded(connection, self._options.time_out, work)
 
     async def _recover(

@@ -27,6 +27,7 @@ from ingest.writer.failures import classify
 from ingest.writer.group import Group, TimeLimits, assemble
 from ingest.writer.pieces import divide, whole
 from ingest.writer.quarantine import came
+from ingest.writer.repeating import Repeating
 from ingest.writer.transaction import write
 from ops.paths import State
 from ops.spool.kept_out import dsn
@@ -112,7 +113,7 @@ async def _land(
             locked = {row["id"] for row in await connection.fetch(queries["lock"], [number for number, _ in rows])}
             ours = [spooled for number, spooled in rows if number in locked]
             if ours:
-                await write(connection, assemble([(_NOWHERE, ours)], _EVER), ())
+                await write(connection, assemble([(_NOWHERE, ours)], _EVER), (), Repeating())
                 await connection.execute(queries["landed"], list(locked))
     except Exception as error:
         if classify(error) != "poison":
@@ -151,7 +152,7 @@ async def _batch(connection: asyncpg.Connection[Any], path: Path, limits: TimeLi
         piece = pieces.popleft()
         complete = [one for _, of_file in piece.complete for one in of_file]
         try:
-            await write(connection, piece.group, complete, careful=piece.careful)
+            await write(connection, piece.group, complete, Repeating(), careful=piece.careful)
         except Exception as error:
             if classify(error) != "poison":
                 raise

@@ -21,7 +21,7 @@ CREATE TEMPORARY TABLE IF NOT EXISTS staging (
 ) ON COMMIT DELETE ROWS;
 
 -- name: insert_staged
--- Returns how many rows were new, and those of them that are not Good (times in µs).
+-- Returns how many rows were new, those of them that are not Good (times in µs), and the channels of the others.
 WITH inserted AS (
     INSERT INTO plant.samples_raw (time, value, channel_id, status)
     SELECT s.time, s.value, s.channel_id, s.status
@@ -37,7 +37,10 @@ not_good AS (
 SELECT (SELECT count(*) FROM inserted)::int AS new,
        coalesce(array_agg(b.channel_id), '{}') AS channel_id,
        coalesce(array_agg(b.time), '{}') AS time,
-       coalesce(array_agg(b.status), '{}') AS status
+       coalesce(array_agg(b.status), '{}') AS status,
+       ARRAY(SELECT DISTINCT s.channel_id
+             FROM staging AS s
+             WHERE (s.channel_id, s.time) NOT IN (SELECT i.channel_id, i.time FROM inserted AS i)) AS repeated
 FROM not_good AS b;
 
 -- name: any_packed
@@ -55,6 +58,20 @@ FROM (
 ) AS s
 WHERE s.time < (SELECT u.until FROM plant.packed_until AS u)
   AND plant.is_packed(s.channel_id, s.time);
+
+-- name: there
+-- Which of the samples $1 channel_id int[], $2 time int8[] (µs) the table has, by their places from 0, and what of them.
+-- LATERAL and OFFSET 0 keep it to index look-ups within the chunks between $3 and $4.
+SELECT (s.place - 1)::int AS place, stored.value, stored.status
+FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS s (channel_id, time, place)
+CROSS JOIN LATERAL (
+    SELECT r.value, r.status
+    FROM plant.samples_raw AS r
+    WHERE r.channel_id = s.channel_id
+      AND r.time = TIMESTAMPTZ 'epoch' + s.time * INTERVAL '1 microsecond'
+      AND r.time BETWEEN $3 AND $4
+    OFFSET 0
+) AS stored;
 
 -- name: differing
 -- Staged rows whose channel and time the table holds with another value or status. LATERAL and OFFSET 0 keep it

@@ -26,6 +26,7 @@ from ingest.writer.clock import microseconds
 from ingest.writer.connection import connect
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.repeating import Repeating
 from ingest.writer.transaction import write
 from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
@@ -239,7 +240,7 @@ async def test_connections_that_write_the_same_rows_do_not_deadlock(
             taken = [SpooledBatch(turn, T0, T0, one) for one in batches]
             group = assemble([(Path("x"), taken)], limits)
             await together.wait()
-            await write(opened[number], group, taken if what == "counts" else ())
+            await write(opened[number], group, taken if what == "counts" else (), Repeating())
 
     await asyncio.gather(*(adds(number) for number in range(connections)))
     for connection in opened:

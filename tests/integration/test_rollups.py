@@ -20,6 +20,7 @@ from ingest.batch import Batch, Gap, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.repeating import Repeating
 from ingest.writer.transaction import write
 from ops.rollups.verify import verify
 from schema.queries import load
@@ -74,7 +75,7 @@ class Plant:
         times = batch.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
         spooled = SpooledBatch(1, int(times.min()), int(times.max()), batch)
         group = assemble([(PATH, [spooled])], TimeLimits(1e9, 1e9))
-        await write(connection, group, ())
+        await write(connection, group, (), Repeating())
 
     def expected(self) -> Rollups:
         """All rollups, states of even channels."""

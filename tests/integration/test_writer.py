@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from ingest.batch import Event, EventBatch, SampleBatch, now_us
 from ingest.config.model import WriterOptions
@@ -22,6 +23,7 @@ from tests.patience import PATIENCE
 from tests.samples import T0, batch
 
 MIB = 1024**2
+_LANES = ("copy", "conflict")
 
 
 @pytest.fixture
@@ -114,6 +116,32 @@ async def test_a_second_different_value_is_kept_out_and_recorded(
         (3, 2, "0.0", "-0.0"),
     ]
     assert {r["time"] for r in conflicts} == {timestamp(T0)}
+
+
+async def test_what_is_sent_again_and_again_costs_one_error(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """A gateway whose time of one channel stands still, its values equal and not: the others go by COPY."""
+    lanes = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"lane": lane}) or 0.0 for lane in _LANES]
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1))
+    running = asyncio.create_task(writer.run())
+    for n in range(12):
+        value = float("nan") if n < 6 else float(n)
+        await spooled(tmp_path, batch([(1, 0, value, 0), *((c, n, float(n), 0) for c in range(2, 42))]), name="push")
+        await until(lambda at_least=40 * (n + 1) + 1: _written(writer, at_least))  # type: ignore[misc]
+    writer.drain()
+    await asyncio.wait_for(running, PATIENCE)
+    written = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"lane": lane}) or 0.0 for lane in _LANES]
+    assert [now - before for now, before in zip(written, lanes, strict=True)] == [1 + 40 * 11, 40]
+    assert [row for row in await stored(owner) if row[0] == 1] == [(1, 0, "nan", 0)]
+    conflicts = await owner.fetch(
+        "SELECT detail ->> 'refused_value' FROM plant.event WHERE type = 'conflict' ORDER BY id"
+    )
+    assert sorted(row[0] for row in conflicts) == sorted(repr(float(n)) for n in range(6, 12))
+
+
+async def _written(writer: Writer, at_least: int) -> bool:
+    return writer.written >= at_least
 
 
 async def test_batch_facts(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
