@@ -203,8 +203,9 @@ class Collector:
         if self._versions.unsaid(tags.versions):
             self._receiver.clock_of_server(await server_time(client))
             await self._read_by(tags, todo)
-        async with self._changing():
-            await create(client, tags, self._subscribed, todo.create)
+        if todo.create:
+            async with self._changing():
+                await create(client, tags, self._subscribed, todo.create)
         self._edited.set()  # what else differs takes a session that publishes
         await self._recovered()
         await self._gaps.must_say()
