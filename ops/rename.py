@@ -14,25 +14,28 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from ingest.config.model import ChannelName
-from ingest.errors import OperationError
+from ingest.errors import DatabaseError, OperationError
 from ops.deployment import Deployment
 from ops.installation import check
 from ops.paths import State
+from ops.spool.kept_out import dsn
 from schema.queries import load
 
 
 def rename(old: str, new: str, console: Console) -> None:
-    """Rename a channel in the database, and say what to change in the tag list. Raises OperationError."""
+    """Rename a channel in the database, say what to change in the tag list. Raises OperationError and DatabaseError."""
     state = State.current()
-    if not state.dsn_file("owner").exists():
-        raise OperationError(f"{state.root} has no database yet: run `plantlog up`")
+    owner = dsn(state, "owner")
     try:
         TypeAdapter(ChannelName).validate_python(new)
     except ValidationError:
         raise OperationError(
             f"{new!r} is no channel's name: letters, digits, _ . % - and / between its parts, 255 characters at most"
         ) from None
-    row = asyncio.run(renamed(state.dsn_file("owner").read_text().strip(), state, old, new))
+    try:
+        row = asyncio.run(renamed(owner, state, old, new))
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
     console.print(
         f"channel {row['id']} is called {new} from now on; in samples_named samples from before keep the name {old}: "
         f"WHERE channel_id = {row['id']} finds them all",
@@ -42,14 +45,14 @@ def rename(old: str, new: str, console: Console) -> None:
     console.print(f"Now {_to_do(state, row, old, new)}run `plantlog up`.", highlight=False, soft_wrap=True)
 
 
-async def renamed(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
+async def renamed(where: str, state: State, old: str, new: str) -> asyncpg.Record:
     """The renamed channel: id, name of its source, whether a gateway made it, whether it is retired.
 
     A channel that reads the same under the new name, as ``up`` made it of an edited tag list, is set aside and retired.
     Raises OperationError.
     """
     queries = load("register")
-    connection = await asyncpg.connect(dsn)
+    connection = await asyncpg.connect(where)
     try:
         async with connection.transaction():
             await connection.execute(queries["lock"])

@@ -14,15 +14,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
 from ingest.config.model import HealthOptions
-from ingest.errors import OperationError
+from ingest.errors import DatabaseError, OperationError
 from ops import ports
 from ops.database import provide, psql_command
 from ops.deployment import Deployment, Running
 from ops.logs import tail_command
 from ops.paths import CHECKOUT, State
 from ops.ports import Wanted
+from ops.rename import rename
 from ops.up import Asked, choose
 
 
@@ -225,3 +227,14 @@ def test_many_that_start_at_once_have_a_port_each(tmp_path: Path, monkeypatch: p
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda number: ports.reserve(tmp_path / str(number) / "port"), range(24)))
     assert len(set(got)) == 24
+
+
+def test_rename_without_its_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = claimed(tmp_path)
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path))
+    with pytest.raises(OperationError, match="has no database yet: run `plantlog up`"):
+        rename("a", "b", Console())
+    state.dsn_file("owner").parent.mkdir(exist_ok=True)
+    state.dsn_file("owner").write_text("postgresql://plantlog_owner:x@127.0.0.1:1/plantlog")
+    with pytest.raises(DatabaseError, match="the database does not answer: "):
+        rename("a", "b", Console())
