@@ -102,11 +102,18 @@ def _why(source: dict[str, Any]) -> str:
 
 
 def bad_channels(status: dict[str, Any]) -> str:
-    """Every channel that can't be read, a line each: source, channel and why, with tabs between them."""
+    """Every channel that can't be read, a line each: source, channel and why, with tabs between them.
+
+    A source that is not connected has one line for all of its channels.
+    """
     lines = [
         f"{source['name']}\t{channel}\t{reason}"
         for source in status["sources"]
-        for channel, reason in source["bad_channels"].items()
+        for channel, reason in (
+            source["bad_channels"].items()
+            if source["state"] in ("connected", "degraded")
+            else [("all channels", f"{source['state']}: {source['reason']}")]
+        )
     ]
     return "\n".join(lines) or "every channel can be read"
 

@@ -228,6 +228,8 @@ def test_nothing_is_cut_and_bad_channels_are_listed(state: State) -> None:
     assert "endof2;and2channelsmore:status--channels" in shown, "three whole reasons, and where the others are"
     assert len(bad_channels(status).splitlines()) == 5
     assert bad_channels(status).splitlines()[4] == f"plc\tnorth/boiler4/pressure\t{bad['north/boiler4/pressure']}"
+    status["sources"][0] |= {"state": "unknown", "reason": "collector-opcua does not answer", "bad_channels": {}}
+    assert bad_channels(status) == "plc\tall channels\tunknown: collector-opcua does not answer"
 
 
 @pytest.mark.parametrize(
