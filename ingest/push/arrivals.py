@@ -68,6 +68,11 @@ class Arrivals:
         """How our clock was set since the last call, where it was. To be asked before :meth:`time_of`."""
         return self._clock.follow()
 
+    def first(self, note: str) -> int | None:
+        """When a body first came (µs); None: it is no retry."""
+        body = self._bodies.get(note)
+        return None if body is None else body.arrival
+
     def time_of(self, note: str, lines: int) -> tuple[int, Notes]:
         """When a body with so many lines without a time first came (µs), and the notes to store with it."""
         self._forget_old()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ingest.push.template import Template
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, Versions
 
+_FORMER = 20  # definitions that retries may be of
 _OF_NO_CHANNEL = 0  # counts that no channel has
 
 
@@ -72,11 +74,12 @@ class Gateway:
         self._versions = Versions(source.name, status.source_id, spool)
         self._channels = channels
         self._definition = _Definition(source, channel_ids)
+        self._former: deque[tuple[int, _Definition]] = deque(maxlen=_FORMER)  # until when (µs), oldest first
         self._no_number = NoNumber(status, self.silence.gaps, self._name_of)
         self._rounded: set[int] = set()  # channels of which it was said that their integers are
         self._status = status
         self._spool = spool
-        self._begin(versions)
+        self._begin(versions, self.arrivals.now())
 
     def configure(
         self, source: PushSource, token: bytes, channel_ids: Mapping[str, int], versions: Mapping[int, int]
@@ -88,15 +91,22 @@ class Gateway:
             self.limit = RateLimit(source.max_rate)
         self.silence.configure(source.stale_after)
         self.arrivals.configure(source.skew_limit)
+        since = self.arrivals.now()
+        self._former.append((since, self._definition))
         self._definition = _Definition(source, channel_ids)
-        self._begin(versions)
+        self._begin(versions, since)
 
-    def _begin(self, versions: Mapping[int, int]) -> None:
-        if unsaid := self._versions.unsaid(versions):
-            since = self.arrivals.now()
-            for channel, version in unsaid.items():
-                self._versions.begin(channel, version, since)
+    def _begin(self, versions: Mapping[int, int], since: int) -> None:
+        for channel, version in self._versions.unsaid(versions).items():
+            self._versions.begin(channel, version, since)
         self._count_channels()
+
+    def _definition_of(self, note: str | None) -> _Definition:
+        """What a body's lines mean: a retry is read as its first attempt was."""
+        first = None if note is None else self.arrivals.first(note)
+        if first is None:
+            return self._definition
+        return next((former for until, former in self._former if first < until), self._definition)
 
     async def say(self) -> None:
         """Put on record what the configuration changes. What the disk refuses now is said with the next body."""
@@ -115,16 +125,17 @@ class Gateway:
         untimed = sum(point.time is None for point in parsed.points)
         if untimed and (step := self.arrivals.follow()) is not None:
             await self.silence.clock_set(step)
+        note = self.arrivals.note_of(precision.encode() + b"\n" + body) if untimed else None
         while True:
-            of = self._definition
+            of = self._definition_of(note)
             named = await asyncio.to_thread(names, parsed.points, of.template, of.rule)
             places, later = await self._places(of, named)
-            if of is self._definition:  # what arrives now is read as it is defined now
+            if of is self._definition_of(note):  # what arrives now is read as it is defined now
                 break
         keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
         if of.source.unknown == "reject":
             keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
-        note, arrival, notes = self._arrival(body, precision, untimed)
+        arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = of.text_channels | self._channels.texts
         found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, texts)
         if found or found.misplaced or found.waiting:
@@ -170,13 +181,6 @@ class Gateway:
 
     def _count_channels(self) -> None:
         self._status.channels = len(self._definition.configured) + len(self._channels.of(self.name))
-
-    def _arrival(self, body: bytes, precision: Precision, untimed: int) -> tuple[str | None, int, Notes]:
-        """The time of lines without one, and what to remember of it."""
-        if not untimed:
-            return None, 0, {}
-        note = self.arrivals.note_of(precision.encode() + b"\n" + body)
-        return note, *self.arrivals.time_of(note, untimed)
 
     async def _store(self, found: Rows, notes: Notes, digest: int) -> None:
         """Samples first: where there is no room for them, nothing is taken."""
