@@ -21,7 +21,7 @@ from dashboards.build.options import (
     texts,
 )
 from dashboards.build.panels import Field, bar_chart, stat, state_timeline, table, time_series, with_unit_of
-from dashboards.build.plant import ALARM_STATES
+from dashboards.build.plant import ALARM_STATE
 from dashboards.build.sql import load
 
 _SQL = load("channel")
@@ -166,13 +166,10 @@ def dashboard() -> Dashboard:
             "Alarm limits",
             "As the tag list has them, and how each alarm stands. Rate: units a second; stale: seconds.",
             [target(_SQL["alarms"])],
-            Field(
-                empty="It has no alarm limits",
-                overrides=[override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT)],
-            ),
+            Field(empty="It has no alarm limits", overrides=[ALARM_STATE]),
         ),
-        12,
-        5,
+        24,
+        6,
     )
     made.add(
         table(
@@ -181,8 +178,8 @@ def dashboard() -> Dashboard:
             [target(_SQL["facts"])],
             Field(overrides=[override("Expected every", unit="s")]),
         ),
-        12,
-        5,
+        24,
+        4,
     )
     return made
 

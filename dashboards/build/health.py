@@ -202,7 +202,7 @@ def _tables(made: Dashboard) -> None:
                 ],
             ),
         ),
-        14,
+        24,
         9,
     )
     made.add(
@@ -215,8 +215,8 @@ def _tables(made: Dashboard) -> None:
             fill=80,
             stacked=True,
         ),
-        10,
-        9,
+        24,
+        7,
     )
     made.section("What is missing, and what happened")
     made.add(

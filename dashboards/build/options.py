@@ -50,6 +50,11 @@ def override_type(kind: str, **properties: Any) -> Json:
     return override("", **properties) | {"matcher": {"id": "byType", "options": kind}}
 
 
+def override_names(names: str, **properties: Any) -> Json:
+    """Properties of the columns of these names, with | between them; not each table has them."""
+    return override("", **properties) | {"matcher": {"id": "byRegexp", "options": f"/^({names})$/"}}
+
+
 def link(title: str, uid: str, variables: Mapping[str, str], own_time: str = TIME) -> Json:
     """A link of a value or a row to another dashboard; ``variables``: name → column of the row."""
     given = "&".join(f'var-{name}=${{__data.fields["{column}"]:percentencode}}' for name, column in variables.items())

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dashboards.build.options import DATASOURCE, PLAIN, Json, override, override_type
+from dashboards.build.options import DATASOURCE, PLAIN, Json, override, override_names, override_type
 
 # Columns of tables, in pixels: a time with its seconds, a number, and the least of a text. Texts share what is left.
 TIME_WIDTH, NUMBER_WIDTH, LEAST_WIDTH = 165, 92, 60
+# Columns whose words, or whose heading, need another width; and the least of those that name a thing.
+_WIDTHS = {
+    60: "In",
+    85: "Kind|Limit|Priority|Outcome|Form",
+    110: "Job|State|Quality|Without data|Failed today|Mean before|Spread before|Spread now|Of its range|Rows, about"
+    "|Bytes a row",
+    130: "Source|What|From the future|Expected every|Acknowledged by",
+    155: "Unrecorded silences",
+}
+_NAMES, _NAME_WIDTH = "Unit|Channel|Where", 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,9 @@ def table(title: str, description: str, targets: Sequence[Json], of: Field) -> J
     every = override("", noValue="") | {"matcher": {"id": "byRegexp", "options": "/.*/"}}
     times = override_type("time", custom__width=TIME_WIDTH, unit="dateTimeAsIso")
     numbers = override_type("number", custom__width=NUMBER_WIDTH)
-    of = replace(of, overrides=[every, times, numbers, *of.overrides])
+    words = [override_names(names, custom__width=width) for width, names in _WIDTHS.items()]
+    named = override_names(_NAMES, custom__minWidth=_NAME_WIDTH)
+    of = replace(of, overrides=[every, times, numbers, *words, named, *of.overrides])
     options = {
         "showHeader": True,
         "cellHeight": "sm",
@@ -211,7 +223,8 @@ def bar_chart(title: str, description: str, targets: Sequence[Json], of: Field, 
         "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
         "tooltip": {"mode": "single", "sort": "none"},
     }
-    of = replace(of, overrides=[override(category, unit="string"), *of.overrides])
+    # Labels that have no room are null: they would say that there is nothing.
+    of = replace(of, overrides=[override(category, unit="string", noValue=""), *of.overrides])
     return _panel("barchart", title, description, targets, _config(of, custom), options)
 
 

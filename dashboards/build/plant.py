@@ -36,7 +36,7 @@ _PRIORITIES = texts(
     {"critical": ("critical", BAD), "high": ("high", BAD), "medium": ("medium", WARN), "low": ("low", INFO)}
 )
 # ISA-18.2's states, in words
-ALARM_STATES = texts(
+_ALARM_STATES = texts(
     {
         "normal": ("normal", GOOD),
         "unacknowledged_active": ("active, not acknowledged", BAD),
@@ -48,6 +48,7 @@ ALARM_STATES = texts(
         "out_of_service": ("out of service", QUIET),
     }
 )
+ALARM_STATE = override("State", mappings=_ALARM_STATES, custom__cellOptions=COLOURED_TEXT, custom__width=210)
 _TO_CHANNEL = link("Open the channel", "plantlog-channel", {"unit": "path", "channel": "Channel"})
 _OF_CHANNEL = (override("Channel", links=[_TO_CHANNEL]), override("path", custom__hidden=True))
 TO_UNIT = link("Open the unit", "plantlog-unit", {"unit": "Unit"})
@@ -102,15 +103,15 @@ def dashboard() -> Dashboard:
             Field(
                 overrides=[
                     override("Unit", links=[TO_UNIT]),
-                    override("State", mappings=_STATES, custom__cellOptions=COLOURED_CELL),
+                    override("State", mappings=_STATES, custom__cellOptions=COLOURED_CELL, custom__width=80),
                     override("Alarms", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
                     override("Without data", thresholds=ANY_IS_BAD, custom__cellOptions=COLOURED_TEXT),
                     override("Outages", thresholds=ANY_IS_ODD, custom__cellOptions=COLOURED_TEXT),
                 ]
             ),
         ),
-        14,
-        15,
+        24,
+        12,
     )
     made.add(
         bar_gauge(
@@ -120,8 +121,8 @@ def dashboard() -> Dashboard:
             [target(_SQL["key_values"])],
             Field("percent", low=0, high=100, decimals=0, color=INFO),
         ),
-        10,
-        15,
+        24,
+        12,
     )
     made.section("Alarms")
     made.add(
@@ -135,7 +136,7 @@ def dashboard() -> Dashboard:
                 overrides=[
                     *_OF_CHANNEL,
                     override("Priority", mappings=_PRIORITIES, custom__cellOptions=COLOURED_CELL),
-                    override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT),
+                    ALARM_STATE,
                 ],
             ),
         ),
@@ -152,7 +153,7 @@ def dashboard() -> Dashboard:
             fill=80,
             stacked=True,
         ),
-        12,
+        24,
         7,
     )
     made.add(
@@ -164,11 +165,11 @@ def dashboard() -> Dashboard:
                 empty="None now",
                 overrides=[
                     *_OF_CHANNEL,
-                    override("State", mappings=ALARM_STATES, custom__cellOptions=COLOURED_TEXT),
+                    ALARM_STATE,
                 ],
             ),
         ),
-        12,
-        7,
+        24,
+        6,
     )
     return made

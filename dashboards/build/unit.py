@@ -108,8 +108,8 @@ def dashboard() -> Dashboard:
                 ]
             ),
         ),
-        14,
-        14,
+        24,
+        12,
     )
     made.add(
         table(
@@ -120,7 +120,7 @@ def dashboard() -> Dashboard:
                 overrides=[override("Channel", links=[_TO_CHANNEL]), *_HIDDEN],
             ),
         ),
-        10,
-        14,
+        24,
+        9,
     )
     return made

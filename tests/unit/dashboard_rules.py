@@ -88,10 +88,11 @@ def units_are_grafanas_or_suffixes(dashboard: Json) -> Iterator[str]:
 
 
 def categories_have_no_unit(dashboard: Json) -> Iterator[str]:
-    """Else the axis of a bar chart has the unit of its bars."""
+    """Else the axis of a bar chart has the unit of its bars, and where a label has no room the text for nothing."""
     for panel in _panels(dashboard, "barchart"):
         category = panel["options"]["xField"]
-        if not any(what == category and p.get("unit") == "string" for _, what, p in _overrides(panel)):
+        of = [p for _, what, p in _overrides(panel) if what == category]
+        if not any(p.get("unit") == "string" and p.get("noValue") == "" for p in of):
             yield panel["title"]
 
 
