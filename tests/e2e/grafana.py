@@ -102,6 +102,7 @@ def provisioned(appliance: Appliance, prometheus: str, folder: Path) -> Iterator
         "PATHS_PROVISIONING": _provisioning(folder, unquote(database.password or "")),
         "SERVER_HTTP_ADDR": "127.0.0.1",
         "SERVER_HTTP_PORT": port,
+        "DATABASE_WAL": "true",  # else readers of its SQLite wait for writers, and give up
         "SECURITY_ADMIN_PASSWORD": PASSWORD,
         "SECURITY_DISABLE_GRAVATAR": "true",
         "ANALYTICS_REPORTING_ENABLED": "false",
