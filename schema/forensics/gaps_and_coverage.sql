@@ -25,8 +25,8 @@ LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, i.seconds AS expected, i.source_id, n.configured_at, s.kind = 'push' AS pushed,
-           least(until, now(), c.ends) AS ends
+    SELECT c.channel_id, c.name, i.seconds AS expected, i.source_id, n.configured_at, n.retirements,
+           s.kind = 'push' AS pushed, least(until, now(), c.ends) AS ends
     FROM plant.channels_like(channels) AS c
     JOIN plant.channel AS n ON n.id = c.channel_id
     JOIN plant.source AS s ON s.id = n.source_id
@@ -49,16 +49,21 @@ counts AS (
     FROM readings AS r
     GROUP BY r.channel_id
 ),
--- A channel has to have something from the moment on at which it was configured, or of which it has a sample.
+-- A channel has to have something from the moment on at which it was configured, or of which it has a sample; nothing of
+-- the time in which it was retired.
 spans AS (
-    SELECT w.*, c.samples, c.good, c.first_time, o.began
+    SELECT w.*, c.samples, c.good, c.first_time, o.began, e.configured,
+           (SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(e.configured) AS r) AS seconds
     FROM wanted AS w
     LEFT JOIN counts AS c ON c.channel_id = w.channel_id
     CROSS JOIN LATERAL (
         SELECT CASE WHEN w.configured_at IS NULL THEN since
                     ELSE greatest(since, least(w.configured_at, c.first_time)) END AS began
     ) AS o
-    WHERE o.began < w.ends
+    CROSS JOIN LATERAL (
+        SELECT tstzmultirange(tstzrange(o.began, greatest(o.began, w.ends))) - w.retirements AS configured
+    ) AS e
+    WHERE NOT isempty(e.configured)
 ),
 pieces AS (
     SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
@@ -86,7 +91,8 @@ unread AS (
     SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, tstzrange(h.began, h.first_time) AS piece
     FROM heard AS h
     WHERE h.began < h.first_time AND extract(epoch FROM h.first_time - h.began) >= coalesce(h.expected, 0)
-      AND CASE WHEN h.began > since THEN true ELSE NOT plant.has_sample_before(h.channel_id, since) END
+      -- What was before its configuration is a source timestamp: it was read at once.
+      AND NOT plant.has_sample_before(h.channel_id, h.began)
 ),
 -- What polls of a source and interval really took, since when and until when.
 paces AS (
@@ -111,7 +117,7 @@ joined AS (
            string_agg(DISTINCT p.reason, ', ' ORDER BY p.reason) AS reasons
     FROM (SELECT * FROM pieces UNION ALL SELECT * FROM unread) AS p
     JOIN spans AS w ON w.channel_id = p.channel_id
-    CROSS JOIN LATERAL (SELECT p.piece * tstzrange(w.began, w.ends) AS piece) AS e
+    CROSS JOIN LATERAL (SELECT tstzmultirange(p.piece) * w.configured AS piece) AS e
     WHERE NOT isempty(e.piece)
     GROUP BY p.channel_id
 ),
@@ -161,7 +167,7 @@ unexplained AS (
     FROM silences AS s
     JOIN spans AS w ON w.channel_id = s.channel_id
     LEFT JOIN joined AS j ON j.channel_id = s.channel_id
-    CROSS JOIN LATERAL unnest(tstzmultirange(tstzrange(s.from_time, s.to_time))
+    CROSS JOIN LATERAL unnest(tstzmultirange(tstzrange(s.from_time, s.to_time)) * w.configured
                               - coalesce(j.missing + j.backfilled, '{}')) AS r (piece)
     WHERE extract(epoch FROM upper(r.piece) - lower(r.piece)) >= 3 * coalesce(w.expected, 0)
     GROUP BY s.channel_id
@@ -169,7 +175,7 @@ unexplained AS (
 SELECT w.name,
        -- Rounded so little that 100 is nothing but all of it.
        round(greatest(0, 100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
-                                    / extract(epoch FROM w.ends - w.began)::float8))::numeric, 9)::float8,
+                                    / w.seconds::float8))::numeric, 9)::float8,
        coalesce(w.samples, 0), coalesce(w.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
        coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0),
        concat_ws(', ', l.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END),
@@ -180,8 +186,7 @@ LEFT JOIN refused AS k ON k.channel_id = w.channel_id
 CROSS JOIN LATERAL (
     -- Polls are never exactly as far apart: one more than is due may be there.
     SELECT CASE WHEN w.expected IS NULL THEN k.n
-                ELSE greatest(0, round(extract(epoch FROM w.ends - w.began)::numeric / w.expected::numeric)
-                                 - coalesce(w.samples, 0)) END::bigint AS missing
+                ELSE greatest(0, round(w.seconds / w.expected::numeric) - coalesce(w.samples, 0)) END::bigint AS missing
 ) AS m
 LEFT JOIN lengths AS l ON l.channel_id = w.channel_id
 LEFT JOIN unexplained AS u ON u.channel_id = w.channel_id

@@ -93,7 +93,13 @@ WHERE c.name = ANY ($1::text[]);
 UPDATE plant.channel AS c SET name = $2 WHERE c.name = $1;
 
 -- name: update_sources
--- $1 name, $2 kind, $3 address: text[]
+-- $1 name, $2 kind, $3 address: text[]. What a push source created was retired with it, and comes back with it.
+WITH returned AS (
+    UPDATE plant.channel AS c
+    SET retirements = c.retirements + tstzmultirange(tstzrange(least(s.retired_at, now()), now()))
+    FROM plant.source AS s
+    WHERE s.id = c.source_id AND s.name = ANY ($1::text[]) AND s.retired_at IS NOT NULL AND c.retired_at IS NULL
+)
 UPDATE plant.source AS s
 SET kind = n.kind, address = n.address, retired_at = NULL
 FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
@@ -121,7 +127,9 @@ WHERE s.retired_at IS NULL
 UPDATE plant.channel AS c
 SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_lo = n.lo, range_hi = n.hi,
     deadband = n.deadband, description = n.description, attributes = n.attributes::jsonb, retention = n.retention,
-    retired_at = NULL
+    retired_at = NULL,
+    retirements = c.retirements + CASE WHEN c.retired_at IS NULL THEN '{}'
+                                       ELSE tstzmultirange(tstzrange(least(c.retired_at, now()), now())) END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
             $9::text[], $10::text[], $11::text[])
     AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention)

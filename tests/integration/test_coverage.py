@@ -162,6 +162,38 @@ async def test_a_channel_lacks_what_was_not_yet_read_and_nothing_before_it_was_c
     await connection.close()
 
 
+async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_once(database: Database) -> None:
+    """A valve that last moved the day before: its first sample has that source timestamp."""
+    connection = await filled(database)
+    await connection.execute("UPDATE plant.channel SET configured_at = $1", DAY + hours(6))
+    await connection.execute(_SAMPLES, "server/x", DAY - hours(30), DAY - hours(30) + MINUTE, 0)
+    await connection.execute(_SAMPLES, "server/x", DAY + hours(9), DAY + hours(9) + MINUTE, 0)
+    assert (await coverage(connection))["server/x"] == (None, 1, 1, None, 0.0, 0.0, 0)
+    await connection.execute(_GAP, "server", DAY + hours(5), DAY + hours(7), False)
+    assert (await coverage(connection))["server/x"] == (None, 1, 1, None, 3600.0, 0.0, 0)
+    await connection.close()
+
+
+async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(database: Database) -> None:
+    connection = await filled(database)
+    await connection.execute(
+        "UPDATE plant.channel SET configured_at = $1, retirements = tstzmultirange(tstzrange($2, $3))",
+        DAY - hours(24),
+        DAY + hours(6),
+        DAY + hours(50),
+    )
+    await connection.execute(_SAMPLES, "plc/a", DAY - hours(24), DAY + hours(6), 0)
+    await connection.execute(_SAMPLES, "plc/a", DAY + hours(51), DAY + hours(72), 0)
+    await connection.execute(_SAMPLES, "server/x", DAY - hours(24), DAY - hours(23), 0)
+    await connection.execute(_GAP, "server", DAY + hours(5), DAY + hours(8), False)
+    found = await coverage(connection)
+    assert found["plc/a"] == (360, 360, 360, 0, 0.0, 0.0, 0)
+    assert found["server/x"] == (None, 0, 0, None, 3600.0, 0.0, 0)
+    assert await coverage(connection, DAY + hours(24)) == {}
+    assert (await coverage(connection, DAY + hours(48)))["plc/a"] == (1320, 1260, 1260, 60, 0.0, 0.0, 0)
+    await connection.close()
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_what_was_expected_is_what_was_got_and_what_is_missing(database: Database, data: st.DataObject) -> None:
@@ -178,6 +210,10 @@ async def test_what_was_expected_is_what_was_got_and_what_is_missing(database: D
         await connection.execute(
             "UPDATE plant.channel SET configured_at = $1", data.draw(st.sampled_from([None, DAY, DAY + hours(9)]))
         )
+        for since, until in data.draw(st.lists(span, max_size=2)):
+            await connection.execute(
+                "UPDATE plant.channel SET retirements = retirements + tstzmultirange(tstzrange($1, $2))", since, until
+            )
         for name in ("plc/a", "plc/b", "server/x"):
             for since, until in data.draw(st.lists(span, max_size=3)):
                 await connection.execute(f"{_SAMPLES} ON CONFLICT DO NOTHING", name, since, until, 0)

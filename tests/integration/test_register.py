@@ -147,6 +147,54 @@ async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Databas
     assert await rows(database, retired.format("source")) == []
 
 
+async def test_the_time_in_which_a_channel_was_retired_is_not_missing(database: Database, tmp_path: Path) -> None:
+    state, folder = state_in(tmp_path), tmp_path / "p"
+    both = plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n")
+    await register(both, database.owner_dsn, state)
+    await register(plant(folder, "b,holding:1,,,,,,,,\n"), database.owner_dsn, state)
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(
+        "UPDATE plant.channel SET configured_at = now() - INTERVAL '3 hours', retired_at = now() - INTERVAL '2 hours'"
+        " WHERE name = 'a'"
+    )
+    await owner.execute(
+        "INSERT INTO plant.samples_raw (time, value, channel_id, status) SELECT t, 1, c.id, 0"
+        " FROM plant.channel AS c JOIN plant.channel_interval AS i ON i.channel_id = c.id"
+        " CROSS JOIN generate_series(c.configured_at, c.retired_at, make_interval(secs => i.seconds)) AS t"
+        " WHERE c.name = 'a'"
+    )
+    await register(both, database.owner_dsn, state)
+    counted = await owner.fetchval("SELECT sum(missing) FROM plant.coverage WHERE name = 'a'")
+    (asked,) = await owner.fetch(
+        "SELECT * FROM plant.gaps_and_coverage(now() - INTERVAL '4 hours', now(), ARRAY['a'], true)"
+    )
+    await owner.close()
+    assert counted < 600, "since it came back; it was retired for 7200 s"
+    assert asked["missing"] < 600 and asked["unrecorded_seconds"] < 600 and asked["samples"] > 3000
+
+
+async def test_what_a_gateway_created_comes_back_with_its_source(database: Database, tmp_path: Path) -> None:
+    state, folder = state_in(tmp_path), tmp_path / "p"
+    push = '[[source]]\nname = "gateway"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
+    folder.mkdir()
+    (folder / "token").write_text("0123456789abcdef0123456789abcdef\n")
+    (folder / "token").chmod(0o600)
+    both = plant(folder, "a,holding:0,,,,,,,,\n", push)
+    await register(both, database.owner_dsn, state)
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(
+        "INSERT INTO plant.channel (name, source_id, address, kind)"
+        " SELECT 'g', s.id, 'g', 'analog' FROM plant.source AS s WHERE s.name = 'gateway'"
+    )
+    await register(plant(folder, "a,holding:0,,,,,,,,\n"), database.owner_dsn, state)
+    await owner.execute("UPDATE plant.source SET retired_at = now() - INTERVAL '2 hours' WHERE name = 'gateway'")
+    await register(both, database.owner_dsn, state)
+    away = "SELECT c.name, upper(c.retirements) - lower(c.retirements) >= '2 hours' FROM plant.channel AS c ORDER BY 1"
+    assert await rows(database, away) == [("a", None), ("g", True)]
+    assert await rows(database, "SELECT e.text FROM plant.event AS e WHERE e.type = 'channel_changed'") == []
+    await owner.close()
+
+
 async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     folder = tmp_path / "p"

@@ -109,6 +109,11 @@ class Recorded:
         """The configuration names the channel no longer."""
         await self._owner.execute("UPDATE plant.channel SET retired_at = $1 WHERE id = $2", at(seconds), self.ids[name])
 
+    async def returned(self, name: str, retired: float, back: float) -> None:
+        """The configuration named the channel no longer, and then again."""
+        retirements = "UPDATE plant.channel SET retirements = tstzmultirange(tstzrange($1, $2)) WHERE id = $3"
+        await self._owner.execute(retirements, at(retired), at(back), self.ids[name])
+
     async def standing(self, name: str, stands: float, said: Sequence[tuple[float, int]], kept: float = 5.0) -> None:
         """Its source timestamp stands still: so many other values had been refused at so many seconds."""
         for seconds, refused in said:

@@ -140,6 +140,37 @@ async def test_what_was_not_yet_read_is_missing_and_explained_and_nothing_before
     assert (await said(200)).keys() == {"refused"}
 
 
+async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_once(recorded: Recorded) -> None:
+    await recorded.channel("valve", configured=100)
+    await recorded.channel("cut_off", configured=100)
+    for name in ("valve", "cut_off"):
+        await recorded.samples(name, [-86400, 400], [1, 0])
+    await recorded.gap("cut_off", 90, 150)
+    for since, missing in ((0, 50), (120, 30)):
+        rows = await recorded.ask("gaps_and_coverage($1, $2)", at(since), at(1000))
+        assert [(r["channel"], r["missing_seconds"], r["unrecorded"], r["reasons"]) for r in rows] == [
+            ("cut_off", missing, 0, "disconnected")
+        ]
+
+
+async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(recorded: Recorded) -> None:
+    kept = (_SECONDS < 300) | (_SECONDS >= 500)
+    for name in ("whole", "late"):
+        await recorded.channel(name, interval=1.0, configured=0)
+        await recorded.returned(name, 300, 500)
+    await recorded.samples("whole", _SECONDS[kept], _SECONDS[kept])
+    late = kept & ((_SECONDS < 300) | (_SECONDS >= 600))
+    await recorded.samples("late", _SECONDS[late], _SECONDS[late])
+    await recorded.gap(None, 350, 400)
+    rows = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
+    columns = ("channel", "covered_percent", "expected", "missing", "gaps", "unrecorded_seconds")
+    assert [tuple(r[c] for c in columns) for r in rows] == [
+        ("late", 87.5, 800, 100, 0, 100),
+        ("whole", 100, 800, 0, 0, 0),
+    ]
+    assert await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(300), at(500)) == []
+
+
 async def test_values_that_came_with_a_time_that_stands_still_are_missing(recorded: Recorded) -> None:
     for name in ("stands", "goes_on", "long_ago"):
         await recorded.channel(name)
