@@ -60,7 +60,7 @@ class DataChange:
     rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that no float64 is equal to
     server_time: list[UInt32s] = field(default_factory=list)  # handles whose time is the server's: no source timestamp
     arrival_time: list[UInt32s] = field(default_factory=list)  # handles whose time is that of arrival: no timestamp
-    lifted: dict[int, int] = field(default_factory=dict)  # handle → time (µs) that was replaced by a later one
+    lifted: list[tuple[int, int]] = field(default_factory=list)  # handle, time (µs) that was replaced by a later one
 
     def _one(self, handle: int, value: float, status: int, time: int) -> None:
         self.handle.append(np.array([handle], np.uint32))

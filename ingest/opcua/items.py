@@ -68,6 +68,7 @@ class Subscribed:
     subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
     bad: dict[int, Refusal] = field(default_factory=dict)  # by channel id
     per_call: int = _DEFAULT_LIMIT
+    read: dict[int, list[str]] = field(default_factory=dict)  # by channel id: Tags.meaning of what was read last
 
     def by_interval(self, asked: float) -> Subscription | None:
         """The subscription of one publishing interval."""
@@ -170,6 +171,7 @@ async def _create_items(
             asked = parameters(tags, channel)[1]
             item = Item(result.MonitoredItemId, tags.tag(channel).address, asked, result.RevisedQueueSize)
             subscription.items[channel] = item
+            subscribed.read[channel] = tags.meaning(channel)
             subscribed.bad.pop(channel, None)
         else:
             subscribed.bad[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)

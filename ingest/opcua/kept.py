@@ -26,6 +26,7 @@ def write(source_id: int, address: str, subscribed: Subscribed, before: Mapping[
     facts = {
         "address": address,
         "bad": {str(channel): astuple(refusal) for channel, refusal in subscribed.bad.items()},
+        "read": subscribed.read,
         "subscriptions": [
             {
                 **{"id": s.id, "asked": s.asked, "interval": s.interval, "keep_alive": s.keep_alive},
@@ -43,7 +44,10 @@ def read(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[Subscr
     """What was had before, and whether it is of use: of the server at ``address``, and in this form of the notes."""
     facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
     useful = facts.get("address") == address
-    subscribed = Subscribed(bad={int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items() if useful})
+    subscribed = Subscribed()
+    if useful:
+        subscribed.bad = {int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items()}
+        subscribed.read = {int(channel): meaning for channel, meaning in facts.get("read", {}).items()}
     for s in facts.get("subscriptions", ()):
         progress = Progress.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}

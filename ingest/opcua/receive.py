@@ -51,7 +51,7 @@ class Receiver:
 
     def _set_floors(self) -> None:
         tracking = self._tracking
-        tracking.floor[:-1] = [self._versions.floor(channel) for channel in tracking.tags.ids.tolist()]
+        tracking.floor[:-1] = [self._versions.lift(channel) for channel in tracking.tags.ids.tolist()]
 
     def clock_of_server(self, time: int) -> None:
         """The server's clock says ``time`` (µs) now; 0: it says nothing."""
@@ -61,8 +61,9 @@ class Receiver:
     async def read_by(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """Channels are read by these versions of them from now on. Returns when that is on disk.
 
-        ``another_node``: none of them has a monitored item, and all that there was of former ones is on disk. By source
-        timestamps all that is on disk comes before the change, and what the next items sample behind it.
+        ``another_node``: of another meaning than what was read, and none of them has a monitored item; all that there
+        was of former ones is on disk. By source timestamps all that is on disk comes before the change, and what the
+        next items sample behind it.
         """
         if not (unsaid := self._versions.unsaid(versions)):
             return
@@ -86,12 +87,13 @@ class Receiver:
         appends: list[Awaitable[None]] = []
         stored: list[Callable[[], None]] = []
         mark = False
+        reached: dict[int, int] = {}
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
                 change = data_change(body, start, end, arrival, self._tracking.tags.exact)
                 mark |= bool(self._marks) and any((handles == MARK).any() for handles in change.handle)
                 change = self._tracking.tags.by_place(change)
-                self._tracking.lift(change)
+                reached |= self._tracking.lift(change)
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
                 continue
@@ -103,6 +105,8 @@ class Receiver:
             await self._spool.note(notes)
         for done in stored:
             done()
+        if reached:
+            await self._until_taken(lambda: self._versions.reached(reached))
         if mark:
             self._marked.add(subscription.id)
         if subscription.id in self._marked and not notification.more:

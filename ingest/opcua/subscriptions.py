@@ -56,15 +56,20 @@ class Subscriptions:
     async def note(self) -> None:
         """Make durable what the next process must know: of subscriptions that are complete, no others."""
         complete = {number: s for number, s in self.known.subscriptions.items() if number in self.on_record}
-        known = Subscribed(complete, self.known.bad)
+        known = Subscribed(complete, self.known.bad, read=self.known.read)
         await self._spool.note(kept.write(self._source_id, self._address, known, self._spool.notes))
 
     async def read_by(self, tags: Tags, todo: Difference) -> None:
         """All tags are read as they are defined now, but those whose former items are there."""
         living = {channel for s in self for channel in s.items}
-        stay = _some(tags.versions, living - set(todo.replace))
-        await self._receiver.read_by(stay, another_node=False)
-        await self._receiver.read_by(_some(tags.versions, tags.versions.keys() - living), another_node=True)
+        now = {channel: tags.meaning(channel) for channel in set(tags.ids.tolist()) - set(todo.replace)}
+        others = {channel for channel in now.keys() - living if self.known.read.get(channel) != now[channel]}
+        await self._receiver.read_by(_some(tags.versions, now.keys() - others), another_node=False)
+        await self._receiver.read_by(_some(tags.versions, others), another_node=True)
+        read = self.known.read | {channel: now[channel] for channel in now.keys() & living}
+        if read != self.known.read:
+            self.known.read = read
+            await self.note()
 
     async def synchronise(self, client: Client, tags: Tags) -> None:
         """Let the server of a session that publishes have items of ``tags``, and no others."""

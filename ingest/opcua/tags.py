@@ -52,6 +52,11 @@ class Tags:
         """The tag of a channel. Raises KeyError."""
         return self.source.tags[self._place[channel]]
 
+    def meaning(self, channel: int) -> list[str]:
+        """Node id, kind and unit: a value of others is another quantity. Raises KeyError."""
+        tag = self.tag(channel)
+        return [tag.address, tag.kind, tag.unit]
+
     def by_place(self, change: DataChange) -> DataChange:
         """``change`` with places instead of client handles; n where a handle is not ours (a server may make them up, or
         the tag is gone since)."""

@@ -52,24 +52,33 @@ class Tracking:
             ):
                 mine[stay] = theirs[old]
 
-    def lift(self, change: DataChange) -> None:
-        """Give values the time of the change of their channel's node where they are older.
+    def lift(self, change: DataChange) -> dict[int, int]:
+        """Give values the time of the change of their channel's meaning where they are older.
 
-        The first value of a monitored item may be of long ago; by that time the channel was another node's.
+        The first value of a monitored item may be of long ago; by that time the channel was another node's. The first
+        that is not older ends that. Returns the floors (channel id → µs) that were reached.
         """
+        reached: dict[int, int] = {}
         if not self.floor.any():
-            return
+            return reached
+
+        def lifted(place: int, time: int) -> int:
+            floor = int(self.floor[place])
+            if time < floor:
+                change.lifted.append((place, time))
+                return floor
+            if floor:
+                reached[int(self._ids[place])] = floor
+                self.floor[place] = 0
+            return time
+
         for run, (places, time) in enumerate(zip(change.handle, change.time, strict=True)):
-            floor = self.floor[np.minimum(places, len(self._ids))]
-            low = time < floor
-            if low.any():
-                change.lifted |= dict(zip(places[low].tolist(), time[low].tolist(), strict=True))
-                change.time[run] = np.maximum(time, floor)
+            if len(waiting := np.flatnonzero(self.floor[places])):
+                change.time[run] = time.copy()
+                change.time[run][waiting] = [lifted(int(places[k]), int(time[k])) for k in waiting]
         for text in change.texts:
-            floor_us = int(self.floor[min(text.handle, len(self._ids))])
-            if text.time < floor_us:
-                change.lifted[text.handle] = text.time
-                text.time = floor_us
+            text.time = lifted(text.handle, text.time)
+        return reached
 
     def timed(self, place: UInt32s, time: Int64s, arrival: int) -> None:
         """Look at the clock of each sample that is new; call before :meth:`sampled`.
@@ -121,22 +130,21 @@ class Tracking:
         ]
 
     def origins(self, change: DataChange, handle: UInt32s) -> list[Event]:
-        """Events of channels whose times come from elsewhere than before."""
+        """Events of channels whose times come from elsewhere than before, and of each time that was replaced."""
         if not (change.server_time or change.arrival_time or change.lifted or self._origin.any()):
             return []
         origin = np.zeros(len(self._origin), np.uint8)
         for code, runs in ((1, change.server_time), (2, change.arrival_time)):
             for run in runs:
                 origin[run[run < len(origin)]] = code
-        origin[list(change.lifted)] = 3
+        origin[[place for place, _ in change.lifted]] = 3
         came = np.unique(np.concatenate([handle, *change.server_time, *change.arrival_time]))
         came = came[came < len(origin)]
         changed: NDArray[np.uint32] = came[origin[came] != self._origin[came]]
         self._origin[changed] = origin[changed]
-        return [
-            Event("time_source", now_us(), int(self._ids[i]), None, _ORIGINS[self._origin[i]], _own_time(change, i))
-            for i in changed.tolist()
-        ]
+        said = [(i, {"source_time": time}) for i, time in change.lifted]
+        said += [(i, {}) for i in changed[origin[changed] != 3].tolist()]
+        return [Event("time_source", now_us(), int(self._ids[i]), None, _ORIGINS[origin[i]], own) for i, own in said]
 
     def rounded(self, change: DataChange) -> list[Event]:
         """An event for each channel whose integers are too large for a sample, once."""
@@ -147,10 +155,6 @@ class Tracking:
         fresh = places[~self._rounded[places]]
         self._rounded[fresh] = True
         return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED) for i in fresh.tolist()]
-
-
-def _own_time(change: DataChange, place: int) -> dict[str, int]:
-    return {"source_time": change.lifted[place]} if place in change.lifted else {}
 
 
 class Skew:

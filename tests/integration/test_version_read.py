@@ -231,6 +231,33 @@ async def test_a_first_value_of_long_ago_has_the_time_of_the_change(tmp_path: Pa
         assert versions_read(again) == [], "said once"
 
 
+async def test_a_subscription_made_anew_leaves_the_time_of_an_unchanged_meaning(tmp_path: Path) -> None:
+    """A server that starts anew sends a value of long ago again; another unit makes another quantity of it."""
+    port, old, kept = free_port(), now_us() - _LONG_AGO, Kept()
+    edits: list[dict[str, Any]] = [{}, {"description": "of the drum"}, {"interval": 0.3}, {"unit": "K"}, {"unit": "°F"}]
+    times = []
+    for version, edit in enumerate(edits):
+        tag, kept = CELSIUS.model_copy(update=edit), Kept(kept.notes)
+        async with simulated_server(_OPCUA, tmp_path / "server", port) as server:
+            await server.write(0, 20.0, old, 0)
+            versions = {5: version} if version else {}
+            async with collecting(f"opc.tcp://127.0.0.1:{port}/", tag, tmp_path, kept, versions=versions) as collector:
+                await kept.until(lambda kept=kept: bool(kept.samples(5)))  # type: ignore[misc]
+                if edit == {"unit": "K"}:  # once more, of an item that lives
+                    edited = configured(f"opc.tcp://127.0.0.1:{port}/", [tag.model_copy(update=edits[4])])
+                    collector.configure(edited, {"t": 5}, {5: 4})
+                    await kept.until(lambda kept=kept: len(versions_read(kept)) == 2)  # type: ignore[misc]
+                    await server.write(0, 21.0, now_us(), 0)
+                    await kept.until(lambda kept=kept: len(kept.samples(5)) == 2)  # type: ignore[misc]
+        times.append(kept.samples(5)[0][0])
+        said = [event.detail.get("source_time") for event in kept.events("time_source")]
+        assert said[:1] == ([old] if edit == {"unit": "K"} else [])
+        assert [v for _, v, _ in versions_read(kept)] == {0: [], 3: [3, 4], 4: []}.get(version, [version])
+        if edit == {"unit": "K"}:
+            assert times[-1] == versions_read(kept)[0][2]
+    assert [time == old for time in times] == [True, True, True, False, True]
+
+
 async def test_another_unit_of_the_same_node_leaves_late_values_alone(tmp_path: Path) -> None:
     kept = Kept()
     async with serving(tmp_path / "server") as (server, address):
