@@ -91,8 +91,10 @@ class Publisher:
             for subscription in self._subscriptions.values():
                 heard = self._heard.setdefault(subscription.id, now)
                 if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
-                    # Handed over, and dead: some servers go on publishing to the session before. It is made anew.
-                    subscription.changing |= not subscription.heard
+                    # Handed over, and dead: some servers go on publishing to the session before. All such are made
+                    # anew at once: each session more would hand the living ones over.
+                    for other in self._subscriptions.values():
+                        other.changing |= not other.heard
                     raise SourceError(f"subscription {subscription.id} is silent for {now - heard:.0f} s")
 
     async def _work(self) -> None:
