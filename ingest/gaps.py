@@ -78,8 +78,12 @@ class Gaps:
 
         What reaches back into a gap that was closed goes on from there: no gap takes the place of another.
         """
+        await self.open_each([(channel, from_time) for channel in _each(channels)], reason, detail)
+
+    async def open_each(self, begins: Iterable[tuple[int | None, int]], reason: str, detail: str = "") -> None:
+        """Samples of each channel are missing from that time on."""
         fresh: dict[_Open, list[int | None]] = {}
-        for channel in _each(channels):
+        for channel, from_time in begins:
             if channel in self._open:
                 continue
             gap = _Open(from_time, reason, detail)
@@ -97,8 +101,12 @@ class Gaps:
 
     async def close(self, to_time: int, channels: Iterable[int] | None = None) -> None:
         """The first sample behind the gap has ``to_time``."""
+        await self.close_each([(channel, to_time) for channel in _each(channels)])
+
+    async def close_each(self, ends: Iterable[tuple[int | None, int]]) -> None:
+        """Of each channel, the first sample behind its gap has that time."""
         ended: dict[tuple[_Open, int], list[int | None]] = {}
-        for channel in _each(channels):
+        for channel, to_time in ends:
             gap = self._open.pop(channel, None)
             if gap is None:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,7 @@ from ingest.versions import Versions
 
 log = logging.getLogger(__name__)
 
+_MOVED = "stopped"  # reason of a gap between the items of two nodes
 _REFUSED_SECONDS = 1.0  # between two tries where the disk refuses
 
 
@@ -43,6 +44,7 @@ class Receiver:
         self._skew = Skew(tags.source.skew_limit)
         self._marks: dict[int, asyncio.Event] = {}  # subscription → set when all that was queued before its mark came
         self._marked: set[int] = set()  # subscriptions of which the mark came, and there is more
+        self._awaited = set(gaps.open_for(_MOVED))  # channels of other nodes, of which nothing came yet
 
     def configure(self, tags: Tags) -> None:
         """What comes from now on is of these tags; a notification that is being taken goes on with those before."""
@@ -74,6 +76,18 @@ class Receiver:
             self._versions.begin(channel, version, max(now, last + 1), another_place=another_node)
         await self._until_taken(self._versions.say)
         self._set_floors()
+
+    async def leave(self, subscription: Subscription, channels: Iterable[int]) -> None:
+        """The items of these channels go, for items of other nodes: what is sampled meanwhile is missing."""
+        until = subscription.progress.complete_to + round((self._skew.ahead() - subscription.interval) * 1e6)
+        last = dict(zip(self._tracking.tags.ids.tolist(), self._tracking.time.tolist(), strict=True))
+        begins = [(channel, max(last.get(channel, 0), until)) for channel in channels]
+        await self._gaps.open_each(begins, _MOVED, "read from another node")
+        await self._gaps.must_say()
+
+    def await_first(self, channels: Iterable[int]) -> None:
+        """What comes of these channels from now on is of the other nodes, and ends the gaps."""
+        self._awaited.update(channels)
 
     def marked(self, subscription: Subscription) -> asyncio.Event:
         """Is set when the first value of the subscription's item :data:`MARK` is on disk, and all before it."""
@@ -206,9 +220,19 @@ class Receiver:
             nearest = int(np.argmin(np.abs(known - message.arrival)))
             self._skew.seen("source", int(known[nearest]), message.arrival)
         tracking.timed(message.place, message.time, message.arrival)
+        if self._awaited:
+            await self._came(tracking.tags, message)
         heard_again = tracking.sampled(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(message.arrival, again)
+
+    async def _came(self, tags: Tags, message: Message) -> None:
+        """Where channels are among these that are read from other nodes now, their gaps end."""
+        channels = tags.ids[message.place]
+        awaited = np.flatnonzero(np.isin(channels, list(self._awaited)))
+        first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
+        self._awaited -= first.keys()
+        await self._gaps.close_each(first.items())
 
     async def _overflows(self, tracking: Tracking, message: Message, subscription: Subscription) -> None:
         """Put on record what the server threw away, before anything is that came behind it."""

@@ -85,6 +85,10 @@ class Subscriptions:
             await remove(client, tags.source, self.known, todo.retired)
         await self.complete()
         await self._published(client, tags, todo.obsolete)
+        moves = set(todo.replace)
+        for subscription in self:
+            if left := moves & subscription.items.keys():
+                await self._receiver.leave(subscription, left)
         async with self._changing():
             await remove(client, tags.source, self.known, todo.obsolete)
             if not todo.replace:
@@ -97,6 +101,7 @@ class Subscriptions:
         """Make items of other nodes, when all is on disk that came of those before, which are gone."""
         await self._published(client, tags, todo.obsolete)
         await self._receiver.read_by(_some(tags.versions, todo.replace), another_node=True)
+        self._receiver.await_first(todo.replace)
         async with self._changing():
             await create(client, tags, self.known, todo.replace)
             await self._without_idle(client, tags)

@@ -112,7 +112,8 @@ async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, An
                     await server.write(30, 0.01)
                 await until(lambda: not collector.edited)
             await kept.until(lambda: [v for v in values(kept) if v > 1] == server.written[1:])
-        assert (status.reconnects, lasting(kept)) == (0, [])
+        between = ["stopped"] if "address" in change else []  # nothing is sampled until the other node's item is there
+        assert (status.reconnects, lasting(kept)) == (0, between)
 
 
 async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:

@@ -193,10 +193,11 @@ async def collecting(
     kept: Kept,
     lane: Kept | None = None,
     versions: Mapping[int, int] | None = None,
+    source: Callable[[OpcuaTag], OpcuaSource] | None = None,
 ) -> AsyncIterator[Collector]:
-    source = configured(address, [tag])
+    described = configured(address, [tag]) if source is None else source(tag)
     status = SourceStatus(1, "ua", "opcua", address, 1)
-    collector = Collector(source, {"t": 5}, status, kept, folder / "pki", lane or Kept(), versions or {})
+    collector = Collector(described, {"t": 5}, status, kept, folder / "pki", lane or Kept(), versions or {})
     async with running(collector.run()):
         await becomes(lambda: status.state == "connected")
         yield collector
@@ -256,6 +257,43 @@ async def test_a_subscription_made_anew_leaves_the_time_of_an_unchanged_meaning(
         if edit == {"unit": "K"}:
             assert times[-1] == versions_read(kept)[0][2]
     assert [time == old for time in times] == [True, True, True, False, True]
+
+
+@pytest.mark.parametrize("ahead", (0.0, -3.0, 3.0))
+async def test_what_is_sampled_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> None:
+    """All that was published while the item of one node went and that of the other came is stored, or in the gap."""
+    kept, published = Kept(), list[int]()
+
+    def with_interval(tag: OpcuaTag) -> OpcuaSource:
+        return configured(address, [tag.model_copy(update={"interval": 0.5})])
+
+    async def both(server: OpcuaServer) -> None:
+        for n in range(1_000_000):
+            at = now_us() + round(ahead * 1e6)
+            for tag in (0, 1):
+                await server.write(tag, float(n), at, 0)
+            published.append(at)
+            await asyncio.sleep(0.02)
+
+    async with (
+        serving(tmp_path / "server") as (server, address),
+        running(both(server)),
+        collecting(address, CELSIUS, tmp_path, kept, source=with_interval) as collector,
+    ):
+        await kept.until(lambda: len(kept.samples(5)) > 50)
+        collector.configure(with_interval(KELVIN), {"t": 5}, {5: 1})
+        await kept.until(lambda: bool(versions_read(kept)))
+        n = len(kept.samples(5))
+        await kept.until(lambda: len(kept.samples(5)) > n + 100)
+    stored = {time for time, _, _ in kept.samples(5)}
+    gaps = {(g.from_time): g for g in kept.gaps() if g.channel_ids == (5,)}
+    (gap,) = gaps.values()
+    assert (gap.reason, gap.detail) == ("stopped", "read from another node")
+    assert gap.to_time is not None
+    lacking = [at for at in published if min(stored) < at < max(stored) and at not in stored]
+    assert [at for at in lacking if not gap.from_time < at < gap.to_time] == []
+    assert lacking, "of 0.5 s between two publications something is sampled"
+    assert gap.to_time - gap.from_time < 5_000_000
 
 
 async def test_another_unit_of_the_same_node_leaves_late_values_alone(tmp_path: Path) -> None:
