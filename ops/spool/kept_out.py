@@ -71,7 +71,7 @@ def _table(reason: dict[str, Any]) -> Table:
             escape(row["source"]),
             escape(row["channel"] or ""),
             row["kind"],
-            str(row["time_us"] or ""),
+            "" if row["time_us"] is None else str(row["time_us"]),
             row["value"] or "",
             status,
             escape((row["error"] or "")[:_WORDS]),
