@@ -37,7 +37,9 @@ class Tracking:
         self._ahead = np.full(n, np.inf)  # s, of times before their arrival: the least of new samples in this interval
         self._off = np.zeros(n, np.uint8)  # intervals in which it was beyond the limit, until one in which it was not
         self._skewed = np.zeros(n, bool)
+        self._lifted: dict[int, tuple[int, int]] = {}  # channel id → the last value's own time and the one given, µs
         if before is not None:
+            self._lifted = before._lifted
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
             for mine, theirs in (
@@ -55,8 +57,9 @@ class Tracking:
     def lift(self, change: DataChange) -> dict[int, int]:
         """Give values the time of the change of their channel's meaning where they are older.
 
-        The first value of a monitored item may be of long ago; by that time the channel was another node's. The first
-        that is not older ends that. Returns the floors (channel id → µs) that were reached.
+        The first value of a monitored item may be of long ago; by that time the channel was another node's. Of several
+        (its clock is behind) each is a microsecond later than the one before, so that none takes the place of another.
+        The first that is not older ends that. Returns the floors (channel id → µs) that were reached.
         """
         reached: dict[int, int] = {}
         if not self.floor.any():
@@ -66,7 +69,14 @@ class Tracking:
             floor = int(self.floor[place])
             if time < floor:
                 change.lifted.append((place, time))
-                return floor
+                channel = int(self._ids[place])
+                own, given = self._lifted.get(channel, (time, 0))
+                if given < floor:
+                    own, given = time, floor
+                elif time > own:
+                    own, given = time, given + 1
+                self._lifted[channel] = own, given
+                return given
             if floor:
                 reached[int(self._ids[place])] = floor
                 self.floor[place] = 0

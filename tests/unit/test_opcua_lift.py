@@ -40,6 +40,23 @@ def test_the_first_value_that_is_not_older_ends_it() -> None:
     assert other.time[0].tolist() == [START], "another channel's goes on"
 
 
+def test_values_of_a_clock_that_is_behind_are_kept_apart() -> None:
+    """One that is sent again is the same sample."""
+    tracking = Tracking(TAGS)
+    tracking.floor[1] = START
+    change = columns(1, START - 4 * SECOND, START - 3 * SECOND, START - 3 * SECOND, START - 2 * SECOND)
+    tracking.lift(change)
+    assert change.time[0].tolist() == [START, START + 1, START + 1, START + 2]
+    edited = Tracking(TAGS, tracking)
+    following = columns(1, START - SECOND)
+    edited.lift(following)
+    assert following.time[0].tolist() == [START + 3]
+    edited.floor[1] = START + 9 * SECOND
+    anew = columns(1, START)
+    edited.lift(anew)
+    assert anew.time[0].tolist() == [START + 9 * SECOND], "of another change"
+
+
 def test_each_replaced_time_is_said() -> None:
     tracking = Tracking(TAGS)
     tracking.floor[1] = START
