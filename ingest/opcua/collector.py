@@ -151,7 +151,7 @@ class Collector:
 
     def _complete_to(self) -> int:
         """µs, up to which all that the server published is on disk."""
-        known = [s.progress.complete_to - round(s.interval * 1e6) for s in self._subscriptions]
+        known = [s.sampled_to for s in self._subscriptions]
         return min((k for k in known if k > 0), default=self._since)
 
     async def _session(self, client: Client) -> None:
@@ -224,7 +224,7 @@ class Collector:
         self._subscriptions.forget(lost)
         if self._subscriptions.on_record:  # others go on, so that the gap of the source as a whole turns out to be none
             for subscription in lost:
-                start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+                start = subscription.sampled_to
                 await self._gaps.open(start, "subscription_lost", "", list(subscription.items))
         await self._gaps.must_say()
         await self._subscriptions.note()
@@ -252,7 +252,7 @@ class Collector:
 
     async def _missing(self, subscription: Subscription, detail: str) -> None:
         """A notification could not be had: put it on record."""
-        start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+        start = subscription.sampled_to
         self._receiver.missed()
         channels = list(subscription.items)
         only = len(self._subscriptions.known.subscriptions) == 1

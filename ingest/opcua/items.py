@@ -60,6 +60,11 @@ class Subscription:
     farewell: int = field(default=0, compare=False)  # the number that it may have given its word to the session before
     before: Times | None = field(default=None, compare=False)  # a run of messages, which isn't over
 
+    @property
+    def sampled_to(self) -> int:
+        """µs, up to which all that the server sampled is on disk."""
+        return self.progress.complete_to - round(self.interval * 1e6)
+
 
 @dataclass(slots=True)
 class Subscribed:

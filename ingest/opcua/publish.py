@@ -58,8 +58,7 @@ class Publisher:
     async def run(self) -> None:
         """Publish until cancelled. Raises SourceError, ua.UaError or OSError when the session is no good any more."""
         self._heard = dict.fromkeys(self._subscriptions, time.monotonic())
-        if all(s.heard for s in self._subscriptions.values()):
-            self.all_heard.set()
+        self._look_for_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
             self._in_flight = self._source.publish_requests
@@ -82,6 +81,10 @@ class Publisher:
             missing = progress.arrived(following(held[-1]), keep_alive=True)
             for sequence in held if missing is None else missing:
                 await self._republish(subscription, sequence)
+
+    def _look_for_all(self) -> None:
+        if all(s.heard for s in self._subscriptions.values()):
+            self.all_heard.set()
 
     async def _watch(self) -> None:
         """A connection can live while its subscription is dead: silence beyond keep-alive is the sign."""
@@ -137,8 +140,7 @@ class Publisher:
         self._heard[subscription.id] = time.monotonic()
         if not subscription.heard:
             subscription.heard = True
-            if all(s.heard for s in self._subscriptions.values()):
-                self.all_heard.set()
+            self._look_for_all()
         subscription.lists |= bool(response.available)
         notification = response.notification
         if notification.status is not None:

@@ -71,17 +71,15 @@ class Receiver:
             return
         now = now_us() + round(self._skew.ahead() * 1e6)
         for channel, version in unsaid.items():
-            place = self._tracking.tags.place(channel)
-            last = 0 if place is None else int(self._tracking.time[place])
-            self._versions.begin(channel, version, max(now, last + 1), another_place=another_node)
+            since = max(now, self._tracking.last(channel) + 1)
+            self._versions.begin(channel, version, since, another_place=another_node)
         await self._until_taken(self._versions.say)
         self._set_floors()
 
     async def leave(self, subscription: Subscription, channels: Iterable[int]) -> None:
         """The items of these channels go, for items of other nodes: what is sampled meanwhile is missing."""
-        until = subscription.progress.complete_to + round((self._skew.ahead() - subscription.interval) * 1e6)
-        last = dict(zip(self._tracking.tags.ids.tolist(), self._tracking.time.tolist(), strict=True))
-        begins = [(channel, max(last.get(channel, 0), until)) for channel in channels]
+        until = subscription.sampled_to + round(self._skew.ahead() * 1e6)
+        begins = [(channel, max(self._tracking.last(channel), until)) for channel in channels]
         await self._gaps.open_each(begins, _MOVED, "read from another node")
         await self._gaps.must_say()
 
@@ -167,7 +165,7 @@ class Receiver:
         metrics.decode_errors.labels(source=self._status.name).inc()
         log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
         self.missed()
-        start = subscription.progress.complete_to - round(subscription.interval * 1e6)
+        start = subscription.sampled_to
         channels = list(subscription.items)
         await self._gaps.record(start, now_us(), "undecodable", str(error), channels)
 
@@ -241,7 +239,7 @@ class Receiver:
             subscription.before = None
         elif run is None:
             subscription.before = Times(tags, tracking.time.copy())
-        since = subscription.progress.complete_to - round(subscription.interval * 1e6)
+        since = subscription.sampled_to
 
         def queue(place: int) -> Queue:
             item = subscription.items.get(int(tags.ids[place]))

@@ -54,6 +54,11 @@ class Tracking:
             ):
                 mine[stay] = theirs[old]
 
+    def last(self, channel: int) -> int:
+        """µs, of a channel's last sample; 0: none since start, or no tag of ours."""
+        place = self.tags.place(channel)
+        return 0 if place is None else int(self.time[place])
+
     def lift(self, change: DataChange) -> dict[int, int]:
         """Give values the time of the change of their channel's meaning where they are older.
 
