@@ -10,6 +10,7 @@ import sys
 
 from ingest.entry import Process, add_arguments, run
 from ingest.process import run_collectors, run_notifier, run_push, run_writer
+from ingest.scheduling import own_session
 
 _PROCESSES: dict[str, Process] = {
     "opcua": lambda plant, state, stop: run_collectors("opcua", plant, state, stop),
@@ -26,6 +27,7 @@ def main() -> int:
     arguments.add_argument("process", choices=sorted(_PROCESSES))
     add_arguments(arguments)
     given = arguments.parse_args()
+    own_session()
     return run(_PROCESSES[given.process], given.state)
 
 

@@ -81,6 +81,7 @@ job_seconds = Histogram("plantlog_job_seconds", "Time of a run", ["job"], bucket
 job_rows = Counter("plantlog_job_rows_total", "Rows or things that a job has handled", ["job"])
 job_failing = Gauge("plantlog_job_failing", "Failed runs of a job in a row", ["job"])
 job_last_success = Gauge("plantlog_job_last_success_timestamp_seconds", "When a job last succeeded", ["job"])
+overloaded = Gauge("plantlog_overloaded", "1 while ingest is behind, or polls are late for want of a processor")
 storage_bytes = Gauge("plantlog_storage_bytes", "Bytes of the database")
 storage_budget_bytes = Gauge("plantlog_storage_budget_bytes", "Bytes that the database may have; 0: no budget")
 storage_lacking_bytes = Gauge(

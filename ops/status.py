@@ -70,6 +70,7 @@ class Watch:
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
             "certificates": (said.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
             "jobs": (said.get("maintenance") or {}).get("jobs", []),
+            "overload": (said.get("maintenance") or {}).get("overload"),  # None: nobody says
             "database": asyncio.run(_database(self._state)),
         }
 

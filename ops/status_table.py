@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ingest.alarms.limits import PRIORITIES
 from ops.drift import words
+from ops.overload.state import words as overloaded
 from ops.status import Watch
 from ops.words import count
 
@@ -34,7 +35,9 @@ def render(status: dict[str, Any]) -> RenderableType:
     """The tables of one look."""
     title = f"plant {status['plant']}" if status["plant"] else "no plant was started here yet"
     drift = (f"[yellow]{escape(line)}[/]" for line in words(status["configuration"]))
-    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *drift, *_tables(status))
+    strained = overloaded(status["overload"], any(job["waits"] for job in status["jobs"]))
+    head = [*drift, *([f"[yellow]{strained}[/]"] if strained else [])]
+    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *head, *_tables(status))
 
 
 def show(watch: Watch, console: Console) -> None:
@@ -80,16 +83,16 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
     table = _table("job", "outcome", ">ended", ">took", ">rows", ">next", "what")
     now = time.time()
     for one in jobs:
-        running = one["state"] == "running"
+        running, waits = one["state"] == "running", one["waits"]
         ended = None if one["started_at"] is None else one["started_at"] + one["seconds"]
         table.add_row(
             one["name"],
-            "[green]running[/]" if running else _coloured(one["outcome"] or "waiting"),
+            "[green]running[/]" if running else _coloured("waiting" if waits else one["outcome"] or "waiting"),
             "" if ended is None else f"{_duration(now - ended)} ago",
             "" if one["seconds"] is None or one["outcome"] == "skipped" else f"{one['seconds']:.1f} s",
             _number(one["rows"]),
-            "" if running else f"in {_duration(one['next_at'] - now)}",
-            escape(one["detail"]),
+            "" if running or waits else f"in {_duration(one['next_at'] - now)}",
+            escape(waits or one["detail"]),
         )
     return table
 

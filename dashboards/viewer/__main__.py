@@ -7,8 +7,11 @@ import sys
 
 from dashboards.viewer.process import run_viewer
 from ingest.entry import add_arguments, run
+from ingest.scheduling import step_back
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m dashboards.viewer", description=__doc__)
     add_arguments(parser)
-    sys.exit(run(run_viewer, parser.parse_args().state))
+    told = parser.parse_args()
+    step_back()
+    sys.exit(run(run_viewer, told.state))

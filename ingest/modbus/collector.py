@@ -201,6 +201,7 @@ class Collector:
         interval, pace = group.schedule.interval, group.pace
         said = f"polls take {pace.seconds:.3g} s, interval {interval:g} s" if pace.stretched else ""
         self._remark(f"polls of {interval:g} s", said)
+        self._status.pace_seconds = max((g.pace.seconds for g in self._groups if g.pace.stretched), default=0.0)
 
     async def _until(self, due: float) -> None:
         """Sleep until a poll is due; while that takes long it is noted that nothing is missing."""

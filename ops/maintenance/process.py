@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.health import port
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Site, run
+from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Site, connect, note_wait, run
 from ops.maintenance.schedule import next_start
+from ops.maintenance.yielding import Yielding
+from ops.overload.watch import Watch
 from ops.paths import State
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 8.0
 _ELSEWHERE_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
+_RECORD_SECONDS = 30.0
 _WOKEN_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
 
 
@@ -35,17 +38,19 @@ class Kept:
     job: Job
     next: float  # s since 1970
     running: bool = False
+    due_since: float | None = None  # s since 1970: it is due, and not running yet
     failures: int = 0  # in a row
     ran: Ran | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set: at once, whatever the time
 
-    def report(self) -> dict[str, Any]:
-        """As ``/health`` and ``status`` show it; times in s since 1970."""
+    def report(self, waits: str) -> dict[str, Any]:
+        """As ``/health`` and ``status`` show it; times in s since 1970. ``waits``: why it does, where it is due."""
         ran = self.ran
         return {
             "name": self.job.name,
             "about": self.job.about,
             "state": "running" if self.running else "waiting",
+            "waits": waits if self.due_since is not None else "",
             "outcome": ran and ran.outcome,
             "started_at": ran and ran.started,
             "seconds": ran and ran.ended - ran.started,
@@ -64,16 +69,19 @@ class Maintenance:
         self._site = site
         self._kept = {job.name: Kept(job, time.time()) for job in todo or jobs()}
         self._heavy = asyncio.Semaphore(1)
+        self.yielding = Yielding()
         self._woken = 0.0  # when retention was last started for the budget's sake
         self.database = "not asked yet"
 
     def reports(self) -> list[dict[str, Any]]:
         """What is known of each job."""
-        return [kept.report() for kept in self._kept.values()]
+        return [kept.report(self.yielding.why(kept.job.name)) for kept in self._kept.values()]
 
-    async def run(self) -> None:
+    async def run(self, watch: Watch | None = None) -> None:
         """Run until cancelled. Whatever is under way is ended on the server too, and goes on with the next start."""
         async with asyncio.TaskGroup() as group:
+            if watch is not None:
+                group.create_task(watch.run(self.yielding.look, lambda: self.database == "connected"), name="overload")
             for kept in self._kept.values():
                 group.create_task(self._keep(kept), name=kept.job.name)
 
@@ -83,16 +91,18 @@ class Maintenance:
                 async with asyncio.timeout(max(0.0, kept.next - time.time())):
                     await kept.due.wait()
             kept.due.clear()
-            if kept.job.heavy:
-                async with self._heavy:
-                    await self._once(kept)
-            else:
-                await self._once(kept)
+            kept.due_since = time.time()
+            async with self._heavy if kept.job.heavy else nullcontext():
+                if self.yielding.waits(kept.job.name):
+                    await note_wait(kept.job, self._site, self.yielding.why(kept.job.name))
+                async with self.yielding.turn(kept.job.name) as give_way:
+                    kept.due_since = None
+                    await self._once(kept, give_way)
 
-    async def _once(self, kept: Kept) -> None:
+    async def _once(self, kept: Kept, give_way: asyncio.Event) -> None:
         kept.running = True
         try:
-            ran = await run(kept.job, self._site)
+            ran = await run(kept.job, self._site, give_way)
         except Exception as error:  # our own mistake in one job: the others go on
             log.exception("%s failed in a way nobody foresaw", kept.job.name)
             now = time.time()
@@ -123,7 +133,11 @@ class Maintenance:
 
 async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Keep the database in shape until ``stop``. Ready means that the database answers."""
-    maintenance = Maintenance(site_in(State(state)))
+    site = site_in(State(state))
+    maintenance = Maintenance(site)
+    watch = Watch(
+        site.state, plant.health, lambda: connect(site.dsn, "plantlog maintenance: overload", _RECORD_SECONDS)
+    )
     since = now_us()
 
     async def report() -> health.HealthReport:
@@ -134,10 +148,11 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
             "since": since,
             "database": maintenance.database,
             "jobs": maintenance.reports(),
+            "overload": watch.overload.report(),
         }
 
     async with health.serve(plant.health.host, port("maintenance", plant.health), report):
-        working = asyncio.create_task(maintenance.run())
+        working = asyncio.create_task(maintenance.run(watch))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 
+from ingest.scheduling import step_back
 from ops.installation import mark
 from ops.maintenance.run import Connection, Done, Site, Skip
 from schema.migrate import create_logins
@@ -24,11 +25,16 @@ _SHARE = 4  # of this machine's memory all readers' sessions together may hold a
 
 
 async def end_sessions(site: Site, connection: Connection) -> Done:
-    """End the sessions of readers that last too long or, where the server is on this machine, hold too much."""
+    """End the sessions of readers that last too long or, where the server is on this machine, hold too much.
+
+    There they step back, so that what they ask takes no processor time that ingest wants.
+    """
     queries = load("maintenance")
     heavy: list[int] = []
-    if (site.state.root / "postgres" / "cluster").exists():
+    if site.server_is_here:
         pids = [row["pid"] for row in await connection.fetch(queries["readers"])]
+        for pid in pids:
+            step_back(pid)
         heavy = large(pids, psutil.virtual_memory().total // _SHARE)
     return Done(await connection.fetchval(queries["end_long_readers"], heavy))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,9 @@ import asyncpg
 
 from ingest import metrics
 from ingest.errors import PlantlogError
+from ingest.scheduling import step_back
 from ingest.writer.connection import addresses
+from ops.maintenance.yielding import ORDER
 from ops.paths import State
 from schema.queries import load
 
@@ -46,6 +48,11 @@ class Site:
     owner_dsn: str
     state: State
 
+    @property
+    def server_is_here(self) -> bool:
+        """Whether the server is the state folder's own, so that its processes are this machine's."""
+        return (self.state.root / "postgres" / "cluster").exists()
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -73,7 +80,7 @@ class Job:
     every: float  # s between starts
     slice: float  # s that one statement may take; what is not done then is for the next run
     heavy: bool  # reads or writes much: one of these at a time
-    work: Callable[[Site, Connection], Awaitable[Done | Skip]]
+    work: Callable[[Site, Connection], Coroutine[Any, Any, Done | Skip]]
     about: str
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
 
@@ -89,8 +96,11 @@ class Ran:
     away: bool = False  # the database could not be reached
 
 
-async def run(job: Job, site: Site) -> Ran:
-    """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too."""
+async def run(job: Job, site: Site, give_way: asyncio.Event | None = None) -> Ran:
+    """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too.
+
+    ``give_way``: set, the run ends, and goes on when there is room for it.
+    """
     started = time.time()
     try:
         connection = await connect(
@@ -99,8 +109,10 @@ async def run(job: Job, site: Site) -> Ran:
     except _FAILURES as error:
         ran = Ran("failed", Done(detail=f"database: {_said(error)}"), started, time.time(), away=True)
     else:
+        if site.server_is_here and job.name in ORDER:
+            step_back(connection.get_server_pid())
         try:
-            outcome, done = await _on(connection, job, site)
+            outcome, done = await _on(connection, job, site, give_way or asyncio.Event())
             ran = Ran(outcome, done, started, time.time())
         finally:
             connection.terminate()
@@ -115,6 +127,7 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
         "statement_timeout": f"{seconds * 1000:.0f}",
         "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
         "idle_in_transaction_session_timeout": "60000",
+        "max_parallel_workers_per_gather": "0",  # one core at most
         "client_connection_check_interval": "2000",  # the statement of a client that was killed ends with it
         "tcp_keepalives_idle": "30",
         "tcp_keepalives_interval": "5",
@@ -130,7 +143,7 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
     raise failed
 
 
-async def _on(connection: Connection, job: Job, site: Site) -> tuple[Outcome, Done]:
+async def _on(connection: Connection, job: Job, site: Site, give_way: asyncio.Event) -> tuple[Outcome, Done]:
     queries = load("maintenance")
     run_id: int | None = None
     try:
@@ -138,7 +151,7 @@ async def _on(connection: Connection, job: Job, site: Site) -> tuple[Outcome, Do
             return "skipped", Done(detail=ELSEWHERE)
         run_id = await connection.fetchval(queries["begin"], job.name)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
-            done = await job.work(site, connection)
+            done = await _unless(give_way, job.work(site, connection))
         if isinstance(done, Skip):
             await connection.execute(queries["unbegin"], run_id)
             await connection.execute(queries["skip"], job.name, done.why)
@@ -153,6 +166,30 @@ async def _on(connection: Connection, job: Job, site: Site) -> tuple[Outcome, Do
         await _last_word(connection, run_id, "failed", said)
         return "failed", Done(detail=said)
     return "ok", done
+
+
+async def _unless(give_way: asyncio.Event, work: Coroutine[Any, Any, Done | Skip]) -> Done | Skip:
+    """What ``work`` did; told to give way it is cancelled, its statement on the server as well."""
+    working, told = asyncio.ensure_future(work), asyncio.ensure_future(give_way.wait())
+    try:
+        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        return Done(detail="gave way to ingest; it goes on", more=True)
+    finally:
+        told.cancel()
+        working.cancel()
+        await asyncio.wait((working,))
+
+
+async def note_wait(job: Job, site: Site, why: str) -> None:
+    """Put on record that a job waits. Where that can't be done nothing is on record: the next run will be."""
+    with suppress(*_FAILURES):
+        connection = await connect(site.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS)
+        try:
+            await connection.execute(load("maintenance")["skip"], job.name, why)
+        finally:
+            connection.terminate()
 
 
 async def _last_word(connection: Connection, run_id: int | None, outcome: Outcome, detail: str) -> None:

@@ -103,6 +103,16 @@ ALERTS = (
         "`./plantlog status` shows lag and spool depth by process; `./plantlog ask timeline --from 1h` the events.",
     ),
     Alert(
+        "PlantlogOverloaded",
+        'plantlog_overloaded{process="maintenance"} == 1',  # the other processes show the metric and never set it
+        "5m",
+        "warning",
+        "{{ $labels.plant }} has had more to do than its machine can for five minutes",
+        "Samples reach the table late, or devices are polled less often than configured. Nothing that was "
+        "acknowledged is lost; rollups, packing, seals and statistics wait, and make up for it by themselves.",
+        "`./plantlog status` says since when, and what is late; `top` what else runs on this machine.",
+    ),
+    Alert(
         "PlantlogWritesFail",
         "sum by (plant, reason) (increase(plantlog_write_failures_total[10m])) > 5",
         "5m",

@@ -100,6 +100,13 @@ SELECT plant.record_retention($1, $2::text::jsonb)
 WHERE NOT EXISTS (SELECT FROM plant.event AS e
                   WHERE e.type = 'retention' AND e.time > now() - INTERVAL '1 day' AND e.text = $1);
 
+-- name: overload
+-- An overload begins or ends: $1 when, $2 text, $3 figures.
+SELECT plant.record_overload($1, $2, $3::text::jsonb);
+
+-- name: newest_overload
+SELECT e.time, e.text FROM plant.event AS e WHERE e.type = 'overload' ORDER BY e.time DESC LIMIT 1;
+
 -- name: to_analyse
 -- Closed chunks that were never analysed, or that changed since by a fifth, at most $1.
 SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS chunk

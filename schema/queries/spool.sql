@@ -86,6 +86,10 @@ DELETE FROM batch WHERE sequence = ? RETURNING received_at;
 -- name: depth
 SELECT count(*), coalesce(sum(rows), 0) FROM batch;
 
+-- name: oldest_waiting
+-- When the batch that waits longest was received (µs): they are in the order of their arrival.
+SELECT received_at FROM batch ORDER BY sequence LIMIT 1;
+
 -- name: oldest_received
 -- Microseconds since 1970; NULL: nothing waits.
 SELECT min(received_at) FROM batch;

@@ -1,0 +1,33 @@
+"""Who has the processor first, as far as that takes no privilege.
+
+Linux shares it out among sessions where sched_autogroup_enabled is 1 (sched(7), "The autogroup feature"), and nice
+counts within a session only: eight busy sessions leave all processes of one supervisor together a ninth. So what
+collects and writes has a session of its own each, and what can wait is made to: a process by its nice value, and one
+that leads a session, as each of PostgreSQL's backends does, by its session's.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+NICE = 10  # a tenth of the weight of a process that wants the same core
+
+
+def own_session() -> None:
+    """Put this process into a session of its own. One that a terminal started stays in the terminal's."""
+    if "PLANTLOG_PROCESS" not in os.environ:
+        return
+    with suppress(OSError):
+        os.setpgid(0, os.getpgid(os.getppid()))  # the supervisor made it a group's leader, which may not leave
+        os.setsid()
+
+
+def step_back(pid: int = 0) -> None:
+    """Let others have the processor before the process ``pid`` (0: this one). Where that is not allowed, don't."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+    with suppress(OSError):
+        if pid and os.getsid(pid) == pid:
+            Path(f"/proc/{pid}/autogroup").write_text(str(NICE))

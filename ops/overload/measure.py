@@ -1,0 +1,98 @@
+"""What tells of overload: CPU pressure, the wait in the spools, and polls that are further apart than configured."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.config.model import HealthOptions
+from ops import health
+from ops.overload.state import Look
+from schema.queries import load
+
+_POLLING = "collector-modbus"
+_ASK_FROM = 0.5  # CPU pressure from which on polls may be late for want of it
+
+
+class Pressure:
+    """The share of time in which somebody waited for a processor (Linux: pressure stall information, PSI).
+
+    The machine's and, where it is larger, that of the control group that this process is in, which may have a limit of
+    its own. Where the kernel tells neither: by how much more wants to run than there are processors.
+    """
+
+    def __init__(self, files: Iterable[Path] | None = None) -> None:
+        self._files = [path for path in files or (_MACHINE, _of_group()) if path.exists()]
+        self._before: tuple[float, list[float]] | None = None
+
+    def look(self) -> float:
+        """The share, 0 to 1, since the look before."""
+        if not self._files:
+            return max(0.0, min(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)) - 1))
+        now, waited = time.monotonic(), [_waited(path) for path in self._files]
+        before, self._before = self._before, (now, waited)
+        if before is None or now <= before[0]:
+            return 0.0
+        return max(0.0, min(1.0, max((b - a) / (now - before[0]) for a, b in zip(before[1], waited, strict=True))))
+
+
+_MACHINE = Path("/proc/pressure/cpu")
+
+
+def _of_group() -> Path:
+    """The file of our control group; one that is not there where groups are not of version 2."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return Path("/nonexistent")
+    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    return Path("/sys/fs/cgroup", own.lstrip("/"), "cpu.pressure")
+
+
+def _waited(path: Path) -> float:
+    """Seconds for which at least one waited, since the machine's start; 0 where the file can't be read."""
+    try:
+        some = path.read_text().partition("total=")[2].split()[0]
+    except (OSError, IndexError):
+        return 0.0
+    return int(some) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the spools hold for the database."""
+
+    seconds: float  # for which the oldest batch has waited
+    bytes: int
+
+
+def waiting(folder: Path) -> Waiting:
+    """Of all spools in ``folder`` but those of what is backfilled, which waits for everything else."""
+    oldest, used = math.inf, 0
+    for path in folder.glob("*.sqlite"):
+        if path.name.endswith(".backfill.sqlite"):
+            continue
+        try:
+            used += path.stat().st_size
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
+                (received,) = connection.execute(load("spool")["oldest_waiting"]).fetchone() or (None,)
+        except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
+            continue
+        oldest = min(oldest, math.inf if received is None else received)
+    return Waiting(max(0.0, time.time() - oldest / 1e6) if oldest < math.inf else 0.0, used)
+
+
+def look(folder: Path, pressure: Pressure, options: HealthOptions) -> Look:
+    """All of it, now. The collector is asked only where the processors are short."""
+    pressed, wait = pressure.look(), waiting(folder)
+    pace = 0.0
+    if pressed >= _ASK_FROM:
+        said = health.ask(_POLLING, options) or {}
+        pace = max((source.get("pace_seconds", 0.0) for source in said.get("sources", ())), default=0.0)
+    return Look(time.time(), pressed, wait.seconds, pace, wait.bytes)
