@@ -17,7 +17,7 @@ from ingest.config.model import Plant
 from ingest.config.snapshot import plant_in_force
 from ingest.errors import PlantlogError
 
-Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # configuration, state folder, stop
+Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # options, state folder, stop
 
 
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(process: Process, state: Path) -> int:
     for chatty in ("asyncua", "pymodbus"):
         logging.getLogger(chatty).setLevel(logging.ERROR)  # they format every message they see
     try:
-        asyncio.run(_until_told(process, plant_in_force(state), state))
+        asyncio.run(_until_told(process, plant_in_force(state, tags_of=()), state))
     except PlantlogError as error:
         print(error, file=sys.stderr)
         return 1

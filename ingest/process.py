@@ -21,7 +21,7 @@ from ingest.alarms.stage import Stage
 from ingest.batch import now_us
 from ingest.collectors import Collectors
 from ingest.config import snapshot
-from ingest.config.model import Plant
+from ingest.config.model import Plant, SourceKind
 from ingest.config.snapshot import Snapshot
 from ingest.errors import OperationError, PlantlogError
 from ingest.push.channels import Channels
@@ -41,16 +41,17 @@ _DRAIN_SECONDS = 8.0
 class _Configuration:
     """What is in force in a process: applied at its start, and again with each SIGHUP."""
 
-    def __init__(self, state: Path, apply: Callable[[Snapshot, Registry], Awaitable[None]]) -> None:
-        """``apply`` raises OperationError, and nothing is changed."""
+    def __init__(self, state: Path, kind: SourceKind, apply: Callable[[Snapshot, Registry], Awaitable[None]]) -> None:
+        """``apply`` raises OperationError, and nothing is changed; it is given the tags of ``kind`` alone."""
         self._state = state
+        self._kind = kind
         self._apply = apply
         self._edited = asyncio.Event()
         self.number = 0
 
     async def apply(self) -> None:
         """Let what is in force be so here. Raises OperationError, and nothing is changed."""
-        current = snapshot.in_force(self._state)
+        current = snapshot.in_force(self._state, (self._kind,))
         if current is None:
             raise OperationError(f"{self._state} has no configuration: `plantlog up` puts one in force")
         await self._apply(current, Registry.load(self._state / "registry.json"))
@@ -84,7 +85,7 @@ async def run_collectors(kind: Literal["opcua", "modbus"], plant: Plant, state: 
         opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
         await collectors.configure(opcua if kind == "opcua" else modbus, registry, current.versions)
 
-    configuration = _Configuration(state, apply)
+    configuration = _Configuration(state, kind, apply)
     await configuration.apply()
 
     async def report() -> health.HealthReport:
@@ -161,7 +162,7 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             await gateways.configure(current.plant.push_sources(), registry, current.versions)
             endpoint.options = current.plant.push
 
-        configuration = _Configuration(state, apply)
+        configuration = _Configuration(state, "push", apply)
         await configuration.apply()
 
         async def report() -> health.HealthReport:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest.config.load import load
 from ingest.config.model import Source
-from ingest.config.snapshot import Snapshot, in_force, newest
+from ingest.config.snapshot import Snapshot, in_force, newest, plant_in_force
 from ingest.errors import ConfigError, OperationError
 from ops.paths import State
 from ops.words import count
@@ -26,9 +26,10 @@ class Drift:
         self._said: dict[str, Any] = {}
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """Those that are to be read, as of the last look."""
-        return () if self._snapshot is None else self._snapshot.plant.sources
+    def sources(self) -> list[tuple[Source, int]]:
+        """Those that are to be read, as of the last look, each without its tags, and how many it has."""
+        snapshot = self._snapshot
+        return [] if snapshot is None else [(one, snapshot.channels[one.name]) for one in snapshot.plant.sources]
 
     def look(self) -> dict[str, Any]:
         """``file``, ``number`` and ``since`` (s since 1970) of what runs, None before the first ``up``; ``differs``;
@@ -38,22 +39,22 @@ class Drift:
         """
         if newest(self._state.root) != (self._snapshot and self._snapshot.number):
             try:
-                self._snapshot, self._said = in_force(self._state.root), {}
+                self._snapshot, self._said = in_force(self._state.root, tags_of=()), {}
             except OperationError as error:
                 return {**_NOTHING, "differs": True, "problems": [str(error)]}
         if self._snapshot is None:
             return _NOTHING
         seen = self._snapshot.looks()
         if not self._said or seen != self._seen:
-            self._seen, self._said = seen, _judged(self._snapshot)
+            self._seen, self._said = seen, _judged(self._snapshot, self._state)
         return self._said
 
 
-def _judged(snapshot: Snapshot) -> dict[str, Any]:
+def _judged(snapshot: Snapshot, state: State) -> dict[str, Any]:
     differs, problems = False, []
     if not snapshot.untouched():
         try:
-            differs = load(snapshot.file) != snapshot.plant
+            differs = load(snapshot.file) != plant_in_force(state.root)
         except ConfigError as error:
             differs, problems = True, [str(problem) for problem in error.problems]
     return {

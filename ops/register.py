@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag
+from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag, fields_of
 from ingest.errors import OperationError
 from ingest.push.channels import created
 from ingest.registry import Registry
@@ -26,6 +26,7 @@ from ops.words import count
 from schema.queries import load
 
 _NO_CHOICE = Choice()
+_COLUMNS = {name for name in fields_of(Tag) if not name.startswith("alarm_")} | {"address"}  # of plant.channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,10 @@ def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
 
 
 def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
-    common = {name for name in Tag.model_fields if not name.startswith("alarm_")} | {"address"}
-    attributes = tag.model_dump(mode="json", exclude=common, exclude_defaults=True)
+    fields = fields_of(type(tag)).items()
+    attributes: dict[str, Any] = {
+        name: value for name, field in fields if name not in _COLUMNS and (value := getattr(tag, name)) != field.default
+    }
     if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.kind != "text":
         # s; texts are stored when they change, so that no number of them is to be expected
         attributes["expected_interval"] = tag.interval or source.poll_interval

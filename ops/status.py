@@ -57,7 +57,8 @@ class Watch:
         rates = self._rates({source["name"]: source["samples"] for source in sources})
         writer = said.get("writer")
         configuration = self._drift.look()
-        silent = [_silent(one) for one in self._drift.sources if one.name not in {source["name"] for source in sources}]
+        heard = {source["name"] for source in sources}
+        silent = [_silent(one, channels) for one, channels in self._drift.sources if one.name not in heard]
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
@@ -154,9 +155,9 @@ def _why_not(report: dict[str, Any] | None, number: int | None) -> str:
     return ""
 
 
-def _silent(source: Source) -> dict[str, Any]:
+def _silent(source: Source, channels: int) -> dict[str, Any]:
     """A source whose collector says nothing."""
-    status = SourceStatus(0, source.name, source.kind, source.address, len(source.tags))
+    status = SourceStatus(0, source.name, source.kind, source.address, channels)
     said = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
     return said | {"state": "unknown", "reason": f"collector-{source.kind} does not answer"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from ingest.config.model import Tag
+from ingest.config.model import Tag, fields_of
 from simulator.opcua_server import node_identifier
 from simulator.tags import Plant, SimTag
 
@@ -13,7 +13,7 @@ _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "de
 _MODBUS_COLUMNS = (
     "name", "address", "type", "word_order", "bit", "length", "divisor", "kind", "unit", "lo", "hi", "description",
 )  # fmt: skip
-_ALARM_COLUMNS = [name for name in Tag.model_fields if name.startswith("alarm_")]
+_ALARM_COLUMNS = [name for name in fields_of(Tag) if name.startswith("alarm_")]
 _PUBLISHING = 0.5  # s
 NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
 

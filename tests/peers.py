@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asyncua import Client
+from pydantic import TypeAdapter
 
 from ingest.config.model import OpcuaTag
 from ops.paths import CHECKOUT
@@ -71,7 +72,8 @@ def free_port() -> int:
 def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
     """The first channels of a server, without its prefix."""
     nodes = [(f"{list(NODE_KINDS)[i % 5]}{i // 5}", list(NODE_KINDS.values())[i % 5]) for i in range(count)]
-    return [OpcuaTag.model_validate({"name": n, "address": KINDS[name].node + n, "kind": kind}) for n, kind in nodes]
+    rows = [{"name": n, "address": KINDS[name].node + n, "kind": kind} for n, kind in nodes]
+    return TypeAdapter(list[OpcuaTag]).validate_python(rows)
 
 
 class Peer:

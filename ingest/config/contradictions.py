@@ -6,8 +6,10 @@ import base64
 import ipaddress
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import attrgetter
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -23,12 +25,16 @@ from ingest.config.model import (
     Source,
     Tag,
     ViewerOptions,
+    fields_of,
 )
 
 Contradiction: TypeAlias = tuple[str, str, str]
 
 _WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
 _BITS = ("coil", "discrete")
+_ALARM_COLUMNS = {name: field.default for name, field in fields_of(Tag).items() if name.startswith("alarm_")}
+_alarms = attrgetter(*_ALARM_COLUMNS)
+_NO_ALARMS = tuple(_ALARM_COLUMNS.values())
 
 
 def width(tag: ModbusTag) -> int:
@@ -55,8 +61,8 @@ def in_source(source: Source) -> Iterator[Contradiction]:
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
             yield "unknown", found(source.unknown), "create, or a tag, or counts: nothing could be pushed"
-        addresses = [tag.address for tag in source.tags]
-        for address in sorted({address for address in addresses if addresses.count(address) > 1}):
+        counts = Counter(tag.address for tag in source.tags)
+        for address in sorted(address for address, count in counts.items() if count > 1):
             yield "tag", found(address), "each address once"
         return
     if not _reachable(source.address):
@@ -113,6 +119,8 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
 
 def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
     """Of the columns ``alarm_…``: limits in their order, and nothing without a limit."""
+    if _alarms(tag) == _NO_ALARMS:
+        return
     levels = [(name, getattr(tag, name)) for name in ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")]
     given = [(name, level) for name, level in levels if level is not None]
     for (lower, low), (higher, high) in pairwise(given):
@@ -130,19 +138,20 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
         yield "kind", found(tag.kind), "analog, discrete or counter: a text has no alarm limits"
     if not watched:
         for name in ("alarm_deadband", "alarm_delay", "alarm_off_delay", "alarm_priority", "alarm_latch"):
-            if getattr(tag, name) != Tag.model_fields[name].default:
+            if getattr(tag, name) != _ALARM_COLUMNS[name]:
                 yield name, found(getattr(tag, name)), "nothing in a row without an alarm limit"
 
 
 def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
+    table, of_bits = tag.table, tag.table in _BITS
     if tag.register + width(tag) > 65_536:
         registers = "1 register ends" if width(tag) == 1 else f"{width(tag)} registers end"
         yield "address", found(tag.address), f"a place where {registers} at 65535 or before"
-    if tag.table in _BITS and tag.type != "bool":
-        yield "type", found(tag.type), f"bool, as every {tag.table}"
-    if tag.table not in _BITS and tag.type == "bool" and tag.bit is None:
+    if of_bits and tag.type != "bool":
+        yield "type", found(tag.type), f"bool, as every {table}"
+    if not of_bits and tag.type == "bool" and tag.bit is None:
         yield "bit", "nothing", "0 to 15, the bit of the register that is meant"
-    if tag.bit is not None and (tag.type != "bool" or tag.table in _BITS):
+    if tag.bit is not None and (tag.type != "bool" or of_bits):
         yield "bit", found(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
     if tag.length != 1 and tag.type != "string":
         yield "length", found(tag.length), "nothing: a length goes with type string"
@@ -160,7 +169,7 @@ def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
     if tag.type in ("bool", "float32", "float64"):
         yield "kind", found(tag.kind), f"text for a string or an integer, not for type {tag.type}"
     for name in ("scale", "divisor", "offset"):
-        plain = ModbusTag.model_fields[name].default
+        plain = fields_of(ModbusTag)[name].default
         if (factor := getattr(tag, name)) != plain:
             yield name, found(factor), f"{plain:g} with kind text: what stands in the registers is stored as it is"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from ingest.config.model import fields_of
 from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
@@ -119,12 +119,12 @@ def nearest(name: str, legal: Iterable[str]) -> str:
     return f"did you mean {close[0]}? {choices}" if close else choices
 
 
-def legal(model: type[BaseModel], error: ErrorDetails) -> str:
+def legal(model: type[Any], error: ErrorDetails) -> str:
     """What may stand where ``error`` was found."""
     name = str(error["loc"][0]) if error["loc"] else ""
-    if error["type"] == "extra_forbidden":
-        return nearest(name, model.model_fields)
-    field = model.model_fields.get(name)
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return nearest(name, fields_of(model))
+    field = fields_of(model).get(name)
     return error["msg"] if field is None else field_legal(name, field)
 
 

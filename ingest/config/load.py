@@ -6,9 +6,10 @@ import re
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaValidator
 
 from ingest.config import contradictions, secrets
 from ingest.config.explain import found, legal, nearest, read_text, short
@@ -34,10 +35,12 @@ from ingest.config.model import (
     StorageOptions,
     ViewerOptions,
     WriterOptions,
+    fields_of,
 )
 from ingest.config.tags import read_tags
 from ingest.errors import ConfigError, OperationError, Problem
 
+T = TypeVar("T")
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
     "opcua": (OpcuaSource, OpcuaTag),
@@ -176,7 +179,7 @@ class _Reading:
             return None
         values = dict(table)
         for option in _FILES:
-            if option in model.model_fields and isinstance(table.get(option), str):
+            if option in fields_of(model) and isinstance(table.get(option), str):
                 values[option] = self._existing(self.path.parent / table[option], (name, option))
         options = self._validated((name,), values, model)
         for option, value, allowed in contradictions.in_options(options):
@@ -201,10 +204,13 @@ class _Reading:
                     self._problem(("retention", name, option), value, allowed)
         return classes
 
-    def _validated(self, place: Place, values: dict[str, Any], model: type[BaseModel]) -> BaseModel | None:
+    def _validated(self, place: Place, values: dict[str, Any], model: type[T]) -> T | None:
+        validator: SchemaValidator = model.__pydantic_validator__  # type: ignore[attr-defined]
+        empty = object.__new__(model)  # to be filled: a strict dataclass takes a dict for nothing else
         try:
             # strict: TOML has types, so "9101" is not a number
-            return model.model_validate(values, strict=True, context={"written": True})
+            filled: T = validator.validate_python(values, strict=True, context={"written": True}, self_instance=empty)
+            return filled
         except ValidationError as error:
             for detail in error.errors():
                 value = "nothing" if detail["type"] == "missing" else found(detail["input"])
@@ -217,7 +223,7 @@ class _Reading:
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
-        channels: dict[str, str] = {}  # channel name → file:line
+        channels: dict[str, tuple[Path, int]] = {}  # channel name → file and line
         for index, table in enumerate(tables):
             name = table.get("name")
             line = line_of(self._lines, ("source", index, "name"))
@@ -230,7 +236,7 @@ class _Reading:
                 sources.append(source)
         return sources
 
-    def _source(self, index: int, table: dict[str, Any], channels: dict[str, str]) -> Source | None:
+    def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, int]]) -> Source | None:
         place: Place = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
@@ -272,7 +278,9 @@ class _Reading:
             self._problem((*place, name), value, allowed)
         return source
 
-    def _push_tags(self, place: Place, table: dict[str, Any], channels: dict[str, str]) -> list[tuple[Any, int]]:
+    def _push_tags(
+        self, place: Place, table: dict[str, Any], channels: dict[str, tuple[Path, int]]
+    ) -> list[tuple[Any, int]]:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -309,17 +317,18 @@ class _Reading:
             if place[-1] == "token_file" and (wrong := secrets.weak(file.read_bytes().strip())) is not None:
                 self._problem(place, f"{found(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
-    def _fit(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, str]) -> None:
+    def _fit(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, tuple[Path, int]]) -> None:
         """Names are unique in the plant, classes of retention exist."""
         for tag, line in tags:
             if tag.retention not in self._classes:
                 allowed = nearest(tag.retention, self._classes)
                 self.problems.append(Problem(str(file), line, "retention", found(tag.retention), allowed))
             if tag.name in channels:
-                allowed = f"a name of its own; {channels[tag.name]} has it"
+                other, at = channels[tag.name]
+                allowed = f"a name of its own; {other}:{at} has it"
                 self.problems.append(Problem(str(file), line, "name", found(tag.name), allowed))
             else:
-                channels[tag.name] = f"{file}:{line}"
+                channels[tag.name] = file, line
 
 
 def _mistake(error: tomllib.TOMLDecodeError) -> str:

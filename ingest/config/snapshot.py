@@ -3,26 +3,38 @@
 A process reads this and never the files, which may be half written when it is started anew. ``config/NUMBER.json`` in
 the state folder; the highest number is in force, those before it are kept as history. Secrets and certificates stay
 where the options name them, by absolute path.
+
+A file has lines of JSON, so that a process reads no tags but its own: what it is and since when, all options, and then
+the tags of each source in a line.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ingest.batch import now_us
 from ingest.config.files import digest, named
-from ingest.config.model import Plant
+from ingest.config.model import ModbusTag, OpcuaTag, Plant, PushTag, SourceKind
 from ingest.errors import OperationError
 from ingest.registry import write_whole
 
 FOLDER = "config"
 _KEPT = 20
 _NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
+_ALL: Collection[SourceKind] = ("modbus", "opcua", "push")
+_TAGS: dict[SourceKind, TypeAdapter[Any]] = {
+    "modbus": TypeAdapter(tuple[ModbusTag, ...]),
+    "opcua": TypeAdapter(tuple[OpcuaTag, ...]),
+    "push": TypeAdapter(tuple[PushTag, ...]),
+}
+_TAG_LISTS: Any = {"plant": {"sources": {"__all__": {"tags"}}}}
 
 
 class Snapshot(BaseModel):
@@ -35,6 +47,7 @@ class Snapshot(BaseModel):
     file: Path  # plant.toml
     digests: Mapping[str, str]  # path of plant.toml and of each tag list → SHA-256 of what was read
     plant: Plant
+    channels: Mapping[str, int]  # source's name → how many it has
     versions: Mapping[str, int] = {}  # channel's name → its version, of those that mean something else than at first
 
     def looks(self) -> tuple[str | bool | None, ...]:
@@ -59,17 +72,21 @@ def save(
     folder = state / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     numbers = _numbers(folder)
-    before = _read(folder, numbers[-1]) if numbers else None
-    fresh = (file, digests, plant, versions)
-    if before is not None and (before.file, before.digests, before.plant, before.versions) == fresh:
-        return before
-    number = numbers[-1] + 1 if numbers else 1
-    snapshot = Snapshot(number=number, since=now_us(), file=file, digests=digests, plant=plant, versions=versions)
-    write_whole(_path(folder, number), snapshot.model_dump_json(exclude_defaults=True))
+    versions = dict(sorted(versions.items()))
+    channels = {source.name: len(source.tags) for source in plant.sources}
+    snapshot = Snapshot(
+        number=0, since=0, file=file, digests=digests, plant=plant, channels=channels, versions=versions
+    )
+    said = list(_said(snapshot))
+    before = _unchanged(_path(folder, numbers[-1]), said) if numbers else None
+    if before is not None:
+        return snapshot.model_copy(update=before)
+    head = {"number": numbers[-1] + 1 if numbers else 1, "since": now_us()}
+    write_whole(_path(folder, head["number"]), "\n".join([json.dumps(head), *said, ""]))
     _sync(folder)
     for old in numbers[: -(_KEPT - 1)]:
         _path(folder, old).unlink()
-    return snapshot
+    return snapshot.model_copy(update=head)
 
 
 def newest(state: Path) -> int | None:
@@ -77,21 +94,25 @@ def newest(state: Path) -> int | None:
     return max(_numbers(state / FOLDER), default=None)
 
 
-def in_force(state: Path) -> Snapshot | None:
-    """The configuration that is in force; None before the first ``up``. Raises OperationError for an unreadable one."""
+def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Snapshot | None:
+    """The configuration that is in force; None before the first ``up``.
+
+    The sources of kinds that are not in ``tags_of`` come without their tags. Raises OperationError for an unreadable
+    one.
+    """
     number = newest(state)
     if number is None:
         return None
-    snapshot = _read(state / FOLDER, number)
+    snapshot = _read(state / FOLDER, number, tags_of)
     if snapshot is None:
         path = _path(state / FOLDER, number)
         raise OperationError(f"{path} is not a configuration of this version of plantlog: run `plantlog up`")
     return snapshot
 
 
-def plant_in_force(state: Path) -> Plant:
-    """What a process runs. Raises OperationError where nothing is in force yet."""
-    snapshot = in_force(state)
+def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Plant:
+    """What a process runs, as of :func:`in_force`. Raises OperationError where nothing is in force yet."""
+    snapshot = in_force(state, tags_of)
     if snapshot is None:
         raise OperationError(f"{state / FOLDER} has no configuration: `plantlog up` puts one in force")
     return snapshot.plant
@@ -105,11 +126,34 @@ def history(state: Path) -> Iterator[Snapshot]:
             yield snapshot
 
 
-def _read(folder: Path, number: int) -> Snapshot | None:
+def _said(snapshot: Snapshot) -> Iterator[str]:
+    """All lines but the first one."""
+    yield snapshot.model_dump_json(exclude_defaults=True, exclude={"number": True, "since": True, **_TAG_LISTS})
+    for source in snapshot.plant.sources:
+        yield _TAGS[source.kind].dump_json(source.tags, exclude_defaults=True).decode()
+
+
+def _unchanged(path: Path, said: Iterable[str]) -> dict[str, int] | None:
+    """Number and since of the configuration in a file, where it says just that; else None."""
+    try:
+        with path.open() as file:
+            head: dict[str, int] = json.loads(file.readline())
+            same = all(file.readline() == f"{line}\n" for line in said)
+            return head if same and not file.readline() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _read(folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL) -> Snapshot | None:
     """None: it can't be read, as one of another version of plantlog."""
     try:
-        return Snapshot.model_validate_json(_path(folder, number).read_bytes())
-    except (OSError, ValidationError):
+        with _path(folder, number).open() as file:
+            content = json.loads(file.readline()) | json.loads(file.readline())
+            for source in content["plant"]["sources"]:
+                tags = file.readline()
+                source["tags"] = _TAGS[source["kind"]].validate_json(tags) if source["kind"] in tags_of else ()
+        return Snapshot.model_validate(content)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ingest.config import contradictions
 from ingest.config.contradictions import width
 from ingest.config.explain import found, legal, nearest, read_text
-from ingest.config.model import Tag
+from ingest.config.model import Tag, fields_of
 from ingest.errors import Problem
 
 __all__ = ["read_tags", "width"]
@@ -29,15 +29,25 @@ def read_tags(
     The file's SHA-256 goes to ``digests``.
     """
     text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests)
+    if text is None:
+        return []
+    adapter = TypeAdapter(model)
     tags: list[tuple[T, int]] = []
-    for line, row in _rows(path, text, model, problems) if text is not None else ():
-        tag = _tag(path, line, row, model, problems)
-        if tag is not None:
+    for line, row in _rows(path, text, model, problems):
+        try:
+            tag = adapter.validate_python(row, context={"written": True})
+        except ValidationError as error:
+            problems += _problems(path, line, model, error)
+            continue
+        wrong = [Problem(str(path), line, *what) for what in contradictions.in_tag(tag)]
+        if wrong:
+            problems += wrong
+        else:
             tags.append((tag, line))
     return tags
 
 
-def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -45,17 +55,15 @@ def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> I
         problems += wrong
         if wrong:
             return
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if len(cells) > len(header):
+        for line in reader:
+            cells = [*map(str.strip, line)]
+            row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+            if len(cells) <= len(header):
+                if row:
+                    yield reader.line_num, row
+            elif any(cells):
                 legal = f"{len(header)} cells, as in the header"
                 problems.append(Problem(str(path), reader.line_num, "row", f"{len(cells)} cells", legal))
-                continue
-            yield (
-                reader.line_num,
-                {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()},
-            )
     except csv.Error as error:
         problems.append(Problem(str(path), reader.line_num, "row", str(error), "a CSV row"))
 
@@ -65,9 +73,10 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         yield found(header[0]), "cells separated by commas"
         return
+    columns = fields_of(model)
     for place, name in enumerate(header):
-        if name not in model.model_fields:
-            yield found(name), nearest(name, model.model_fields)
+        if name not in columns:
+            yield found(name), nearest(name, columns)
         elif name in header[:place]:
             yield found(name), "each column once"
     for name in ("name", "address"):
@@ -75,15 +84,7 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
             yield found(",".join(header)), f"a column {name}"
 
 
-def _tag(path: Path, line: int, row: dict[str, Any], model: type[T], problems: list[Problem]) -> T | None:
-    try:
-        tag = model.model_validate(row, context={"written": True})
-    except ValidationError as error:
-        for detail in error.errors():
-            name = str(detail["loc"][0])
-            value = "nothing" if detail["type"] == "missing" else found(detail["input"])
-            problems.append(Problem(str(path), line, name, value, legal(model, detail)))
-        return None
-    wrong = [Problem(str(path), line, *what) for what in contradictions.in_tag(tag)]
-    problems += wrong
-    return None if wrong else tag
+def _problems(path: Path, line: int, model: type[Any], error: ValidationError) -> Iterator[Problem]:
+    for detail in error.errors():
+        value = "nothing" if detail["type"] == "missing" else found(detail["input"])
+        yield Problem(str(path), line, str(detail["loc"][0]), value, legal(model, detail))

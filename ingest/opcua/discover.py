@@ -121,8 +121,7 @@ def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
     writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for tag in tags:
-        row = tag.model_dump(include=set(_COLUMNS))
-        writer.writerow({name: "" if row[name] is None else row[name] for name in _COLUMNS})
+        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in _COLUMNS})
 
 
 async def _variables(browser: Browser) -> list[_Variable]:

@@ -40,7 +40,7 @@ def _limit(state: State) -> int | None:
     from ingest.config.snapshot import in_force  # noqa: PLC0415  (slow)
 
     try:
-        snapshot = in_force(state.root)
+        snapshot = in_force(state.root, tags_of=())
     except OperationError:
         return None  # of another version of plantlog; what waits is shown all the same
     return None if snapshot is None else snapshot.plant.spool.max_bytes

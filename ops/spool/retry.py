@@ -51,7 +51,7 @@ class _Counts:
 def retry(state: State, anyway: bool) -> dict[str, int]:
     """Write everything again that was kept out. Raises OperationError, DatabaseError."""
     where = dsn(state, "owner")
-    snapshot = in_force(state.root)
+    snapshot = in_force(state.root, tags_of=())
     options = WriterOptions() if snapshot is None else snapshot.plant.writer
     limits = _EVER if anyway else TimeLimits(options.future_limit, options.oldest)
     counts = _Counts()

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,7 @@ async def test_what_is_not_registered_changes_nothing(tmp_path: Path) -> None:
 async def test_alarm_limits_follow(tmp_path: Path) -> None:
     """An alarm goes on where its limit stays as it was, and ends where its limit is taken away."""
     async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
-        watched = A.model_copy(update={"alarm_hi": 5.0})
+        watched = replace(A, alarm_hi=5.0)
         await collectors.configure([opcua("one", server.address, [watched])], REGISTRY)
         await until(lambda: states(collectors) == {"one": "connected"})
         await server.write(10)

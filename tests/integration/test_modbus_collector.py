@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from ingest.batch import Gap, GapBatch, SampleBatch, now_us
 from ingest.clock import Look, machine
@@ -41,7 +42,7 @@ VALUES = {
 
 
 def tag(name: str, address: str, value_type: str = "uint16", **more: object) -> ModbusTag:
-    return ModbusTag.model_validate({"name": name, "address": address, "type": value_type, **more})
+    return TypeAdapter(ModbusTag).validate_python({"name": name, "address": address, "type": value_type, **more})
 
 
 @asynccontextmanager

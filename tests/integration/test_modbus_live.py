@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus.collector import Collector
@@ -65,8 +66,8 @@ async def test_a_tag_is_read_as_it_is_configured_now() -> None:
     async with nasty(lambda frame, _: [(0, good(frame, 7))]) as port:
         async with living(configured(port, TAGS[:2]), kept) as (collector, status):
             await more(kept, 100)
-            halved = TAGS[0].model_copy(update={"scale": 0.5})
-            quick = TAGS[1].model_copy(update={"interval": 0.1})
+            halved = replace(TAGS[0], scale=0.5)
+            quick = replace(TAGS[1], interval=0.1)
             before = {channel: set(read(kept, channel)) for channel in (100, 101)}
             collector.configure(configured(port, [TAGS[5], quick, halved]), IDS)
             await kept.until(lambda: len(kept.samples(105)) >= 3)

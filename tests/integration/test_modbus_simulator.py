@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from ingest.batch import Gap, GapBatch, now_us
 from ingest.config.model import ModbusSource, ModbusTag
@@ -32,7 +33,7 @@ def modbus_tags(device: str) -> list[ModbusTag]:
             form = {"type": r.type, "word_order": r.word_order, "bit": r.bit, "length": r.length}
             kind = "text" if r.type == "string" else "analog"
             row = {"name": tag.name, "kind": kind, "address": f"{r.table}:{r.address}", **form}
-            found.append(ModbusTag.model_validate(row))
+            found.append(TypeAdapter(ModbusTag).validate_python(row))
     return found
 
 

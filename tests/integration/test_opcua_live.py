@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,9 @@ async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
         async with living(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             for changed, handles in (
-                ([A.model_copy(update={"interval": 0.05}), B], [[0], [1]]),
-                ([A.model_copy(update={"interval": 0.05}), B.model_copy(update={"interval": 0.05})], [[0, 1]]),
-                ([A.model_copy(update={"deadband": 0.5}), B], [[0, 1]]),
+                ([replace(A, interval=0.05), B], [[0], [1]]),
+                ([replace(A, interval=0.05), replace(B, interval=0.05)], [[0, 1]]),
+                ([replace(A, deadband=0.5), B], [[0, 1]]),
             ):
                 writing = asyncio.create_task(server.write(60, 0.005))
                 await asyncio.sleep(0)
@@ -105,7 +106,7 @@ async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, An
         slow = configured(server.address, [A], publishing_interval=2.0)
         async with living(slow, tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
-            for tag in (A, A.model_copy(update=change)):
+            for tag in (A, replace(A, **change)):
                 await server.write(30, 0.01)
                 collector.configure(configured(server.address, [tag], publishing_interval=2.0), IDS)
                 if tag.address == A.address:
@@ -161,7 +162,7 @@ async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         async with living(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "degraded")
-            other = missing.model_copy(update={"interval": 0.2})
+            other = replace(missing, interval=0.2)
             collector.configure(configured(server.address, [other]), IDS)
             await until(lambda: len(server.server._subscriptions.subscriptions) == 1)
             collector.configure(configured(server.address, [A]), IDS)
@@ -249,7 +250,7 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
             start = now_us()
             for _ in range(20):
                 some = stay + chance.sample(everything[5:], chance.randrange(16))
-                some[1:5] = [t.model_copy(update={"interval": chance.choice((None, 0.2, 0.5))}) for t in some[1:5]]
+                some[1:5] = [replace(t, interval=chance.choice((None, 0.2, 0.5))) for t in some[1:5]]
                 chance.shuffle(some)
                 seen = len(kept.samples(104))
                 collector.configure(configured(address, some), ids)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ async def test_subscriptions_that_are_handed_over_dead_are_made_anew(
     subscriptions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As asyncua's own server does it: it says Good, and publishes to the session before. What that costs is a gap."""
-    tags = OURS if subscriptions == 1 else [OURS[0], OURS[1].model_copy(update={"interval": 0.5}), OURS[2]]
+    tags = OURS if subscriptions == 1 else [OURS[0], replace(OURS[1], interval=0.5), OURS[2]]
     stock = SubscriptionService.transfer_subscriptions
     monkeypatch.setattr("simulator.subscriptions.Subscriptions.transfer_subscriptions", stock)
     async with serving(tmp_path) as server:
@@ -462,7 +463,7 @@ async def test_a_channel_of_another_node(tmp_path: Path) -> None:
             await server.write(5)
             await first.until(lambda: values(first) == server.written)
         second = Kept(first.notes)
-        swapped = [OURS[1].model_copy(update={"name": "a"}), OURS[0].model_copy(update={"name": "b"})]
+        swapped = [replace(OURS[1], name="a"), replace(OURS[0], name="b")]
         async with collecting(server.address, swapped, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await second.until(lambda: 0.0 in [v for _, v, _ in second.samples(0)])  # what the other node begins with
@@ -476,7 +477,7 @@ async def test_a_channel_of_another_node(tmp_path: Path) -> None:
 
 
 async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Path) -> None:
-    tags = [OURS[0].model_copy(update={"stale_after": 0.5}), OURS[1]]
+    tags = [replace(OURS[0], stale_after=0.5), OURS[1]]
     async with (
         serving(tmp_path) as server,
         collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,14 +239,14 @@ async def test_a_subscription_made_anew_leaves_the_time_of_an_unchanged_meaning(
     edits: list[dict[str, Any]] = [{}, {"description": "of the drum"}, {"interval": 0.3}, {"unit": "K"}, {"unit": "°F"}]
     times = []
     for version, edit in enumerate(edits):
-        tag, kept = CELSIUS.model_copy(update=edit), Kept(kept.notes)
+        tag, kept = replace(CELSIUS, **edit), Kept(kept.notes)
         async with simulated_server(_OPCUA, tmp_path / "server", port) as server:
             await server.write(0, 20.0, old, 0)
             versions = {5: version} if version else {}
             async with collecting(f"opc.tcp://127.0.0.1:{port}/", tag, tmp_path, kept, versions=versions) as collector:
                 await kept.until(lambda kept=kept: bool(kept.samples(5)))  # type: ignore[misc]
                 if edit == {"unit": "K"}:  # once more, of an item that lives
-                    edited = configured(f"opc.tcp://127.0.0.1:{port}/", [tag.model_copy(update=edits[4])])
+                    edited = configured(f"opc.tcp://127.0.0.1:{port}/", [replace(tag, **edits[4])])
                     collector.configure(edited, {"t": 5}, {5: 4})
                     await kept.until(lambda kept=kept: len(versions_read(kept)) == 2)  # type: ignore[misc]
                     await server.write(0, 21.0, now_us(), 0)
@@ -265,7 +266,7 @@ async def test_what_is_sampled_between_two_nodes_is_a_gap(ahead: float, tmp_path
     kept, published = Kept(), list[int]()
 
     def with_interval(tag: OpcuaTag) -> OpcuaSource:
-        return configured(address, [tag.model_copy(update={"interval": 0.5})])
+        return configured(address, [replace(tag, interval=0.5)])
 
     async def both(server: OpcuaServer) -> None:
         for n in range(1_000_000):
@@ -303,7 +304,7 @@ async def test_another_unit_of_the_same_node_leaves_late_values_alone(tmp_path: 
             await server.write(0, 20.0, now_us(), 0)
             await kept.until(lambda: len(kept.samples(5)) == 2)
             sampled = now_us()
-            collector.configure(configured(address, [CELSIUS.model_copy(update={"unit": "K"})]), {"t": 5}, {5: 1})
+            collector.configure(configured(address, [replace(CELSIUS, unit="K")]), {"t": 5}, {5: 1})
             await kept.until(lambda: bool(versions_read(kept)))
             await server.write(0, 21.0, sampled, 0)
             await kept.until(lambda: len(kept.samples(5)) == 3)

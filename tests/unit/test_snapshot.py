@@ -113,3 +113,24 @@ def test_a_file_that_an_option_names_is_missed(tmp_path: Path) -> None:
     assert "secret-of-a-gateway" not in (tmp_path / "config" / "000001.json").read_text()
     (tmp_path / "token").unlink()
     assert "token_file: found" in "".join(words(Drift(State(tmp_path)).look()))
+
+
+def test_a_process_reads_the_tags_of_its_own_kind_alone(plant: Path, tmp_path: Path) -> None:
+    whole = put_in_force(tmp_path, plant)
+    options = snapshot.plant_in_force(tmp_path, tags_of=())
+    assert [source.name for source in options.sources] == [source.name for source in whole.plant.sources]
+    assert not any(source.tags for source in options.sources)
+    (file,) = (tmp_path / "config").iterdir()
+    head, said, *lists = file.read_text().splitlines()
+    others = [tags if source.kind == "opcua" else "[" for source, tags in zip(options.sources, lists, strict=True)]
+    file.write_text("\n".join([head, said, *others, ""]))
+    own = snapshot.plant_in_force(tmp_path, tags_of=["opcua"])
+    assert own.opcua_sources() == whole.plant.opcua_sources()
+    with pytest.raises(OperationError, match="not a configuration of this version"):
+        snapshot.plant_in_force(tmp_path)
+
+
+def test_a_tag_is_slots(plant: Path) -> None:
+    tags = [tag for source in load(plant).sources for tag in source.tags]
+    assert tags
+    assert not any(hasattr(tag, "__dict__") for tag in tags), "an instance with a dict takes six times the memory"
