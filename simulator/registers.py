@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from simulator.tags import SimTag
 _DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}
 _FLOATS = {"float32": ">f4", "float64": ">f8"}
 _SIZE = 65_536
+_READS = 10_000  # of different places that are remembered
 
 
 class Registers:
@@ -41,6 +43,9 @@ class Registers:
         self._index = {table: _Index(places) for table, places in self._places.items()}
         for table in ("input", "holding", "coil", "discrete"):
             _bridge(self.legal[table])
+        # A master asks for the same again and again.
+        self.covered = lru_cache(_READS)(self._covered)
+        self.readable = lru_cache(_READS)(self._readable)
 
     def update(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
         """Put the plant's present values into the registers."""
@@ -86,9 +91,14 @@ class Registers:
         """Whether an operator may set a tag to ``value``."""
         return self._tags[tag].accepts(value)
 
-    def covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
+    def _covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
         """Tags that lie wholly within a read."""
         return self._index[table].within(start, start + count)
+
+    def _readable(self, table: str, start: int, count: int) -> bool:
+        """Whether a read touches no register that there is not."""
+        legal = self.legal[table][start : start + count]
+        return len(legal) == count and bool(legal.all())
 
 
 class _Index:
