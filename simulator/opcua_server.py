@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from asyncua import Server, ua
 from asyncua.common.utils import ServiceError
 from asyncua.crypto.cert_gen import setup_self_signed_certificate
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from simulator.history import History
+from simulator.prepared import Numbers
 from simulator.relay import Relay
 from simulator.subscriptions import Subscriptions
 from simulator.tags import OpcuaType, SimTag
@@ -28,6 +30,7 @@ NAMESPACE = "urn:plantlog:simulator:plant"
 _RICH = 1000  # tags, at most, that have properties: thousands of load channels need none
 _HISTORY = 2000  # values of a node that are remembered, where nobody says
 _APPLICATION_URI = "urn:plantlog:simulator"
+_SHOWN = np.dtype([("value", "<f8"), ("time", "<i8"), ("status", "<u4")])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: dict[OpcuaType, Any] = {
     "Double": ua.VariantType.Double,
@@ -81,6 +84,10 @@ class OpcuaServer:
         self._secure = secure
         self._written = written
         self._nodes: dict[int, Any] = {}
+        # Many numbers that nobody writes or asks for later are published as columns; what each shows now is here.
+        self.prepared = not self._kept and all(_plain(tag) for tag in self._tags.values())
+        self._shown = np.zeros(len(tags), _SHOWN)
+        self._places: dict[Any, int] = {}  # node id → tag, of those that are published so
         self._statuses = {0: ua.StatusCode(0)}
         self._relay = Relay()
         self._server: Server | None = None
@@ -91,7 +98,7 @@ class OpcuaServer:
     async def build(self, host: str, port: int) -> None:
         """Build the address space; values can be written from now on, nobody can read them yet."""
         server = Server()
-        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loses)
+        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loses, self._places)
         server.iserver.subscription_service = self._subscriptions
         self._history = server.iserver.history_manager = History(server.iserver, self._kept)
         await server.init()
@@ -178,6 +185,19 @@ class OpcuaServer:
         await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
         self._history.published(self._nodes[tag], data)
 
+    def publish(self, numbers: Numbers) -> None:
+        """Publish values of many tags, where the server is ``prepared``."""
+        shown = self._shown
+        shown["value"][numbers.of], shown["time"][numbers.of] = numbers.value, numbers.time
+        shown["status"][numbers.of] = numbers.status
+        self._subscriptions.offer(numbers)
+
+    def _read(self, node: Any, _: Any) -> Any:
+        """What a tag that is published so shows now."""
+        value, time_us, status = self._shown[self._places[node]].tolist()
+        time = _EPOCH + timedelta(microseconds=time_us)
+        return ua.DataValue(ua.Variant(value, ua.VariantType.Double), ua.StatusCode(status), time, time)
+
     async def _check_client(self, certificate: x509.Certificate, _: Any) -> None:
         """Refuse a client that is not in the trust folder; an empty folder trusts everybody."""
         trusted = _certificates(self._pki / "trusted")
@@ -213,6 +233,9 @@ class OpcuaServer:
             if self._kept:
                 self._history.historize(node.nodeid)
             self._nodes[i] = node.nodeid
+            if self.prepared:
+                self._places[node.nodeid] = i
+                server.iserver.aspace.set_attribute_value_callback(node.nodeid, ua.AttributeIds.Value, self._read)
             if count % 500 == 0:
                 await asyncio.sleep(0)
 
@@ -247,6 +270,10 @@ class _Attributes(AttributeService):  # type: ignore[misc]
             return ua.StatusCode(ua.StatusCodes.BadOutOfRange)
         await self._written(tag, float(variant.Value))
         return ua.StatusCode(0)
+
+
+def _plain(tag: SimTag) -> bool:
+    return tag.opcua == "Double" and not tag.writable
 
 
 def _certificates(folder: Path) -> list[bytes]:

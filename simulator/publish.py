@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ingest.batch import now_us
 from simulator.faults import Faults
 from simulator.opcua_server import OpcuaServer
+from simulator.prepared import Numbers
 from simulator.tags import Plant
 from simulator.truth import TruthWriter
 
@@ -75,6 +76,9 @@ class Publisher:
             for k in np.flatnonzero(is_text).tolist():
                 tag = int(tags[k])
                 self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
+        if self._server.prepared:
+            self._server.publish(Numbers(tags, shown, times, status))
+            return len(tags)
         columns = zip(tags.tolist(), shown.tolist(), times.tolist(), status.tolist(), strict=True)
         for count, (tag, value, time, code) in enumerate(columns):
             await self._server.write(tag, texts[tag] if self._is_text[tag] else value, time, code)

@@ -7,27 +7,84 @@ a full queue drops values without telling.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from asyncua import ua
 from asyncua.common.utils import ServiceError
 from asyncua.server.internal_subscription import InternalSubscription
+from asyncua.server.monitored_item_service import MonitoredItemService
 from asyncua.server.subscription_service import SubscriptionService
 
+from simulator.prepared import Item, Numbers, Waiting
+
 _OVERFLOW = 0x0480  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
+_DATA_CHANGE = ua.NodeId(ua.ObjectIds.DataChangeNotification_Encoding_DefaultBinary)
 
 Loses: TypeAlias = Callable[[], Literal["no", "sent again", "gone"]]
 
 
+class _Items(MonitoredItemService):  # type: ignore[misc]
+    """Knows when its items are other ones than before."""
+
+    changed = True
+
+    def _commit_monitored_item(self, result: Any, item: Any) -> None:
+        self.changed = True
+        super()._commit_monitored_item(result, item)
+
+    def _modify_monitored_item(self, params: Any) -> Any:
+        self.changed = True
+        return super()._modify_monitored_item(params)
+
+    async def _set_monitoring_mode(self, mode: Any, mid: int) -> Any:
+        self.changed = True
+        return await super()._set_monitoring_mode(mode, mid)
+
+    def _delete_monitored_items(self, mid: int) -> Any:
+        self.changed = True
+        return super()._delete_monitored_items(mid)
+
+
 class _Subscription(InternalSubscription):  # type: ignore[misc]
-    loses: Loses
+    def __init__(
+        self, loses: Loses, tags: Mapping[Any, int], result: Any, aspace: Any, *of: Any, **options: Any
+    ) -> None:
+        super().__init__(result, aspace, *of, **options)
+        self.loses = loses
+        self._items = self.monitored_item_srv = _Items(self, aspace)
+        self._tags = tags
+        self._numbers = Waiting(max(tags.values(), default=-1) + 1)
+
+    @property
+    def waiting(self) -> Waiting:
+        """The numbers that are not yet published."""
+        if self._items.changed:
+            self._items.changed = False
+            self._numbers.monitor(
+                Item(item.monitored_item_id, self._tags[item.read_value_id.NodeId], item.client_handle, item.queue_size)
+                for item in self._items._monitored_items.values()
+                if item.mode == ua.MonitoringMode.Reporting
+                and item.read_value_id.NodeId in self._tags
+                and item.read_value_id.AttributeId == ua.AttributeIds.Value
+            )
+        return self._numbers
+
+    def has_published_results(self) -> bool:
+        """Whether there is something to publish now, if only that we live."""
+        return bool(self._publishing_enabled and self.waiting) or bool(super().has_published_results())
+
+    def _pop_triggered_datachanges(self, result: Any) -> None:
+        super()._pop_triggered_datachanges(result)
+        if self.waiting:
+            body = ua.ExtensionObject(_DATA_CHANGE, self.waiting.take())
+            result.NotificationMessage.NotificationData.append(body)
 
     async def publish_results(self, requestdata: Any = None) -> bool:
         """Publish, or lose the message on the way: it is kept to be sent again, or not even that."""
         loses = self.loses()
-        if loses != "no" and self._publishing_enabled and self._triggered_datachanges:
+        if loses != "no" and self._publishing_enabled and (self._triggered_datachanges or self.waiting):
             number = self._pop_publish_result().NotificationMessage.SequenceNumber
             if loses == "gone":
                 self._not_acknowledged_results.pop(number, None)
@@ -58,9 +115,16 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
 class Subscriptions(SubscriptionService):  # type: ignore[misc]
     """The service that the simulator's server uses."""
 
-    def __init__(self, aspace: Any, iserver: Any, loses: Loses) -> None:
+    def __init__(self, aspace: Any, iserver: Any, loses: Loses, tags: Mapping[Any, int]) -> None:
+        """``tags``: node id → index, of those whose values are offered together."""
         super().__init__(aspace, iserver)
         self._loses = loses
+        self._tags = tags
+
+    def offer(self, numbers: Numbers) -> None:
+        """Publish values of tags to all who monitor them."""
+        for subscription in self.subscriptions.values():
+            subscription.waiting.offer(numbers)
 
     async def create_subscription(
         self, params: Any, callback: Any, session_id: Any, request_callback: Any = None
@@ -73,6 +137,8 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         self._sub_id_counter += 1
         result.SubscriptionId = self._sub_id_counter
         subscription = _Subscription(
+            self._loses,
+            self._tags,
             result,
             self.aspace,
             callback,
@@ -83,7 +149,6 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
             max_queue_size=self.iserver.max_monitored_item_queue_size,
             publishing_enabled=params.PublishingEnabled,
         )
-        subscription.loses = self._loses
         await subscription.start()
         self.subscriptions[result.SubscriptionId] = subscription
         return result
