@@ -30,6 +30,7 @@ class SourceStatus:
     decode_errors: int = 0
     missed: int = 0  # polls or notifications that were due and not had
     pace_seconds: float = 0.0  # between two polls, where they can't be as often as configured; else 0
+    due_at: int = 0  # µs, when the poll was due that is made now, or the next one will be; 0: it is not polled
     last_sample_at: int = 0  # µs, source time of the newest sample
     open_gaps: int = 0  # of the source as a whole and of its channels, each counted
     bad_channels: dict[str, str] = field(default_factory=dict)  # channel name → why it can't be read

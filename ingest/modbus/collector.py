@@ -12,7 +12,7 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import ROUNDED, Event, Int32s
+from ingest.batch import ROUNDED, Event, Int32s, now_us
 from ingest.clock import ArrivalClock, Look, machine, steady
 from ingest.config.model import ModbusSource
 from ingest.errors import DecodeError
@@ -165,6 +165,7 @@ class Collector:
         while True:
             self._edit()
             group = min(self._groups, key=lambda g: g.schedule.due)
+            self._status.due_at = now_us() + round((group.schedule.due - steady()) * 1e6)
             await self._until(group.schedule.due)
             if self._edited is not None:
                 continue

@@ -158,6 +158,31 @@ def alarms(
     _tell(figures, [tables.alarms(shares)], as_json, file)
 
 
+@app.command()
+def overload(
+    channels: Annotated[int, typer.Option(min=1, max=100_000, help="5,000 by OPC UA, the rest by Modbus.")] = 20_000,
+    hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values of each channel a second.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each strain lasts.")] = 60.0,
+    busy: Annotated[str, typer.Option(help="Busy processes, each in a session of its own; '' for none.")] = "1,2,4,8",
+    load: Annotated[str, typer.Option(help="Pushed load, times what the machine holds; '' for none.")] = "2,4,10",
+    database: Annotated[str, typer.Option(help="Share of the time in which the database runs; '' for none.")] = "0.1",
+    window: Annotated[float, typer.Option(min=1, help="Seconds before and after in which CPU is measured.")] = 10.0,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """How soon the whole appliance is as before after too much of each kind, and what is lost and costs more by it."""
+    from ops.bench import tables
+    from ops.bench.overload.measure import Asked, measure
+
+    floods, shares = ([float(one) for one in text.split(",") if one] for text in (load, database))
+    wanted = [int(number) for number in busy.split(",") if number]
+    asked = Asked(channels, hz, seconds, tuple(wanted), tuple(floods), tuple(shares), window)
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        cases = asyncio.run(measure(asked, Path(folder), _say))
+    figures = {"asked": asdict(asked), "overload": [case.json() for case in cases]}
+    _tell(figures, [tables.overload(cases)], as_json, file)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

@@ -95,3 +95,28 @@ def alarms(shares: list[Any]) -> Table:
         figures = (f"{share.decode:.3f}", f"{share.spool:.3f}", f"{share.writer:.3f}", *judged)
         table.add_row(f"{share.batch:,}", *figures)
     return table
+
+
+def overload(cases: list[Any]) -> Table:
+    """What strains did, and how soon all was as before."""
+    table = Table(
+        title="beyond the limit: s until all is as before; CPU µs a sample of the appliance", box=SIMPLE_HEAD, padding=0
+    )
+    heads = ("s", "lost", "with gap", "gap rows", "lag", "polls", "CPU", "after", "ratio")
+    table.add_column("strain", no_wrap=True)
+    for column in heads:
+        table.add_column(column, justify="right", no_wrap=True)
+    for case in cases:
+        table.add_row(
+            case.name,
+            "never" if case.recovered is None else f"{case.recovered:.1f}",
+            f"{case.lost:,}",
+            f"{case.recorded:,}",
+            f"{case.gap_rows:,}",
+            f"{case.worst_lag:.1f}",
+            f"{case.worst_pace:.1f}" if case.worst_pace else "",
+            f"{case.cpu_before:.1f}",
+            f"{case.cpu_after:.1f}",
+            f"{case.cpu_ratio:.2f}",
+        )
+    return table

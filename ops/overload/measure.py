@@ -6,10 +6,11 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ingest.config.model import HealthOptions
 from ops import health
@@ -17,6 +18,7 @@ from ops.overload.state import Look
 from schema.queries import load
 
 _POLLING = "collector-modbus"
+_LATE_SECONDS = 2.0  # that a poll is late which goes on, and has no pace yet
 _ASK_FROM = 0.5  # CPU pressure from which on polls may be late for want of it
 
 
@@ -88,11 +90,20 @@ def waiting(folder: Path) -> Waiting:
     return Waiting(max(0.0, time.time() - oldest / 1e6) if oldest < math.inf else 0.0, used)
 
 
+def _pace(source: Mapping[str, Any], now: float) -> float:
+    """Seconds between two polls of a source (as ``/health`` has it); 0: as configured, or the device is away."""
+    if source.get("state") not in ("connected", "degraded"):
+        return 0.0
+    late = now - source["due_at"] / 1e6 if source.get("due_at") else 0.0
+    pace: float = source.get("pace_seconds", 0.0)
+    return max(pace, late) if late >= _LATE_SECONDS else pace
+
+
 def look(folder: Path, pressure: Pressure, options: HealthOptions) -> Look:
     """All of it, now. The collector is asked only where the processors are short."""
     pressed, wait = pressure.look(), waiting(folder)
     pace = 0.0
     if pressed >= _ASK_FROM:
         said = health.ask(_POLLING, options) or {}
-        pace = max((source.get("pace_seconds", 0.0) for source in said.get("sources", ())), default=0.0)
+        pace = max((_pace(source, time.time()) for source in said.get("sources", ())), default=0.0)
     return Look(time.time(), pressed, wait.seconds, pace, wait.bytes)

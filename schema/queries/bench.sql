@@ -119,6 +119,22 @@ SELECT total.rows::int8                                                         
 FROM total LEFT JOIN ranked AS r ON true
 GROUP BY total.rows;
 
+-- name: backends
+-- Client backends by what they call themselves, the jobs of maintenance together.
+SELECT a.pid, coalesce(nullif(split_part(a.application_name, ':', 1), ''), 'unnamed') AS application
+FROM pg_stat_activity AS a
+WHERE a.backend_type = 'client backend';
+
+-- name: gap_rows
+SELECT count(*) FROM plant.gap;
+
+-- name: flooded
+-- Samples of the flood's source.
+SELECT coalesce(sum(b.rows), 0)::int8
+FROM plant.ingest_batch AS b
+JOIN plant.source AS s ON s.id = b.source_id
+WHERE s.name = 'flood' AND b.kind = 'samples';
+
 -- name: source
 SELECT s.id FROM plant.source AS s WHERE s.name = 'bench';
 

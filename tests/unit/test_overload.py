@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from ingest.scheduling import NICE
 from ops.maintenance.jobs import jobs
 from ops.maintenance.yielding import ORDER, Yielding
-from ops.overload.measure import Pressure, waiting
+from ops.overload.measure import Pressure, _pace, waiting
 from ops.overload.state import Look, Overload, Threshold, words
 from ops.paths import CHECKOUT, State
 from ops.supervisor import Program
@@ -101,6 +102,22 @@ def test_pressure_is_the_share_of_time_in_which_somebody_waited(tmp_path: Path) 
     assert pressure.look() == 1
     time.sleep(0.01)
     assert pressure.look() == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "pace"),
+    [
+        ({"state": "connected", "pace_seconds": 2.4, "due_at": 99_500_000}, 2.4),
+        ({"state": "degraded", "pace_seconds": 0.0, "due_at": 80_000_000}, 20.0),  # a poll that goes on and on
+        ({"state": "connected", "pace_seconds": 0.0, "due_at": 99_000_000}, 0.0),
+        ({"state": "connected", "pace_seconds": 0.0, "due_at": 130_000_000}, 0.0),
+        ({"state": "connected", "pace_seconds": 0.0, "due_at": 0}, 0.0),
+        ({"state": "disconnected", "pace_seconds": 3.0, "due_at": 1_000_000}, 0.0),
+        ({"state": "connected"}, 0.0),
+    ],
+)
+def test_a_poll_that_takes_long_counts_before_there_is_a_pace(source: dict[str, Any], pace: float) -> None:
+    assert _pace(source, 100.0) == pytest.approx(pace)
 
 
 def test_without_pressure_information_the_load_tells() -> None:

@@ -1,0 +1,178 @@
+"""The appliance of the measurement, with the simulator as its plant, and what is seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+
+from ingest.config.model import HealthOptions
+from ingest.errors import OperationError
+from ops import health, ports
+from ops.bench.overload.strains import CHANNELS, SOURCE, TEMPLATE, Flood
+from ops.chaos.plants import Ports, Simulated
+from ops.overload.measure import waiting
+from ops.paths import CHECKOUT, State
+from ops.supervisor import Supervisor
+from schema.queries import load
+from simulator.export import export
+from simulator.load import LoadPlant
+
+_HOST = "127.0.0.1"
+_PORTS = 24
+_CONNECT_SECONDS = 60.0
+
+
+class Plant(Simulated):
+    """The simulator's load as ``up --channels`` has it, with a gateway beside it."""
+
+    def __init__(self, folder: Path, numbers: Ports, channels: int, hz: float, push: int) -> None:
+        super().__init__(folder, numbers, channels, hz)
+        self._numbers, self._load, self._push = numbers, LoadPlant(channels, hz), push
+        self.token = secrets.token_urlsafe(24)
+
+    def configure(self, config: Path) -> None:
+        """Its sources, with the options that sources have by default."""
+        numbers = self._numbers
+        at = (numbers.opcua, numbers.modbus)
+        export(self._load, config, _HOST, *at, secure=False, health_port=numbers.health, viewer_port=numbers.viewer)
+        token = config / "flood.token"
+        token.touch(mode=0o600)
+        token.write_text(self.token + "\n")
+        with (config / "plant.toml").open("a") as file:
+            file.write(
+                f'\n[push]\nport = {self._push}\n\n[[source]]\nname = "{SOURCE}"\nkind = "push"\n'
+                f'token_file = "flood.token"\nchannel = "{TEMPLATE}"\nunknown = "create"\nmax_rate = 10000000\n'
+                f"max_channels = {CHANNELS}\n"
+            )
+
+
+@dataclass(slots=True)
+class Seen:
+    """A look at the appliance."""
+
+    at: float  # monotonic
+    written: int  # samples, since the writer's start
+    samples: int  # of the sources that are polled or subscribed to, since the start
+    missed: int
+    lag: float  # s that the oldest batch waits
+    pace: float  # s between two polls of the source whose polls are furthest apart; 0: as configured
+    age: float  # s since the newest sample of the source whose newest is oldest
+    connected: bool
+    spool_bytes: int
+    overloaded: bool
+    cpu: dict[str, float] = field(default_factory=dict)  # s, by process; PostgreSQL's by application
+
+
+class Appliance:
+    """One that runs."""
+
+    def __init__(self, state: State, plant: Plant, options: HealthOptions, push: int) -> None:
+        self.state = state
+        self.truth = plant.truth
+        self.flood = Flood(f"http://{_HOST}:{push}", plant.token)
+        self.reader = state.dsn_file("reader").read_text().strip()
+        self._options = options
+        self._pids = {p.name: p.pid for p in Supervisor(state).processes() if p.pid is not None}
+
+    @property
+    def postgres(self) -> int:
+        """The server's process."""
+        return self._pids["postgres"]
+
+    def written(self) -> int:
+        """Samples that the writer has written."""
+        return int((health.ask("writer", self._options) or {"written": 0})["written"])
+
+    def look(self) -> Seen:
+        """What the processes say now, and the spools. Who does not answer has nothing, which is not as before."""
+        said = [health.ask(f"collector-{kind}", self._options) for kind in ("opcua", "modbus")]
+        sources = [source for report in said if report for source in report["sources"]]
+        now = time.time()
+        late = [now - source["due_at"] / 1e6 for source in sources if source.get("due_at")]
+        maintenance = health.ask("maintenance", self._options) or {}
+        wait = waiting(self.state.spool)
+        return Seen(
+            time.monotonic(),
+            self.written(),
+            sum(source["samples"] for source in sources),
+            sum(source["missed"] for source in sources),
+            wait.seconds,
+            max(
+                [*(source.get("pace_seconds", 0.0) for source in sources), *(one for one in late if one > 1.0)],
+                default=0.0,
+            ),
+            max((now - source["last_sample_at"] / 1e6 for source in sources), default=0.0),
+            all(said) and all(source["state"] in ("connected", "degraded") for source in sources),
+            wait.bytes,
+            (maintenance.get("overload") or {"since": None})["since"] is not None,
+        )
+
+    async def cpu(self) -> dict[str, float]:
+        """Seconds by process, PostgreSQL's by what its clients call themselves."""
+        used: dict[str, float] = {}
+        for name, pid in self._pids.items():
+            if name not in ("postgres", "simulator"):
+                used[name] = _cpu(pid)
+        connection = await asyncpg.connect(self.state.dsn_file("owner").read_text().strip(), timeout=_CONNECT_SECONDS)
+        try:
+            backends = {row["pid"]: row["application"] for row in await connection.fetch(load("bench")["backends"])}
+        finally:
+            connection.terminate()
+        ended = psutil.Process(self.postgres).cpu_times()  # backends that are gone are their parent's
+        used["postgres: ended and its own"] = ended.user + ended.system + ended.children_user + ended.children_system
+        for child in psutil.Process(self.postgres).children():
+            name = f"postgres: {backends.get(child.pid, 'background')}"
+            used[name] = used.get(name, 0.0) + _cpu(child.pid)
+        return used
+
+    async def fetchval(self, section: str) -> Any:
+        """One value of a section of ``bench.sql``, as the reader."""
+        connection = await asyncpg.connect(self.reader, timeout=_CONNECT_SECONDS)
+        try:
+            return await connection.fetchval(load("bench")[section])
+        finally:
+            connection.terminate()
+
+
+def _cpu(pid: int) -> float:
+    with suppress(psutil.NoSuchProcess):
+        times = psutil.Process(pid).cpu_times()
+        return times.user + times.system
+    return 0.0
+
+
+@asynccontextmanager
+async def appliance(folder: Path, channels: int, hz: float) -> AsyncIterator[Appliance]:
+    """One that reads the simulator inside the block."""
+    first = ports.free_ports(_PORTS)
+    numbers = Ports(first, first, first + 1, first + 1, control=first + 6, viewer=first + 7, health=first + 8)
+    push = first + 8 + len(health.PORTS)
+    state, plant = State(folder / "state"), Plant(folder / "plant", numbers, channels, hz, push)
+    plant.configure(folder / "config")
+    await plant.start()
+    try:
+        _plantlog(state, "up", "--config", str(folder / "config" / "plant.toml"), "--no-simulator")
+        yield Appliance(state, plant, HealthOptions(port=numbers.health), push)
+    finally:
+        await asyncio.to_thread(_plantlog, state, "down")
+        await plant.kill()
+
+
+def _plantlog(state: State, *arguments: str) -> None:
+    environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
+    environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
+    command = [str(CHECKOUT / "plantlog"), *arguments]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"plantlog {' '.join(arguments)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")

@@ -1,0 +1,28 @@
+"""``plantlog bench overload`` in its smallest form: the appliance comes back from each strain, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from ops.paths import CHECKOUT
+
+
+def test_the_appliance_comes_back_from_each_strain(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    small = ("--channels", "5200", "--seconds", "3", "--busy", "3", "--database", "0.1", "--load", "2", "--window", "2")
+    command: list[str | Path] = [CHECKOUT / "plantlog", "bench", "overload", *small, "--json", file]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert run.returncode == 0, run.stdout + run.stderr
+    cases = json.loads(file.read_text())["overload"]
+    assert [case["name"] for case in cases] == ["3 busy", "database × 0.1", "load × 2"]
+    for case in cases:
+        assert case["lost"] == 0, case
+        assert case["recovered"] is not None, case
+        assert case["samples"] > 2600, case
+        assert case["cpu_before"] > 0 < case["cpu_after"], case
+        assert case["name"] in run.stdout
+    flood = cases[-1]["gateway"]
+    assert flood["stored"] == flood["taken"] > 0
+    assert cases[-1]["samples_during"] > cases[-1]["samples"], "the flood is written beside the plant's"
