@@ -18,11 +18,13 @@ from ingest.config.model import fields_of
 from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
+    DELAY_LEGAL,
     DURATION_LEGAL,
     PATTERNS_LEGAL,
     RETENTION_LEGAL,
     parse_age,
     parse_bytes,
+    parse_delay,
     parse_duration,
     parse_patterns,
     parse_retention,
@@ -43,6 +45,7 @@ _PATTERNS = {
 }
 _PARSED: dict[Any, str] = {
     parse_duration: DURATION_LEGAL,
+    parse_delay: DELAY_LEGAL,
     parse_age: AGE_LEGAL,
     parse_retention: RETENTION_LEGAL,
     parse_bytes: BYTES_LEGAL,

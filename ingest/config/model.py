@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs
 
-from ingest.config.quantities import Age, ByteCount, Duration, Patterns, Retention, Texts, parse_texts
+from ingest.config.quantities import Age, ByteCount, Delay, Duration, Patterns, Retention, Texts, parse_texts
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -230,6 +230,7 @@ class WriterOptions(_Frozen):
 
     connections: Annotated[int, Field(ge=1, le=16)] = 2
     max_rows: Annotated[int, Field(ge=1_000, le=2_000_000)] = 400_000  # a transaction
+    max_delay: Delay = 1.0  # from source time to table, as far as it is up to the writer: so long a group may gather
     time_out: Duration = 60.0  # for every statement, and for a transaction as a whole
     future_limit: Age = 86400.0  # samples and events further ahead of their arrival go to quarantine
     oldest: Age = 3650 * 86400.0  # those longer before their arrival as well

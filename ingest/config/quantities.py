@@ -10,11 +10,13 @@ from pydantic import BeforeValidator, ValidationInfo
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DURATIONS = (0.001, 366 * 86400.0)  # s
+_DELAYS = (0.001, 1.0)  # s
 _AGES = (1.0, 36525 * 86400.0)  # s
 _RETENTIONS = (86400.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
 
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
+DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a span from "1s" to "36525d", such as "1h", "30d", "3650d"'
 RETENTION_LEGAL = '"forever", or a span from "1d" to "36525d", such as "90d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
@@ -24,6 +26,11 @@ PATTERNS_LEGAL = 'a list of texts of 1 to 255 characters, as in ["pulses", "alar
 def parse_duration(text: Any, info: ValidationInfo) -> float:
     """Seconds in ``"500ms"``; raises ValueError with what is legal. Programs give seconds, files must not."""
     return _seconds(text, info, _DURATIONS, DURATION_LEGAL)
+
+
+def parse_delay(text: Any, info: ValidationInfo) -> float:
+    """As :func:`parse_duration`, for what is late if it takes longer."""
+    return _seconds(text, info, _DELAYS, DELAY_LEGAL)
 
 
 def parse_age(text: Any, info: ValidationInfo) -> float:
@@ -79,6 +86,7 @@ def parse_texts(value: Any) -> Any:
 
 Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_texts)]
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
+Delay: TypeAlias = Annotated[float, BeforeValidator(parse_delay)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]

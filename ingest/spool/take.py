@@ -35,6 +35,7 @@ class SpoolFile:
         self._file.reopened = self._reopened
         self._ballast = Ballast(path)
         self._head = MarkFile(path, "head")
+        self.left = False  # whether a batch did not fit into what was taken last
         self._taken = 0  # the last sequence taken
         self._out: set[int] = set()  # taken, and not yet deleted
 
@@ -48,6 +49,7 @@ class SpoolFile:
 
     def _read(self, connection: sqlite3.Connection, max_rows: int) -> list[SpooledBatch]:
         batches: list[SpooledBatch] = []
+        self.left = False
         rows = 0
         cursor = connection.execute(self._queries["take"], (self._taken,))
         try:
@@ -57,14 +59,21 @@ class SpoolFile:
                 record = Record(source_id, kind, n, received_at, first, last, crc32, body)
                 spooled = SpooledBatch(sequence, first, last, decode(record, sequence))
                 rows += n
-                if batches and rows > max_rows:
+                self.left = rows > max_rows
+                if batches and self.left:
                     break
                 batches.append(spooled)
                 if rows >= max_rows:
+                    self.left = True  # perhaps
                     break
         finally:
             cursor.close()
         return batches
+
+    def waits(self) -> bool:
+        """Whether there is a batch behind the last that was taken."""
+        query = self._queries["waits"]
+        return self._file.run(lambda connection: connection.execute(query, (self._taken,)).fetchone()) is not None
 
     def delete(self, sequences: Iterable[int]) -> None:
         """Forget batches that the database has. Where the disk refuses they stay, and may be deleted later."""

@@ -6,6 +6,7 @@ SQLite's files are read and trimmed by one thread; only ``done`` and ``committed
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -36,11 +37,13 @@ class Spools:
         self._low_at_work = False  # a worker has batches of the low-priority lane
         self._wrong: dict[Path, str] = {}  # what was said of files that can't be read or written
 
-    def take(self) -> Taken:
+    def take(self) -> tuple[Taken, bool]:
         """The oldest batches of all files, at most ``max_rows`` rows or one batch; of the low-priority lane if there is
-        nothing else."""
-        for path in sorted(self._folder.glob("*.sqlite")):
-            if path not in self._files:
+        nothing else. And whether there may be more to take at once."""
+        with os.scandir(self._folder) as entries:  # a fifth of what Path.glob costs
+            names = sorted(entry.name for entry in entries)
+        for name in names:
+            if name.endswith(".sqlite") and (path := self._folder / name) not in self._files:
                 self._files[path] = SpoolFile(path)
         taken: Taken = []
         room = self._max_rows
@@ -50,7 +53,18 @@ class Spools:
             if batches := self._take_of(file, room):
                 taken.append((path, batches))
                 room -= sum(len(b.batch) for b in batches)
-        return taken or self._take_low()
+        if taken:
+            return taken, room <= 0 or any(map(self._waits, self._files.values()))
+        low = self._take_low()
+        return low, bool(low)
+
+    def _waits(self, file: SpoolFile) -> bool:
+        """Whether it has more of what was taken just now, or something of the low-priority lane for a worker."""
+        try:
+            return not self._low_at_work and file.waits() if is_low(file.path) else file.left
+        except SpoolError as error:
+            self._failed(file.path, error)
+            return False
 
     def _take_low(self) -> Taken:
         """A little of the low-priority lane.

@@ -1,6 +1,6 @@
 """The writer: takes what waits in the spools (``taking``), writes it in one transaction, deletes it there, repeats.
 
-Batching is a bus, as in the spool: while one COPY is under way, batches gather; the next takes all of them. Each
+Batching is a bus, as in the spool: batches gather, and the next group takes all of them; ``pace`` says when. Each
 connection is a worker of its own; a group belongs to one worker until it is committed, whatever fails. Of a group that
 reaches over many days all but the first piece waits aside: one worker writes them, one after each group that is live.
 """
@@ -25,6 +25,7 @@ from ingest.spool.wake import Sleeper
 from ingest.writer.connection import bounded, connect
 from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.pace import Pace
 from ingest.writer.pieces import Piece, by_days, divide
 from ingest.writer.repeating import Repeating
 from ingest.writer.taking import Spools, is_low
@@ -48,6 +49,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, "spool")  # SQLite's files are read and trimmed by one thread
         self._something = asyncio.Event()
         self._taking = asyncio.Lock()
+        self._pace = Pace(options.max_delay)
         self._aside: deque[Piece] = deque()  # of many days
         self._aside_at_work = False  # a worker writes one of them
         self._repeating = Repeating()
@@ -62,6 +64,7 @@ class Writer:
         """Write until :meth:`drain` says stop and nothing waits."""
         sleeper = Sleeper(self._folder, self._something)
         look = asyncio.create_task(self._look())
+        self._something.set()  # what is there from before
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.connections):
@@ -141,31 +144,42 @@ class Writer:
     async def _next(self) -> list[Piece] | None:
         """The next group in pieces, as soon as there is one, or none where something waits aside for a worker; None:
         stopping, and nothing waits."""
-        loop = asyncio.get_running_loop()
         while True:
+            await self._something.wait()
             async with self._taking:
+                if not self._something.is_set():
+                    continue  # another worker has looked meanwhile
+                if not self._stopping and (wait := self._pace.wait()):
+                    await asyncio.sleep(wait)
                 self._something.clear()
                 pieces: list[Piece] = []
                 if len(self._aside) <= _MOST_ASIDE:
-                    pieces = await loop.run_in_executor(self._thread, self._take)
-                # What was committed leaves the spool while the next group is written, not before it.
-                loop.run_in_executor(self._thread, self._spools.delete_committed).add_done_callback(_report)
+                    pieces, more = await asyncio.get_running_loop().run_in_executor(self._thread, self._take)
+                    if more or self._stopping:
+                        self._something.set()  # let the next worker look
                 if pieces or (self._aside and not self._aside_at_work):
-                    self._something.set()  # there may be more: let the next worker look
                     return pieces
                 if self._stopping and len(self._aside) <= _MOST_ASIDE:
-                    self._something.set()
                     return None
-            await self._something.wait()
 
-    def _take(self) -> list[Piece]:
-        taken = self._spools.take()
+    def _take(self) -> tuple[list[Piece], bool]:
+        """What waits, and whether there may be more."""
+        taken, more = self._spools.take()
         if not taken:
-            return []
+            return [], more
+        batches = [spooled.batch for _, of_file in taken for spooled in of_file]
+        self._pace.took(sum(map(len, batches)), more=more)
         now = now_us()
-        for spooled in (spooled for _, of_file in taken for spooled in of_file):
-            metrics.spool_wait_seconds.observe(max(0, now - spooled.batch.received_at) / 1e6)
-        return by_days(assemble(taken, self._limits), self._limits)
+        for batch in batches:
+            metrics.spool_wait_seconds.observe(max(0, now - batch.received_at) / 1e6)
+        return by_days(assemble(taken, self._limits), self._limits), more
+
+    def _delete(self) -> None:
+        """A batch that stays in the spool though the database has it is replayed as a no-op: say it and go on."""
+        try:
+            self._spools.delete_committed()
+        except Exception:
+            log.exception("spool: committed batches could not be deleted")
 
     async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
         """Write ``piece``, again until the database has it, after which what is complete may leave the spools."""
@@ -183,6 +197,7 @@ class Writer:
                 backoff.reset()
                 self._count(piece, written, time.monotonic() - started)
                 self._spools.committed(piece.complete)
+                self._thread.submit(self._delete)  # while the next group gathers
         return connection
 
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
@@ -239,14 +254,12 @@ class Writer:
         metrics.write_rows.observe(len(group.columns))
         now = now_us()
         live = [b for path, of_file in group.taken if not is_low(path) for b in of_file]
+        live = [b for b in live if isinstance(b.batch, SampleBatch)]
+        if not live:
+            return
+        self._pace.wrote(seconds, max(b.batch.received_at - b.first_time for b in live) / 1e6)
         # Nothing arrives before its time: one tag from the future is not the lag of all.
-        lags = [(now - min(b.last_time, b.batch.received_at)) / 1e6 for b in live if isinstance(b.batch, SampleBatch)]
+        lags = [(now - min(b.last_time, b.batch.received_at)) / 1e6 for b in live]
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))
-        self.lag_seconds = max(lags, default=self.lag_seconds)
-
-
-def _report(deleted: asyncio.Future[None]) -> None:
-    """A batch that stays in the spool though the database has it is replayed as a no-op: say it and go on."""
-    if not deleted.cancelled() and (error := deleted.exception()) is not None:
-        log.error("spool: committed batches could not be deleted: %s", error)
+        self.lag_seconds = max(lags)

@@ -127,7 +127,7 @@ async def _plain_copy(bench: Bench, files: Sequence[Path]) -> float:
 async def _spool_and_writer(bench: Bench, load: Load, connections: int, case: str, repeat: int) -> float:
     folder = bench.folder / f"spool-{case}-{connections}-{repeat}"
     folder.mkdir()
-    writer = Writer(folder, bench.ingest_dsn, WriterOptions(connections=connections))
+    writer = Writer(folder, bench.ingest_dsn, WriterOptions(connections=connections, max_delay=0.0))  # fed in step
     in_flight = _STEADY_IN_FLIGHT * connections if case == "steady" else 0
     command = [sys.executable, "-m", "ops.bench.feed", str(folder / "bench.sqlite"), str(load.source_id)]
     command += [str(n) for n in (load.channel_id[0], len(load.channel_id), load.seconds, in_flight)]

@@ -101,7 +101,7 @@ class _Run:
         folder = self._bench.folder / "counts"
         folder.mkdir()
         spool = folder / "bench.sqlite"
-        writer = Writer(folder, self._bench.ingest_dsn, WriterOptions(connections=self._connections))
+        writer = Writer(folder, self._bench.ingest_dsn, WriterOptions(connections=self._connections, max_delay=0.0))
         running = asyncio.create_task(writer.run())
         while writer.database != "connected":
             await asyncio.sleep(_LOOK_SECONDS)

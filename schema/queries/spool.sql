@@ -73,6 +73,10 @@ FROM batch
 WHERE sequence > ?
 ORDER BY sequence;
 
+-- name: waits
+-- Whether there is a batch behind a sequence.
+SELECT 1 FROM batch WHERE sequence > ? LIMIT 1;
+
 -- name: oldest
 -- The oldest batch that is left: everything before it is in the database.
 SELECT sequence, received_at FROM batch ORDER BY sequence LIMIT 1;

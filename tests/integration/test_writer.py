@@ -118,6 +118,26 @@ async def test_a_second_different_value_is_kept_out_and_recorded(
     assert {r["time"] for r in conflicts} == {timestamp(T0)}
 
 
+async def test_many_batches_of_a_busy_plant_are_few_transactions(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
+    running = asyncio.create_task(writer.run())
+    spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
+    for n in range(40):
+        await spool.append(batch([(c, n, 1.0, 0) for c in range(100)]))
+        await asyncio.sleep(0.02)  # a batch of each 20 ms: 5,000 samples a second
+
+    async def all_written() -> bool:
+        return writer.written == 4000
+
+    await until(all_written)
+    writer.drain()
+    await running
+    await spool.close()
+    assert await owner.fetchval("SELECT count(DISTINCT xmin::text) FROM plant.ingest_batch") < 8
+
+
 async def test_what_is_sent_again_and_again_costs_one_error(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
