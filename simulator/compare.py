@@ -129,7 +129,7 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int, source: str |
     last 5 s count only if they are stored: they may still be on their way. Nothing is waited for: call when the table
     has reached ``to_us``. Raises OSError or asyncpg's errors where files or database can't be read.
     """
-    recorded = read_truth(truth)
+    recorded = read_truth(truth, from_us - _ANSWER_US)
     queries = load("compare")
     copied = bytearray()
     connection = await asyncpg.connect(dsn)

@@ -88,8 +88,11 @@ class Truth:
     texts: list[PublishedText]
 
 
-def read_truth(folder: Path) -> Truth:
-    """Read what every start wrote; a block that was cut by a kill is left out."""
+def read_truth(folder: Path, since: int = 0) -> Truth:
+    """Read what every start wrote; a block that was cut by a kill is left out.
+
+    ``since``: µs; numbers of before are left out, by their source time and by when they were published.
+    """
     names: dict[str, int] = {}
     rows: dict[Via, list[NDArray[Any]]] = {via: [] for via in VIAS}
     texts: list[PublishedText] = []
@@ -99,8 +102,11 @@ def read_truth(folder: Path) -> Truth:
         started = file.name.split(".", maxsplit=1)[0]
         for via, blocks in rows.items():
             for path in (folder / f"{started}.{via}.old", folder / f"{started}.{via}.truth"):
-                content = path.read_bytes() if path.exists() else b""
-                block = np.frombuffer(content, ROW, len(content) // ROW.itemsize).copy()
+                count = path.stat().st_size // ROW.itemsize if path.exists() else 0
+                if not count:
+                    continue
+                whole = np.memmap(path, ROW, "r", shape=(count,))
+                block = np.array(whole[(whole["time"] >= since) | (whole["at"] >= since)])
                 block["tag"] = index[block["tag"]]
                 blocks.append(block)
         for line in (folder / f"{started}.texts.jsonl").read_text().splitlines():

@@ -183,6 +183,38 @@ def overload(
     _tell(figures, [tables.overload(cases)], as_json, file)
 
 
+@app.command()
+def sustained(
+    rate: Annotated[float, typer.Option(min=0, help="Samples/s to hold; 0: the highest that a ramp finds.")] = 0.0,
+    hours: Annotated[float, typer.Option(min=0, help="How long it is held; 0: a ramp alone.")] = 1.0,
+    rates: Annotated[str, typer.Option(help="Samples/s of the ramp.")] = "20000,40000,60000,80000,100000,125000,150000",
+    seconds: Annotated[float, typer.Option(min=1, help="Length of a step of the ramp.")] = 60.0,
+    limit: Annotated[float, typer.Option(min=0.01, help="Seconds, the highest p99 of the lag.")] = 1.0,
+    port: Annotated[int | None, typer.Option(help="First of the ports, as of `up`.")] = None,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """The highest rate that the whole appliance holds with everything on: lag, CPU, memory, bytes and losses."""
+    from ops.bench import tables
+    from ops.bench.sustained import hold, ramp
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        steps = [] if rate else [float(step) for step in rates.split(",")]
+        done = asyncio.run(ramp(steps, seconds, limit, folder, port, _say))
+        best = rate or max((step.rate for step in done if step.held), default=0.0)
+        if hours and best:
+            done.append(asyncio.run(hold(best, hours * 3600, limit, folder / "state-hold", port, _say)))
+    if plot is not None:
+        from ops.bench.plot import plot_sustained
+
+        plot_sustained(done, plot)
+    figures = {"sustained": [step.figures() for step in done]}
+    runs = [step.run for step in done]
+    _tell(figures, [tables.sustained(done), tables.process(runs)], as_json, file)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,10 +52,22 @@ class EndToEnd:
     processes: dict[str, ProcessUse]
 
 
-async def measure(channels: int, hz: float, seconds: float, state: Path, say: Callable[[str], None]) -> EndToEnd:
-    """Bring the appliance up with a load of ``channels`` × ``hz``, watch it for ``seconds``, bring it down."""
+async def measure(
+    channels: int,
+    hz: float,
+    seconds: float,
+    state: Path,
+    say: Callable[[str], None],
+    port: int | None = None,
+    look: Callable[[], Awaitable[None]] | None = None,
+) -> EndToEnd:
+    """Bring the appliance up with a load of ``channels`` × ``hz``, watch it for ``seconds``, bring it down.
+
+    ``port``: as of ``up``. ``look`` is called before it goes down.
+    """
     environment = {**os.environ, "PLANTLOG_STATE": str(state)}
-    _plantlog(environment, "up", "--channels", str(channels), "--hz", str(hz))
+    ports = () if port is None else ("--port", str(port))
+    _plantlog(environment, "up", "--channels", str(channels), "--hz", str(hz), *ports)
     try:
         time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
         before, started = _watched(state), datetime.now(UTC)
@@ -68,6 +80,8 @@ async def measure(channels: int, hz: float, seconds: float, state: Path, say: Ca
         after, ended = _watched(state), datetime.now(UTC)
         time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
         lag = await _lag(state, started, ended)
+        if look is not None:
+            await look()
     finally:
         _plantlog(environment, "down")
     elapsed = (ended - started).total_seconds()

@@ -1,4 +1,4 @@
-"""The benchmarks of storage and of queries as pictures: SVG, PNG or PDF."""
+"""The benchmarks as pictures: SVG, PNG or PDF."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ops.bench.end_to_end import ProcessUse
 from ops.bench.query import KINDS, LENGTHS, Asked
 from ops.bench.storage import SERIES, Stored
+from ops.bench.sustained import Held
 
 _TITLES = {"raw": "every sample", "minute": "averages by the minute", "chart": "a chart of 1,000 points"}
 _COLOURS = {"rows": "#b45309", "packed": "#1d4ed8", "columnstore": "#047857"}
@@ -33,6 +35,37 @@ def plot_queries(cells: Sequence[Asked], path: Path) -> None:
     panels[0].legend(frameon=False)
     figure.suptitle("One channel at 1 Hz, while 20,000 samples/s come in")
     figure.savefig(path)
+
+
+def plot_sustained(steps: Sequence[Held], path: Path) -> None:
+    """Lag, CPU by process, memory and bytes a sample over the rate that was stored."""
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    (lag, cpu), (memory, size) = figure.subplots(2, 2, sharex=True)
+    shown = sorted(steps, key=lambda step: step.run.rows_per_second)
+    rates = [step.run.rows_per_second for step in shown]
+    lag.plot(rates, [step.run.oldest_p50 for step in shown], marker="o", label="p50")
+    lag.plot(rates, [step.run.oldest_p99 for step in shown], marker="o", label="p99")
+    lag.axhline(shown[0].limit if shown else 1.0, color="grey", linestyle="--", linewidth=1)
+    names = sorted({name for step in shown for name in step.run.processes})
+    used = [[_use(step, name) for step in shown] for name in names]
+    cpu.stackplot(rates, [[use.cpu_seconds / step.run.seconds for use, step in zip(row, shown, strict=True)]
+                          for row in used], labels=names)  # fmt: skip
+    for name, row in zip(names, used, strict=True):
+        memory.plot(rates, [use.rss_mib[-1] if use.rss_mib else 0.0 for use in row], marker="o", label=name)
+    size.plot(rates, [step.bytes_per_sample for step in shown], marker="o")
+    for axes, title in ((lag, "lag, s"), (cpu, "CPU, cores"), (memory, "memory, MiB"), (size, "bytes a sample")):
+        axes.set_title(title, fontsize=11)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.3)
+        if axes is not size:
+            axes.legend(frameon=False, fontsize=8)
+    for axes in (memory, size):
+        axes.set_xlabel("samples/s stored")
+    figure.savefig(path)
+
+
+def _use(step: Held, name: str) -> ProcessUse:
+    return step.run.processes.get(name) or ProcessUse()
 
 
 def plot_storage(cells: Sequence[Stored], path: Path) -> None:

@@ -35,6 +35,21 @@ def end_to_end(runs: list[Any]) -> Table:
     return table
 
 
+def sustained(steps: list[Any]) -> Table:
+    """Lags, bytes and losses over the rate."""
+    table = Table(title="plant → table: lag in seconds, of the worst-off sample of each batch")
+    for column in ("asked/s", "stored/s", "seconds", "p50", "p99", "B a sample", "compared", "missing", "lost", "held"):
+        table.add_column(column, justify="right")
+    for step in steps:
+        run = step.run
+        table.add_row(
+            *(f"{step.rate:,.0f}", f"{run.rows_per_second:,.0f}", f"{run.seconds:.0f}"),
+            *(f"{run.oldest_p50:.3f}", f"{run.oldest_p99:.3f}", f"{step.bytes_per_sample:.1f}"),
+            *(f"{step.compared:,}", f"{step.missing:,}", f"{step.silent:,}", "yes" if step.held else "no"),
+        )
+    return table
+
+
 def process(runs: list[Any]) -> Table:
     """What each process of whole runs used."""
     table = Table(title="CPU and memory of each process")

@@ -165,3 +165,8 @@ ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
 SELECT coalesce(a.type, b.type) AS type, coalesce(a.n, 0)::int8 AS written, coalesce(b.n, 0)::int8 AS reference
 FROM (SELECT c.type, sum(c.n) AS n FROM plant.event_count_1m AS c GROUP BY c.type) AS a
 FULL JOIN (SELECT c.type, sum(c.n) AS n FROM plant.bench_count AS c GROUP BY c.type) AS b ON a.type = b.type;
+
+-- name: footprint
+-- Bytes of all samples, indexes and TOAST included, and how many they are.
+SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'samples%')::int8       AS bytes,
+       (SELECT sum(b.rows) FROM plant.ingest_batch AS b WHERE b.kind = 'samples')::int8              AS rows;

@@ -1,0 +1,106 @@
+"""The highest rate that the whole appliance holds: lag, CPU by part, memory, bytes a sample and losses over the rate.
+
+Each rate is a fresh appliance (``./plantlog up --channels … --hz …``) with everything on that runs by default. Its load
+is the simulator's, over real sockets; at the end the last samples are held against its ground truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import OperationError
+from ops.bench.end_to_end import EndToEnd, measure
+from ops.paths import CHECKOUT
+from schema.queries import load as queries
+
+CHANNELS = 20_000  # at most: higher rates are faster channels
+_COMPARED_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A rate for a time."""
+
+    run: EndToEnd
+    bytes_per_sample: float  # in the database: rows and their key, what is packed already packed
+    compared: int  # samples that the simulator published in the last seconds
+    missing: int  # of these, with a gap on record or without
+    silent: int  # of these, without a gap: lost
+    limit: float  # s, the highest p99 of the lag
+
+    @property
+    def rate(self) -> float:
+        """Samples a second that were asked for."""
+        return self.run.channels * self.run.hz
+
+    @property
+    def held(self) -> bool:
+        """Whether the rate was stored in time, and nothing was missing."""
+        return self.run.oldest_p99 <= self.limit and not self.missing and self.run.rows_per_second > 0.98 * self.rate
+
+    def figures(self) -> dict[str, Any]:
+        """All of it."""
+        return {**asdict(self), "held": self.held}
+
+
+async def ramp(
+    rates: Sequence[float], seconds: float, limit: float, folder: Path, port: int | None, say: Callable[[str], None]
+) -> list[Held]:
+    """Each of ``rates`` for ``seconds``, up to the first one that is not held."""
+    done: list[Held] = []
+    for rate in rates:
+        done.append(await hold(rate, seconds, limit, folder / f"state-{len(done)}", port, say))
+        if not done[-1].held:
+            break
+    return done
+
+
+async def hold(
+    rate: float, seconds: float, limit: float, state: Path, port: int | None, say: Callable[[str], None]
+) -> Held:
+    """One rate for ``seconds``. Raises OperationError where the appliance does not come up or stores nothing."""
+    channels = max(1, min(CHANNELS, int(rate)))
+    stored: dict[str, Any] = {}
+
+    async def look() -> None:
+        stored.update(await _footprint(state))
+        stored.update(await asyncio.to_thread(_compared, state))
+
+    run = await measure(channels, rate / channels, seconds, state, say, port, look)
+    held = Held(run, stored["bytes"] / stored["rows"], stored["published"], 0, stored["missing_silent"], limit)
+    held = replace(held, missing=stored["missing_recorded"] + stored["missing_silent"])
+    words = "held" if held.held else "not held"
+    say(f"{rate:,.0f} samples/s {words}: p99 {run.oldest_p99:.2f} s, {held.missing:,} of {held.compared:,} missing")
+    return held
+
+
+async def _footprint(state: Path) -> dict[str, Any]:
+    connection = await asyncpg.connect((state / "secrets" / "reader.dsn").read_text().strip())
+    try:
+        row = await connection.fetchrow(queries("bench")["footprint"])
+    finally:
+        await connection.close()
+    assert row is not None
+    return dict(row)
+
+
+def _compared(state: Path) -> dict[str, Any]:
+    """The last seconds against the ground truth, in a process of its own: it takes memory."""
+    command = [sys.executable, "-P", "-m", "simulator", "compare", "--truth", str(state / "simulator" / "truth")]
+    command += ["--secrets", str(state / "secrets"), "--seconds", str(_COMPARED_SECONDS), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"the comparison with the ground truth failed:\n{run.stderr}")
+    compared: dict[str, Any] = json.loads(run.stdout)
+    return compared

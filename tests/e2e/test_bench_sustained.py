@@ -1,0 +1,26 @@
+"""``bench sustained`` in a small form: an appliance of its own holds a rate, and its last samples are compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from ops.paths import CHECKOUT
+from ops.ports import free_ports
+
+
+def test_a_rate_is_held_and_told(tmp_path: Path) -> None:
+    file, plot = tmp_path / "figures.json", tmp_path / "curve.svg"
+    command = [str(CHECKOUT / "plantlog"), "bench", "sustained", "--rates", "5500", "--seconds", "20", "--hours", "0"]
+    command += ["--limit", "60", "--port", str(free_ports(13)), "--plot", str(plot), "--json", str(file)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (step,) = json.loads(file.read_text())["sustained"]
+    assert step["compared"] > 50_000, "both protocols' ground truth is known"
+    assert step["silent"] == 0
+    assert step["run"]["channels"] * step["run"]["hz"] == 5500
+    assert 0 < step["run"]["oldest_p50"] <= step["run"]["oldest_p99"]
+    assert 10 < step["bytes_per_sample"] < 1000
+    assert {"simulator", "collector-opcua", "collector-modbus", "writer"} <= step["run"]["processes"].keys()
+    assert "<!-- bytes a sample -->" in plot.read_text()
