@@ -14,6 +14,7 @@ import asyncpg
 import psutil
 
 from ingest.errors import OperationError
+from ops.bench.overload.strains import busy
 from ops.chaos import disk
 from ops.chaos.plants import PlantProcess
 from ops.chaos.schedule import Act, Step
@@ -154,6 +155,12 @@ async def _fill(step: Step, scene: Scene) -> AsyncIterator[None]:
         disk.free(scene.state.spool)
 
 
+@asynccontextmanager
+async def _busy(step: Step, scene: Scene) -> AsyncIterator[None]:
+    async with busy(int(step.value)):
+        yield
+
+
 _ACTS: Mapping[Act, Callable[[Step, Scene], AbstractAsyncContextManager[None]]] = {
     "kill": _kill,
     "suspend": _suspend,
@@ -165,6 +172,7 @@ _ACTS: Mapping[Act, Callable[[Step, Scene], AbstractAsyncContextManager[None]]] 
     "lock": _lock,
     "terminate": _terminate,
     "fill": _fill,
+    "busy": _busy,
 }
 
 

@@ -31,6 +31,8 @@ class Report:
     settled_seconds: float
     refused: Mapping[str, int]  # what the gateway was answered instead of 204
     left_out: Sequence[str] = field(default_factory=tuple)  # faults that this machine can't have, and why
+    calm_seconds: float = 0.0  # after that until polls were in time again and nothing waited
+    not_calm: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
 
     @property
     def failures(self) -> list[str]:
@@ -41,6 +43,7 @@ class Report:
             wrong.append(f"{self.quarantined:,} rows in quarantine")
         if still := sum(gap["open"] for gap in self.gaps):
             wrong.append(f"{still} gaps still open")
+        wrong += [f"{what} {self.calm_seconds:.0f} s after all faults" for what in self.not_calm]
         return wrong
 
     def json(self) -> dict[str, Any]:
@@ -55,6 +58,7 @@ class Report:
             "gaps": [dict(gap) for gap in self.gaps],
             "quarantined": self.quarantined,
             "settled_seconds": round(self.settled_seconds, 1),
+            "calm_seconds": round(self.calm_seconds, 1),
             "gateway_refused": dict(self.refused),
             "left_out": list(self.left_out),
             "kinds": {name: asdict(part) for name, part in self.compared.items() if name != "all"},

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from ingest.batch import now_us
+from ingest.config.model import HealthOptions
 from ingest.errors import OperationError
 from ops import health, ports
 from ops.chaos import disk
 from ops.chaos.act import Scene, act
+from ops.chaos.calm import calm
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from ops.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
 from ops.chaos.report import Report
@@ -98,6 +100,7 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
         end = now_us()
         say("the faults are over; waiting until what they held up has landed")
         settled = await settle(state, reader, gateway, end + 1_000_000)
+        calm_seconds, not_calm = await calm(HealthOptions(port=numbers.plant.health), plant.has_modbus)
         compared = await compare(plant.truth, reader, start, end)
         gaps, quarantined = await _on_record(reader)
         return Report(
@@ -111,6 +114,8 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
             settled,
             gateway.refused,
             left_out,
+            calm_seconds,
+            not_calm,
         )
 
 

@@ -11,16 +11,19 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Lane: TypeAlias = Literal["plant", "process", "database", "disk"]
-Act: TypeAlias = Literal["kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill"]
+Lane: TypeAlias = Literal["plant", "process", "database", "disk", "machine"]
+Act: TypeAlias = Literal[
+    "kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill", "busy"
+]
 
 _FIRST = 2.0  # s before the first fault
-# s between two faults of a lane; a disk that is always full would let little be tried
+# s between two faults of a lane; a disk that is always full would let little be tried, and so a machine always busy
 _PAUSE: dict[Lane, tuple[float, float]] = {
     "plant": (2.0, 8.0),
     "process": (2.0, 8.0),
     "database": (2.0, 8.0),
     "disk": (10.0, 60.0),
+    "machine": (5.0, 60.0),
 }
 _WHOLE = 2**31
 
@@ -84,6 +87,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("samples table locked", "database", "lock", "postgres", (1.0, 8.0)),
     Fault("database sessions ended", "database", "terminate", "postgres"),
     Fault("spool's disk full", "disk", "fill", "spool", (3.0, 12.0)),
+    # A lane of its own, and the last: what the seeds of before do stays as it is.
+    Fault("processors busy with others", "machine", "busy", "processors", (5.0, 20.0), (2, 9)),
 )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.chaos.act import act
 from ops.chaos.report import Report
-from ops.chaos.schedule import FAULTS, schedule
+from ops.chaos.schedule import FAULTS, Step, schedule
 from simulator.compare import Comparison
+from tests.patience import PATIENCE
 
 
 def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **counts: int) -> Report:
@@ -65,6 +71,35 @@ def test_nothing_wrong_is_no_failure() -> None:
 def test_one_sample_that_is_wrong_is_a_failure(count: str) -> None:
     (failure,) = report(None, 0, **{count: 1}).failures
     assert failure.startswith("1 samples ")
+
+
+def test_what_is_not_as_before_in_the_end_is_a_failure() -> None:
+    fine = report()
+    late = replace(fine, calm_seconds=60.4, not_calm=["polls of source load1 are late"])
+    assert (fine.failures, late.failures) == ([], ["polls of source load1 are late 60 s after all faults"])
+
+
+def test_busy_processors_change_nothing_of_what_a_seed_did_before() -> None:
+    before = [fault for fault in FAULTS if fault.lane != "machine"]
+    steps = schedule(1, 3600, FAULTS)
+    assert [step for step in steps if step.fault.lane != "machine"] == schedule(1, 3600, before)
+    busy = [step for step in steps if step.fault.act == "busy"]
+    assert len(busy) > 10
+    assert {int(step.value) for step in busy} <= set(range(2, 10))
+
+
+async def test_busy_processes_lead_sessions_of_their_own_and_end() -> None:
+    (fault,) = [fault for fault in FAULTS if fault.act == "busy"]
+    playing = asyncio.create_task(act(Step(0.0, fault, 60.0, 2.7), None))  # type: ignore[arg-type]
+    ours = psutil.Process()
+    async with asyncio.timeout(PATIENCE):
+        while len(found := [p for p in ours.children() if "while True: pass" in p.cmdline()]) < 2:
+            await asyncio.sleep(0.02)
+    assert [os.getsid(process.pid) for process in found] == [process.pid for process in found]
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert not any(process.is_running() for process in found)
 
 
 def test_what_stays_open_or_was_refused_is_a_failure() -> None:
