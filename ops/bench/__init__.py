@@ -215,6 +215,33 @@ def sustained(
     _tell(figures, [tables.sustained(done), tables.process(runs)], as_json, file)
 
 
+@app.command()
+def choose(
+    minutes: Annotated[float, typer.Option(min=0.5, help="Of all contestants and repeats together, about.")] = 20.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Of all contestants, in another order each time.")] = 2,
+    hours: Annotated[float | None, typer.Option(help="Hold the sustained rate so long; it comes on top.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Some 20 s for each contestant, once.")] = False,
+    only: Annotated[str, typer.Option(help="Contestants, comma separated, as --list names them; '' for all.")] = "",
+    weights: Annotated[Path | None, typer.Option(help="How much each criterion counts (TOML).")] = None,
+    where: Annotated[Path | None, typer.Option(help="Folders of contestants (TOML); or PLANTLOG_CHOOSE.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Say who is here and how the others are installed.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw an SVG a step into this folder.")] = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Plantlog beside other databases: ingest, sustained rate, queries, bytes, answers, and a decision matrix."""
+    from ops.bench.choose import command, tables
+    from ops.bench.choose.contestants import contestants
+    from ops.bench.choose.matrix import WEIGHTS
+
+    if listed:
+        Console().print(tables.listed(contestants(where, only)))
+        return
+    length = None if quick else minutes
+    figures, shown = asyncio.run(command.choose(only, where, weights or WEIGHTS, length, repeats, hours, plot, _say))
+    _tell(figures, shown, as_json, file)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

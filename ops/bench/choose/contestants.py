@@ -1,0 +1,42 @@
+"""Who takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ingest.errors import OperationError
+from ops.bench.choose.adapters.clickhouse import ClickHouse
+from ops.bench.choose.adapters.duckdb import DuckDb
+from ops.bench.choose.adapters.influxdb import InfluxDb
+from ops.bench.choose.adapters.iotdb import IoTDb
+from ops.bench.choose.adapters.plantlog import Plantlog
+from ops.bench.choose.adapters.postgresql import PostgreSql
+from ops.bench.choose.adapters.questdb import QuestDb
+from ops.bench.choose.adapters.victoriametrics import VictoriaMetrics
+from ops.bench.choose.contestant import Contestant
+from ops.bench.choose.find import places
+
+ALL: Mapping[str, Callable[[Path | None], Contestant]] = {
+    "plantlog-rows": lambda folder: Plantlog("rows"),
+    "plantlog-packed": lambda folder: Plantlog("packed"),
+    "plantlog-columnstore": lambda folder: Plantlog("columnstore"),
+    "plantlog-copy": lambda folder: Plantlog("rows", spooled=False),
+    "postgresql": PostgreSql,
+    "influxdb": InfluxDb,
+    "victoriametrics": VictoriaMetrics,
+    "questdb": QuestDb,
+    "iotdb": IoTDb,
+    "clickhouse": ClickHouse,
+    "duckdb": DuckDb,
+}
+
+
+def contestants(where: Path | None, only: str) -> dict[str, Contestant]:
+    """Those that ``only`` names (comma separated; '': all), available or not. Raises OperationError, ConfigError."""
+    names = [name.strip() for name in only.split(",") if name.strip()] or list(ALL)
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise OperationError(f"--only: no contestant is called {', '.join(unknown)}; there are: {', '.join(ALL)}")
+    folders = places(where, tuple(ALL))
+    return {name: ALL[name](folders.get(name)) for name in names}

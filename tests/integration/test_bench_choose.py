@@ -1,0 +1,75 @@
+"""`plantlog bench choose` over real servers: answers are equal to the bit, and a wrong one is found out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ops.bench.choose import tables
+from ops.bench.choose.adapters.plantlog import Plantlog
+from ops.bench.choose.adapters.postgresql import PostgreSql
+from ops.bench.choose.answers import AS_SENT, CONFLICT, SCORED
+from ops.bench.choose.contestants import ALL, contestants
+from ops.bench.choose.data import SEVERITY_BAD, Columns
+from ops.bench.choose.matrix import WEIGHTS, rank, read_weights
+from ops.bench.choose.plan import Plan
+from ops.bench.choose.plots import plot
+from ops.bench.choose.results import combine
+from ops.bench.choose.steps import CLIENTS, SIZES, measure
+
+PLAN = Plan(8, 1200, 0.1, 0.3, 0.5, 500, 1)
+OTHERS = [name for name in ALL if not name.startswith(("plantlog", "postgresql"))]
+ROUNDS_OR_REFUSES = {"extremes", "times", "values", "a sample sent twice"}  # what one or another of them does
+
+
+class Wrong(PostgreSql):
+    """Loses the last sample of a batch, alters one, and takes what is Uncertain for Good."""
+
+    name = "wrong"
+
+    async def write(self, columns: Columns, client: int) -> None:
+        value = columns.value.copy()
+        value[::100] += 1e-9
+        status = np.where(columns.status < SEVERITY_BAD, 0, columns.status).astype(np.uint32)
+        altered = Columns(columns.channel, columns.time, value, status)
+        await super().write(altered[: max(1, len(columns) - 1)], client)
+
+
+async def test_all_steps_and_answers_to_the_bit(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = await measure([Plantlog("packed"), PostgreSql(None), Wrong(None)], PLAN, said.append)
+    results = [combine(repeats) for repeats in found]
+    assert [result.failed for result in results] == [None] * 3
+    packed, plain, wrong = results
+    for result in (packed, plain):
+        assert {check: result.answers[check] for check in SCORED} == dict.fromkeys(SCORED, AS_SENT)
+        assert result.answers[CONFLICT] == "the first stays"
+        assert set(result.by_size) == set(SIZES)
+        assert set(result.by_clients) == set(CLIENTS)
+        assert min(*result.by_size.values(), *result.by_clients.values()) > 0
+        assert result.queries >= 1
+        assert all(figure is not None for figure in result.figures().values())
+    assert plain.bytes_per_sample is not None
+    assert packed.bytes_per_sample is not None
+    assert packed.bytes_per_sample < plain.bytes_per_sample / 2
+    assert wrong.answers["samples"].endswith("missing")
+    assert "off by up to" in wrong.answers["values"]
+    assert wrong.answers["statuses"].endswith("are others")
+    ranked = rank({result.name: result.figures() for result in results}, read_weights(WEIGHTS))
+    assert len(tables.steps(results, PLAN)) == 6
+    plot(results, ranked, read_weights(WEIGHTS), tmp_path / "plots")
+    drawn = sorted((tmp_path / "plots").iterdir())
+    assert [file.name[:2] for file in drawn] == ["1-", "2-", "3-", "4-", "5-", "6-"]
+    assert all("<!-- plantlog packed -->" in file.read_text() for file in drawn)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_the_others_where_they_are(name: str) -> None:
+    contestant = contestants(None, name)[name]
+    if reason := contestant.available():
+        pytest.skip(f"{contestant.installation}: {reason}")
+    ((measured,),) = await measure([contestant], PLAN, lambda line: None)
+    assert measured.failed is None
+    assert {check for check in SCORED if measured.answers[check] != AS_SENT} <= ROUNDS_OR_REFUSES
