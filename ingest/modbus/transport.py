@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.awake import within
 from ingest.errors import SourceError
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, Garbled, TimedOut
 from ingest.modbus.frame import Frame, Framer, registers, request
@@ -75,8 +76,8 @@ class _Link(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(self.lost)
 
-    async def ask(self, transaction: int, read: Read) -> bytes:
-        """The PDU that answers ``read``. Raises ConnectionLost or Garbled."""
+    def ask(self, transaction: int, read: Read) -> asyncio.Future[bytes]:
+        """The PDU that answers ``read``, when it comes; or ConnectionLost or Garbled."""
         self.heard = False
         if self.lost is not None:
             raise self.lost
@@ -84,7 +85,7 @@ class _Link(asyncio.Protocol):
         self._expected = (transaction, read.unit_id)
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request(transaction, read))
-        return await self._answer
+        return self._answer
 
     def close(self) -> None:
         """Close at once, whatever waits to be sent."""
@@ -159,8 +160,7 @@ class Line:
     async def _exchange(self, link: _Link, user: Device, read: Read) -> bytes:
         self._transaction = (self._transaction + 1) & 0xFFFF
         try:
-            async with asyncio.timeout(user.time_out):
-                return await link.ask(self._transaction, read)
+            return await within(user.time_out, link.ask(self._transaction, read))
         except TimeoutError:
             self._owed[read.unit_id] = _Owed(asyncio.get_running_loop().time() + user.time_out)
             raise TimedOut(f"no answer within {user.time_out:g} s") from None
@@ -172,9 +172,8 @@ class Line:
             self._link = None
         link = _Link(self._late)
         try:
-            async with asyncio.timeout(time_out):
-                loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: link, self._host.strip("[]"), self._port)
+            loop = asyncio.get_running_loop()
+            await within(time_out, loop.create_connection(lambda: link, self._host.strip("[]"), self._port))
         except TimeoutError as error:
             raise ConnectionLost("connect: no answer in time", BAD_TIMEOUT) from error
         except (OSError, ValueError) as error:  # ValueError: a name that can't be one of a host

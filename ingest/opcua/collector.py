@@ -19,6 +19,7 @@ from asyncua import Client, ua
 
 from ingest import metrics
 from ingest.appender import Appender
+from ingest.awake import slept
 from ingest.batch import Event, EventBatch, now_us
 from ingest.cancellation import until_over
 from ingest.config.model import OpcuaSource
@@ -306,8 +307,7 @@ class Collector:
     async def _watch(self) -> None:
         """Channels that are silent for too long, and clocks that differ."""
         while True:
-            await asyncio.sleep(_STALE_LOOK)
-            await self._receiver.look()
+            await self._receiver.look(await slept(_STALE_LOOK))
 
     async def _state(self, state: SourceState, reason: str) -> None:
         """Change the state on show; a change that lasts is an event."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -244,8 +243,7 @@ async def remove(client: Client, source: OpcuaSource, subscribed: Subscribed, of
 
 async def call(client: Client, request: Any, response: type[T], time_out: float) -> T:
     """One service call within a deadline. Raises ua.UaError, OSError or TimeoutError."""
-    async with asyncio.timeout(time_out):
-        body = await client.uaclient.protocol.send_request(request, time_out)
+    body = await client.uaclient.protocol.send_request(request, time_out)
     answer: Any = ua.ua_binary.struct_from_binary(response, body)
     answer.ResponseHeader.ServiceResult.check()
     return answer  # type: ignore[no-any-return]

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import Any
 
 from asyncua import ua
 from asyncua.client.ua_client import UaClient, UASocketProtocol
 from asyncua.common.connection import TransportLimits
 from asyncua.ua.ua_binary import uatcp_to_binary
 from asyncua.ua.uaerrors import BadResponseTooLarge
+
+from ingest.awake import within
 
 MESSAGE = 64 * 1024**2  # bytes; a notification of a million values has some 20 MB
 CHUNK = 1024**2
@@ -67,8 +70,15 @@ class _Protocol(UASocketProtocol):  # type: ignore[misc]
         self._callbackmap[0] = acknowledged
         if self.transport is not None:
             self.transport.write(uatcp_to_binary(ua.MessageType.Hello, hello))
-        async with asyncio.timeout(self.timeout):
-            return await acknowledged
+        return await within(self.timeout, acknowledged)
+
+    async def send_request(
+        self, request: Any, timeout: float | None = None, message_type: ua.MessageType = ua.MessageType.SecureMessage
+    ) -> Any:
+        """asyncua's, with time-outs by time in which this process ran; 0: none."""
+        seconds = self.timeout if timeout is None else timeout
+        answer = super().send_request(request, 0, message_type)
+        return await (within(seconds, answer) if seconds else answer)
 
 
 def bound(client: UaClient) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from asyncua import Client, ua
 
 from ingest.appender import Appender, Notes
+from ingest.awake import slept
 from ingest.batch import now_us
 from ingest.config.model import OpcuaSource
 from ingest.errors import DecodeError, SourceError, SpoolError
@@ -89,7 +90,8 @@ class Publisher:
     async def _watch(self) -> None:
         """A connection can live while its subscription is dead: silence beyond keep-alive is the sign."""
         while True:
-            await asyncio.sleep(min(s.keep_alive for s in self._subscriptions.values()) / 4)
+            late = await slept(min(s.keep_alive for s in self._subscriptions.values()) / 4)
+            self._heard = {number: heard + late for number, heard in self._heard.items()}
             now = time.monotonic()
             for subscription in self._subscriptions.values():
                 heard = self._heard.setdefault(subscription.id, now)
@@ -183,8 +185,7 @@ class Publisher:
         request.Parameters.SubscriptionId = subscription.id
         request.Parameters.RetransmitSequenceNumber = sequence
         try:
-            async with asyncio.timeout(self._source.time_out):
-                body = bytes(await self._client.uaclient.protocol.send_request(request, self._source.time_out))
+            body = bytes(await self._client.uaclient.protocol.send_request(request, self._source.time_out))
             notification = republish_response(body)
             if notification.sequence != sequence:
                 raise DecodeError(f"asked for it, got {notification.sequence}")

@@ -125,8 +125,12 @@ class Receiver:
             self._marked.remove(subscription.id)
             self._marks.pop(subscription.id, asyncio.Event()).set()
 
-    async def look(self) -> None:
-        """Once in a while: which channels became silent, and whether the clocks agree."""
+    async def look(self, late: float = 0.0) -> None:
+        """Once in a while: which channels became silent, and whether the clocks agree.
+
+        ``late``: s, this is so much later than it should be.
+        """
+        self._tracking.slept(late)
         if self._tracking.looks_for_stale:
             for channel, since in self._tracking.silent():
                 await self._gaps.open(since, "stale", "silent for longer than stale_after", [channel])

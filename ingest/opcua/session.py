@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from asyncua import Client, ua
+from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
 
+from ingest.awake import within
 from ingest.config.model import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import limits, trust, validate
@@ -36,9 +38,8 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
             ours = identity(pki)
             client.application_uri = ours.uri
             await _secure(client, source, pki, ours)
-        # socket, hello, channel, session, activation: asyncua has a time-out for each, this one is for all
-        async with asyncio.timeout(5 * source.time_out):
-            await client.connect()
+        # socket, hello, channel, session, activation: there is a time-out for each, this one is for all
+        await within(5 * source.time_out, client.connect())
     except SourceError:
         await close(client, source.time_out)
         raise
@@ -74,6 +75,14 @@ class _Client(Client):  # type: ignore[misc]
         if source.username is not None:
             self.set_user(source.username)
 
+    async def _wait_for_health_signal(self) -> None:
+        """asyncua's, which gives a server one second to answer, and takes a late look for a late answer."""
+        async with self.uaclient.subscribe_state() as changes:
+            with suppress(TimeoutError):
+                await changes.next_change(self._watchdog_intervall)
+        if self.uaclient.state is UaClientState.CONNECTED:
+            await self.nodes.server_state.read_value()  # within the time-out
+
     def server_policy(self, token_type: Any) -> Any:
         """How the server wants a user to identify himself. Raises SourceError where that gives the password away."""
         policy = super().server_policy(token_type)
@@ -90,8 +99,7 @@ class _Client(Client):  # type: ignore[misc]
 async def _secure(client: _Client, source: OpcuaSource, pki: Path, ours: Identity) -> None:
     """Look at the server's certificate, and let the client use it. Raises SourceError where it is not right."""
     policy = _POLICIES[source.security]
-    async with asyncio.timeout(4 * source.time_out):
-        endpoints = await client.connect_and_get_server_endpoints()
+    endpoints = await within(4 * source.time_out, client.connect_and_get_server_endpoints())
     endpoint = _endpoint(endpoints, policy.URI, source)
     certificates = validate.chain(endpoint.ServerCertificate)
     uri = endpoint.Server.ApplicationUri if endpoint.Server is not None else None

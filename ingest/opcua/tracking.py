@@ -134,6 +134,10 @@ class Tracking:
         self._stale[again] = False
         return [int(i) for i in np.unique(self._ids[again])]
 
+    def slept(self, seconds: float) -> None:
+        """For so long this process did not run: that was no silence of the channels."""
+        self._seen += seconds
+
     def silent(self) -> list[tuple[int, int]]:
         """(channel id, since µs) of channels that became stale since the last call."""
         late = ~self._stale & (monotonic() - self._seen > self._stale_after)

@@ -9,11 +9,14 @@ from contextlib import suppress
 import numpy as np
 
 from ingest.appender import Appender, Notes
+from ingest.awake import slept
 from ingest.batch import Event, EventBatch, Int64s, now_us
 from ingest.clock import Step
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.status import SourceState, SourceStatus
+
+_LOOK_SECONDS = 1.0  # how often at least, so that it is known how long this process did not run
 
 
 class Silence:
@@ -29,12 +32,10 @@ class Silence:
         self._since = now_us()
         self._heard_at = time.monotonic()
         self._heard = asyncio.Event()
-        self._edited = asyncio.Event()
 
     def configure(self, stale_after: float) -> None:
         """Another length (s) of silence is a gap."""
         self._stale_after = stale_after
-        self._edited.set()
 
     def heard(self) -> None:
         """The gateway is there and has samples, whether we could take them or not: it comes again with them."""
@@ -70,9 +71,8 @@ class Silence:
         while True:
             wait = self._heard_at + self._stale_after - time.monotonic()
             if wait > 0:
-                self._edited.clear()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._edited.wait(), wait)
+                late = await slept(min(wait, _LOOK_SECONDS))
+                self._heard_at += late  # also where something was heard meanwhile
                 continue
             reason = f"nothing was pushed for {self._stale_after:g} s"
             self._heard.clear()

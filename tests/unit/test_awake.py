@@ -1,0 +1,62 @@
+"""Time-outs by time in which this process ran."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from ingest.awake import slept, within
+
+
+def starve(seconds: float) -> None:
+    """This process does not run."""
+    time.sleep(seconds)
+
+
+async def test_what_came_while_the_process_did_not_run_is_no_time_out() -> None:
+    here, there = socket.socketpair()
+    with there:
+        reader, writer = await asyncio.open_connection(sock=here)
+        asyncio.get_running_loop().call_soon(starve, 0.5)
+        asyncio.get_running_loop().call_soon(there.send, b"late")
+        assert await within(0.1, reader.readexactly(4)) == b"late"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_time_in_which_the_process_did_not_run_does_not_count() -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, starve, 1.0)
+    answer = loop.create_future()
+    loop.call_later(1.2, answer.set_result, "in time")
+    assert await within(0.5, answer) == "in time"
+
+
+async def test_a_silence_is_a_time_out_and_what_was_waited_for_is_cancelled() -> None:
+    silence = asyncio.get_running_loop().create_future()
+    with pytest.raises(TimeoutError, match=r"nothing within 0\.05 s"):
+        await within(0.05, silence)
+    assert silence.cancelled()
+
+
+async def test_an_error_and_a_cancellation_go_through() -> None:
+    async def fails() -> None:
+        raise ValueError("as it is")
+
+    with pytest.raises(ValueError, match="as it is"):
+        await within(1.0, fails())
+    waited = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(within(60.0, waited))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waited.cancelled()
+
+
+async def test_a_sleep_tells_how_late_it_ended() -> None:
+    asyncio.get_running_loop().call_later(0.01, starve, 0.5)
+    assert await slept(0.05) > 0.3
