@@ -8,8 +8,11 @@ the device is deaf while it answers others is set apart as well, since each try 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from ingest.batch import Int32s
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
@@ -26,11 +29,16 @@ class Block:
 
     read: Read
     decoder: Decoder
+    tags: Int32s = field(init=False)  # those of the read
     refused: bool = False  # its only tag is what the device refuses
     apart_until: float = 0.0
+    asked_at: float = 0.0
     silent_at: float = 0.0  # its last time-out; 0: it was answered since
     deaf: int = 0  # time-outs since it was answered, each after answers to others
     answers_then: int = -1  # the device's answers at the last one of these
+
+    def __post_init__(self) -> None:
+        self.tags = np.array(self.read.tags, np.int32)
 
     def answered(self) -> None:
         """It was read, or refused."""
@@ -58,6 +66,7 @@ class Group:
         self._source = source
         self._waits: dict[int, float] = {}  # refused tag → s until it is tried again
         self.blocks: list[Block] = []
+        self.left_out = False  # the last poll was given up: it did not get to some blocks
         self.plan()
 
     def plan(self) -> None:
@@ -67,13 +76,18 @@ class Group:
         self.blocks = [Block(read, Decoder(read, self._tags)) for read in reads]
 
     def turn(self, now: float) -> list[Block]:
-        """The blocks of the poll at ``now``, those first that were answered or not asked for longest.
+        """The blocks of the poll at ``now``: those that were answered, so that no other costs them their turn.
 
-        So none that is not answered costs the others their turn.
+        Where the last poll left some out, those first that were not asked for longest, behind one that was answered:
+        by that it is known whether the device is there.
         """
         ready = [block for block in self.blocks if block.apart_until <= now]
         probes = sorted((block for block in ready if block.refused), key=lambda block: block.apart_until)
-        return sorted((block for block in ready if not block.refused), key=lambda block: block.silent_at) + probes[:1]
+        asked = [block for block in ready if not block.refused]
+        asked.sort(key=lambda block: (block.silent_at > 0, block.asked_at))
+        if self.left_out:
+            asked[1:] = sorted(asked[1:], key=lambda block: block.asked_at)
+        return asked + probes[:1]
 
     def split(self, block: Block) -> list[Block]:
         """Put two blocks of half the tags each in the place of ``block``, which has more than one."""

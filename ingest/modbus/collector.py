@@ -175,8 +175,6 @@ class Collector:
             missed = group.schedule.skip(steady())
             self._missed(missed)
             self._paced(group, turn.poll)
-            if missed and not group.pace.stretched:
-                turn.poll.failures.append(Failure(group.indices, "poll_missed", "the poll before took too long"))
             try:
                 await self._make(turn)
                 group.schedule.made()
@@ -213,14 +211,16 @@ class Collector:
                 self._outbox.add(Poll(self._clock.now()))
 
     async def _make(self, turn: _Turn) -> None:
-        """Make the reads of one poll. Raises ConnectionLost."""
+        """Make the reads of one poll, or those that there is time for. Raises ConnectionLost."""
         before = self._answers
-        unasked: list[Block] = []
-        for block in turn.group.turn(steady()):
-            if self._silent < _SILENT:
-                await self._read(turn, block)
-            else:
-                unasked.append(block)
+        left = turn.group.turn(steady())
+        while left:
+            late = bool(turn.unanswered) and steady() >= turn.group.schedule.next
+            if self._silent >= _SILENT or (late and self._answers != before):
+                break  # the next poll begins with what is left
+            await self._read(turn, left.pop(0))
+        turn.group.left_out = bool(left)
+        self._missed(len(left))
         silence = f"no answer within {self._source.time_out:g} s"
         if self._answers != before:
             self._silent = 0
@@ -228,12 +228,10 @@ class Collector:
             raise ConnectionLost(silence, BAD_TIMEOUT)
         for block in turn.unanswered:
             self._fail(turn, block, silence, BAD_TIMEOUT)
-        for block in unasked:
-            self._fail(turn, block, f"not asked: {silence} to others", BAD_TIMEOUT)
 
     async def _read(self, turn: _Turn, block: Block) -> None:
         """Make one read, or several where it has to be split. Raises ConnectionLost."""
-        started = steady()
+        block.asked_at = started = steady()
         try:
             raw = await self._device.read(block.read)
             at = self._clock.now()
@@ -251,7 +249,7 @@ class Collector:
         else:
             metrics.request_seconds.labels(source=self._status.name).observe(steady() - started)
             self._answered(block)
-            turn.poll.good.append((block.read.tags, at))
+            turn.poll.read(block.tags, at)
             turn.poll.add(block.decoder.tags, at, values, 0)
             turn.poll.texts += [(i, at, text) for i, text in texts]
             if len(rounded):

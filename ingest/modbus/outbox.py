@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch, Int32s, SampleBatch, now_us
+from ingest.batch import Event, EventBatch, Int32s, Int64s, SampleBatch, now_us
+from ingest.by_channel import groups
 from ingest.clock import Step
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
@@ -29,6 +31,8 @@ from ingest.versions import NO_VERSIONS, Versions
 _POLLS = 16  # that wait for the disk, at most
 _PERIODS = 2  # without a sample, that are a gap
 _EVENTS = 1000  # that the disk refused, kept for later, at most
+_MISSED = ("poll_missed", "polls came late")
+_NONE = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Outbox:
         self._read_by(versions, began)
         self._had_to = np.full(len(ids), began, np.int64)  # µs, of each tag: samples or gaps reach to there
         self._patience = _patience(intervals)
-        self._open = {i for i, channel in enumerate(ids.tolist()) if self._gaps.opened(channel) is not None}
+        self._open = np.isin(ids, self._gaps.channels())  # tags that have a gap of their own open
         self._texts: dict[int, str] = {}  # tag → last durable text
         self._refused: deque[Event] = deque(maxlen=_EVENTS)  # events that are not durable yet
         self._polls: deque[Poll | _Tags] = deque()
@@ -123,16 +127,17 @@ class Outbox:
         new = {channel: i for i, channel in enumerate(tags.ids.tolist())}
         moved = {i: new[channel] for i, channel in enumerate(self._ids.tolist()) if channel in new}
         had_to, patience = np.full(len(tags.ids), tags.at, np.int64), _patience(tags.intervals)
-        if moved:
-            before, after = list(moved), list(moved.values())
-            silent = tags.at - self._had_to[before]
-            # Where the interval is shorter from now on, the one that is under way was as long as before.
-            begins = (silent > patience[after]) & (silent <= self._patience[before])
-            had_to[after] = np.where(begins, tags.at, self._had_to[before])
-        gone = [int(self._ids[i]) for i in self._open if i not in moved]
-        self._open = {moved[i] for i in self._open if i in moved}
+        before, after = np.array(list(moved), np.intp), np.array(list(moved.values()), np.intp)
+        silent = tags.at - self._had_to[before]
+        # Where the interval is shorter from now on, the one that is under way was as long as before.
+        begins = (silent > patience[after]) & (silent <= self._patience[before])
+        had_to[after] = np.where(begins, tags.at, self._had_to[before])
+        open_ = np.zeros(len(tags.ids), np.bool_)
+        open_[after] = self._open[before]
+        self._open[before] = False
+        gone = self._ids[self._open]
         self._texts = {moved[i]: text for i, text in self._texts.items() if i in moved}
-        self._ids, self._had_to, self._patience = tags.ids, had_to, patience
+        self._ids, self._open, self._had_to, self._patience = tags.ids, open_, had_to, patience
         self._read_by(tags.versions, tags.at)
         await self._gaps.close(tags.at, gone)
 
@@ -145,46 +150,47 @@ class Outbox:
         await self._gaps.say()  # what the disk refused before goes first
         if poll.step is not None:
             await self._set(poll.step)
-        for tags, seconds in poll.paces:
-            self._patience[np.asarray(tags)] = int(_PERIODS * seconds * 1e6)
+        for paced, seconds in poll.paces:
+            self._patience[np.asarray(paced)] = int(_PERIODS * seconds * 1e6)
         if poll.lost is not None and self._gaps.opened() is None:
             since = int(self._had_to.max())
-            await self._silent(np.arange(len(self._ids)), since)
+            await self._late(np.arange(len(self._ids)), np.full(len(self._ids), since))
             self._texts.clear()
             await self._gaps.open(since, "disconnected", poll.lost)
         for failure in poll.failures:
-            tags = failure.tags
-            if failure.reason == "poll_missed":  # by those that were silent for a period: a gap may have ended just now
-                tags = [i for i in tags if poll.at - self._had_to[i] > self._patience[i] / _PERIODS]
-            await self._missing(tags, failure.reason, failure.detail)
+            await self._missing(failure.tags, failure.reason, failure.detail)
+        rounds = [each.columns() for each in poll.rounds]
+        for tags, at in rounds:
+            if self._gaps.opened() is None:
+                await self._late(tags, at)
         refused = await self._samples(poll)
-        refused |= await self._events(poll)
-        if refused:
-            await self._missing(sorted(refused), "spool_full", "the spool did not take it")
-        good = [([i for i in tags if i not in refused] if refused else tags, at) for tags, at in poll.good]
-        if ends := [at for tags, at in good if len(tags)]:
-            await self._over(max(ends))
-        for tags, at in good:
+        refused = np.union1d(refused, await self._events(poll))
+        if len(refused):
+            await self._missing(refused, "spool_full", "the spool did not take it")
+            rounds = [(tags[had], at[had]) for tags, at in rounds for had in (~np.isin(tags, refused),) if had.any()]
+        if rounds:
+            await self._over(max(int(at.max()) for _, at in rounds))
+        for tags, at in rounds:
             await self._had(tags, at)
-        if not refused:
+        if not len(refused):
             await self._heard.idle(poll.at)
 
     async def _set(self, step: Step) -> None:
         """Our clock was set: what was silent until then is on record, and the time from then on is another."""
         if self._gaps.opened() is None:
-            await self._silent(np.arange(len(self._ids)), step.before)
+            await self._late(np.arange(len(self._ids)), np.full(len(self._ids), step.before))
         await self._gaps.clock_set(step.before, step.after)
         self._had_to[:] = step.after
 
-    async def _missing(self, tags: Iterable[int], reason: str, detail: str) -> None:
-        since: dict[int, list[int]] = {}
-        for i in tags:
-            if i not in self._open:
-                self._texts.pop(i, None)
-                self._open.add(i)
-                since.setdefault(int(self._had_to[i]), []).append(int(self._ids[i]))
-        for at, channels in since.items():
-            await self._gaps.open(at, reason, detail, channels)
+    async def _missing(self, tags: ArrayLike, reason: str, detail: str) -> None:
+        """From now on something is missing of those of ``tags`` that have no gap open."""
+        which = np.asarray(tags, np.intp)
+        which = which[~self._open[which]]
+        for i in which.tolist() if self._texts else ():
+            self._texts.pop(i, None)
+        self._open[which] = True
+        since = groups(self._had_to[which])
+        await self._gaps.open_each([(self._ids[which[of]], at) for at, of in since], reason, detail)
 
     async def _over(self, at: int) -> None:
         """The source is read again. Its gap ends with the last block of this poll, so that it is one of them all."""
@@ -192,49 +198,59 @@ class Outbox:
             await self._gaps.close(at)
             np.maximum(self._had_to, at, out=self._had_to)
 
-    async def _had(self, tags: Sequence[int], at: int) -> None:
+    async def _had(self, tags: Int32s, at: Int64s) -> None:
         """Samples of ``tags`` are durable: gaps end there."""
-        if not tags:
+        self._had_to[tags] = at
+        ended = self._open[tags]
+        if ended.any():
+            tags, at = tags[ended], at[ended]
+            self._open[tags] = False
+            await self._gaps.close_each([(self._ids[tags[of]], end) for end, of in groups(at)])
+
+    async def _late(self, tags: NDArray[np.integer[Any]], at: Int64s) -> None:
+        """Record a gap of those of ``tags`` that were silent until ``at`` for too long, and have none open.
+
+        Where that is so of all that are read, it is one of the source, from the last answer before it to the last of
+        this poll. Else channels share a gap whose silence began in one poll.
+        """
+        late = (at - self._had_to[tags] > self._patience[tags]) & ~self._open[tags]
+        if not late.any():
             return
-        which = np.asarray(tags)
-        await self._silent(which, at)
-        self._had_to[which] = at
-        if self._open and (ended := self._open.intersection(tags)):
-            self._open -= ended
-            await self._gaps.close(at, self._ids[sorted(ended)].tolist())
+        tags, ends, read = tags[late], at[late], ~self._open
+        begin, end = int(self._had_to[read].max()), int(ends.max())
+        patience = self._patience[read]
+        if np.all((end - begin > patience) & (begin - self._had_to[read] <= patience)):
+            await self._gaps.record(begin, end, *_MISSED)
+            self._had_to[read] = np.maximum(self._had_to[read], end)
+            return
+        spans: list[tuple[Int32s, int, int]] = []
+        for of in _together(self._had_to[tags], int(self._patience[tags].min()) // _PERIODS):
+            spans.append((self._ids[tags[of]], int(self._had_to[tags[of]].max()), int(ends[of].max())))
+        await self._gaps.record_each(spans, *_MISSED)
+        self._had_to[tags] = ends
 
-    async def _silent(self, tags: NDArray[np.intp], at: int) -> None:
-        """Record a gap of those of ``tags`` that were silent until ``at`` for too long, and have none open."""
-        late = tags[at - self._had_to[tags] > self._patience[tags]]
-        since: dict[int, list[int]] = {}
-        for i in late.tolist():
-            if i not in self._open:
-                since.setdefault(int(self._had_to[i]), []).append(int(self._ids[i]))
-        for before, channels in since.items():
-            await self._gaps.record(before, at, "poll_missed", "polls came late", channels)
-
-    async def _samples(self, poll: Poll) -> set[int]:
+    async def _samples(self, poll: Poll) -> Int32s:
         """Append a poll's samples. Returns the tags that were refused."""
         batch = poll.batch(self._status.source_id, self._ids)
         try:
             await self._versions.say()
             if batch is None:
-                return set()
+                return _NONE
             await self._spool.append(batch, self._heard.notes(poll.at))
         except SpoolError:
             if batch is not None:
                 self._status.missed += 1
                 metrics.missed.labels(source=self._status.name).inc()
-            return set(poll.tags())
+            return poll.tags()
         self._count(batch)
-        return set()
+        return _NONE
 
     def _count(self, batch: SampleBatch) -> None:
         self._status.samples += len(batch)
         self._status.had(batch.time)
         metrics.samples.labels(source=self._status.name).inc(len(batch))
 
-    async def _events(self, poll: Poll) -> set[int]:
+    async def _events(self, poll: Poll) -> Int32s:
         """Append a poll's events and the texts that changed. Returns the tags whose texts were refused."""
         texts: dict[int, str] = {}
         changed: list[Event] = []
@@ -244,19 +260,32 @@ class Outbox:
                 changed.append(Event("text", at, int(self._ids[i]), 0, text))
         events = (*self._refused, *poll.events, *changed)
         if not events:
-            return set()
+            return _NONE
         try:
             await self._spool.append(EventBatch(self._status.source_id, now_us(), events))
         except SpoolError:
             self._refused.extend(poll.events)
-            return set(texts)
+            return np.array(list(texts), np.int32)
         self._refused.clear()
         self._texts.update(texts)
         for event in events:
             metrics.events.labels(source=self._status.name, type=event.type).inc()
-        return set()
+        return _NONE
 
 
 def _patience(intervals: Sequence[float]) -> NDArray[np.int64]:
     """How long (µs) each tag may be silent without a gap."""
     return np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)
+
+
+def _together(times: Int64s, period: int) -> list[NDArray[np.intp]]:
+    """Where those stand that lie within ``period`` of the first of them."""
+    if times.max() - times.min() <= period:
+        return [np.arange(len(times))]
+    order = np.argsort(times, kind="stable")
+    found = []
+    while len(order):
+        n = int(np.searchsorted(times[order], times[order[0]] + period, side="right"))
+        found.append(order[:n])
+        order = order[n:]
+    return found

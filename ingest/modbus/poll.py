@@ -20,6 +20,23 @@ class Failure:
     detail: str
 
 
+class Round:
+    """Tags that were read in one poll, of all types, each once, and when (µs)."""
+
+    def __init__(self) -> None:
+        self._tags: list[Int32s] = []
+        self._at: list[int] = []
+
+    def read(self, tags: Int32s, at: int) -> None:
+        """One answer."""
+        self._tags.append(tags)
+        self._at.append(at)
+
+    def columns(self) -> tuple[Int32s, Int64s]:
+        """(n,) tags and times; at least one."""
+        return np.concatenate(self._tags), np.repeat(np.array(self._at, np.int64), [len(tags) for tags in self._tags])
+
+
 @dataclass(slots=True)
 class Poll:
     """Tags are indices into the source's tag list, times are µs."""
@@ -29,13 +46,19 @@ class Poll:
     step: Step | None = None  # our clock was set before it
     paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
     failures: list[Failure] = field(default_factory=list)
-    good: list[tuple[Sequence[int], int]] = field(default_factory=list)  # tags that were read, of all types, and when
+    rounds: list[Round] = field(default_factory=list)  # what was read in it, and in those that it took in
     texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
     events: list[Event] = field(default_factory=list)
     _tag: list[Int32s] = field(default_factory=list)
     _time: list[Int64s] = field(default_factory=list)
     _value: list[Float64s] = field(default_factory=list)
     _status: list[UInt32s] = field(default_factory=list)
+
+    def read(self, tags: Int32s, at: int) -> None:
+        """All of these tags were read, in one answer."""
+        if not self.rounds:
+            self.rounds.append(Round())
+        self.rounds[-1].read(tags, at)
 
     def add(self, tags: Int32s, at: int, value: Float64s, status: int) -> None:
         """Samples of one read, of one time and status."""
@@ -49,7 +72,7 @@ class Poll:
         """Take in the poll that came next, in which nothing failed."""
         self.at = later.at
         self.paces += later.paces
-        self.good += later.good
+        self.rounds += later.rounds
         self.texts += later.texts
         self.events += later.events
         self._tag += later._tag
@@ -62,9 +85,9 @@ class Poll:
         """Whether a gap begins in it."""
         return self.lost is not None or self.step is not None or bool(self.failures)
 
-    def tags(self) -> list[int]:
+    def tags(self) -> Int32s:
         """The tags that have samples here, each once."""
-        return np.unique(np.concatenate(self._tag)).tolist() if self._tag else []
+        return np.unique(np.concatenate(self._tag)) if self._tag else np.empty(0, np.int32)
 
     def batch(self, source_id: int, ids: Int32s) -> SampleBatch | None:
         """The samples; ``ids`` has each tag's channel id."""

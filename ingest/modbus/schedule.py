@@ -1,6 +1,7 @@
 """When polls are due: start + k × interval, whatever an earlier poll took; and what is so of a device that is slower.
 
-A device that answers more slowly than its interval is polled as fast as it answers. The polls that are left out are
+A device that answers more slowly than its interval is polled as fast as it answers, and on a machine that is overloaded
+polls are made as fast as it can. The polls that are left out are
 missing samples, and are counted as such by the coverage, which knows the interval. They are no gaps: between two
 samples in a row nothing happened to the device but that it is slow, and a gap each would paint the whole curve as
 missing. So an episode is said once, as an event ``poll_stretched`` with the pace, by which gaps are measured meanwhile.
@@ -15,6 +16,7 @@ from itertools import pairwise
 _POLLS = 3  # one after another that are late, or in time again, and a new pace is known
 _LATE = 1.1  # times the interval
 _OTHER = 1.5  # times the pace, or one part in so many, is another pace
+_SHORTER = 10  # polls before a shorter pace is known: those of a machine that is overloaded vary
 
 
 @dataclass(slots=True)
@@ -30,6 +32,11 @@ class Schedule:
         self.due += missed * self.interval
         return missed
 
+    @property
+    def next(self) -> float:
+        """When the poll behind the one that is due will be."""
+        return self.due + self.interval
+
     def made(self) -> None:
         """The poll that was due is over."""
         self.due += self.interval
@@ -41,6 +48,7 @@ class Pace:
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._began: deque[float] = deque(maxlen=_POLLS + 1)  # s, the last polls
+        self._shorter = 0  # polls one after another that took less than the pace, and more than the interval
         self.seconds = interval  # the interval, or more than that
 
     @property
@@ -64,7 +72,11 @@ class Pace:
             self.stretched and self.seconds / _OTHER <= middle <= self.seconds * _OTHER
         ):
             new = self.seconds
+        elif middle < self.seconds and self._shorter < _SHORTER:
+            self._shorter += 1
+            return False
         else:
             new = middle
+        self._shorter = 0
         changed, self.seconds = new != self.seconds, new
         return changed

@@ -142,7 +142,7 @@ class Backfill:
             await self._gaps.record(start, end, reason, "not in the history", channels)
             return
         if remains:
-            await self._gaps.record_each([(c, start, to) for c, to in remains.items()], reason, "not in the history")
+            await self._gaps.record_each([([c], start, to) for c, to in remains.items()], reason, "not in the history")
         of = None if channels is None else tuple(channel for channel in channels if channel not in remains)
         detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels filled from the server's history"
         if nothing < len(remains):

@@ -271,10 +271,13 @@ class Collector:
             shown.pop(name, None)
         shown |= {name: bad[channel] for channel, name in self._names(bad)}
         events = []
+        refused: dict[str, list[int]] = {}
         for channel in sorted(bad.keys() - before):
             reason = bad[channel]
             events.append(Event("channel_state", now, channel, text="bad", detail={"reason": reason}))
-            await self._gaps.open(now, "refused", reason, [channel])
+            refused.setdefault(reason, []).append(channel)
+        for reason, channels in refused.items():
+            await self._gaps.open(now, "refused", reason, channels)
         events += [Event("channel_state", now, c, text="good") for c, _ in self._names(sorted(before - bad.keys()))]
         await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in bad])
         if events:

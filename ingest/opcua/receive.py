@@ -79,7 +79,7 @@ class Receiver:
     async def leave(self, subscription: Subscription, channels: Iterable[int]) -> None:
         """The items of these channels go, for items of other nodes: what is sampled meanwhile is missing."""
         until = subscription.sampled_to + round(self._skew.ahead() * 1e6)
-        begins = [(channel, max(self._tracking.last(channel), until)) for channel in channels]
+        begins = [([channel], max(self._tracking.last(channel), until)) for channel in channels]
         await self._gaps.open_each(begins, _MOVED, "read from another node")
         await self._gaps.must_say()
 
@@ -132,8 +132,8 @@ class Receiver:
         """
         self._tracking.slept(late)
         if self._tracking.looks_for_stale:
-            for channel, since in self._tracking.silent():
-                await self._gaps.open(since, "stale", "silent for longer than stale_after", [channel])
+            silent = [([channel], since) for channel, since in self._tracking.silent()]
+            await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
         events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
@@ -234,7 +234,7 @@ class Receiver:
         awaited = np.flatnonzero(np.isin(channels, list(self._awaited)))
         first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
         self._awaited -= first.keys()
-        await self._gaps.close_each(first.items())
+        await self._gaps.close_each([([channel], at) for channel, at in first.items()])
 
     async def _overflows(self, tracking: Tracking, message: Message, subscription: Subscription) -> None:
         """Put on record what the server threw away, before anything is that came behind it."""
@@ -251,7 +251,7 @@ class Receiver:
 
         before = None if run is None else run.of(tags)
         found = overflows(message, tracking.time, before, since, queue)
-        holes = [(int(tags.ids[place]), start, end) for place, start, end in found]
+        holes = [([int(tags.ids[place])], start, end) for place, start, end in found]
         if holes:
             await self._gaps.record_each(holes, "overflow", "the server's queue was full")
             await self._gaps.must_say()

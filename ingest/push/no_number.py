@@ -40,7 +40,7 @@ class NoNumber:
         for channel, time in zip(found.channel_id, found.time, strict=True):
             if channel in times:
                 times[channel].append((time, False))
-        spans: list[tuple[int | None, int, int]] = []
+        spans: list[tuple[list[int], int, int]] = []
         for channel, of_channel in times.items():
             since = self._gaps.opened(channel) if channel in bad else None
             begins: int | None = None  # of a gap that no other process knows yet
@@ -51,7 +51,7 @@ class NoNumber:
                     await self._gaps.close(time, [channel])
                     since = None
                 elif not is_text and begins is not None and time > begins:
-                    spans.append((channel, begins, time))
+                    spans.append(([channel], begins, time))
                     begins = None
             if begins is not None:
                 await self._gaps.open(begins, _REASON, _WHAT, [channel])

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ingest.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.by_channel import from_ranges, to_ranges
 from ingest.errors import SpoolCorrupt
 from ingest.spool.narrow import narrowed, widened
 
@@ -85,7 +86,7 @@ def encode(batch: Batch) -> Record:
         first, last = int(batch.time.min()), int(batch.time.max())
     else:
         kind = "gaps"
-        body = json.dumps([asdict(gap) for gap in batch.gaps]).encode()
+        body = json.dumps([_said(gap) for gap in batch.gaps]).encode()
         first, last = min(gap.from_time for gap in batch.gaps), max(gap.to_time or gap.from_time for gap in batch.gaps)
     return Record(batch.source_id, kind, len(batch), batch.received_at, first, last, zlib.crc32(body), body)
 
@@ -172,8 +173,25 @@ def _event(said: dict[str, Any]) -> Event:
     return event
 
 
+def _said(gap: Gap) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "from_time": gap.from_time,
+        "to_time": gap.to_time,
+        "reason": gap.reason,
+        "detail": gap.detail,
+        "backfilled": gap.backfilled,
+    }
+    # A million channels in a row are as long as one.
+    return said | ({"channel_ids": None} if gap.channel_ids is None else {"ranges": to_ranges(gap.channel_ids)})
+
+
 def _gap(said: dict[str, Any]) -> Gap:
-    channels = said["channel_ids"]
+    if "ranges" in said:
+        ranges = said.pop("ranges")
+        _check(*map(_is_int64, ranges))
+        channels: list[int] | None = from_ranges(ranges).tolist()
+    else:
+        channels = said["channel_ids"]
     gap = Gap(**{**said, "channel_ids": None if channels is None else tuple(channels)})
     _check(_is_int64(gap.from_time), gap.to_time is None or _is_int64(gap.to_time), isinstance(gap.reason, str))
     _check(gap.channel_ids is None or all(map(_is_int64, gap.channel_ids)), isinstance(gap.detail, str))

@@ -348,9 +348,8 @@ async def test_a_poll_that_took_too_long_is_a_gap_until_the_next_sample() -> Non
         return [(0.45 if number == 3 else 0, good(frame, number))]
 
     async with nasty(answer) as port, collecting(port, [tag("a", "holding:0")], time_out=60.0) as (kept, status):
-        await kept.until(lambda: len(values(kept, 0)) >= 5 and bool(gaps(kept, 0)))
-        await kept.until(lambda: gaps(kept, 0)[0].to_time is not None)
-        gap = gaps(kept, 0)[0]
+        await kept.until(lambda: len(values(kept, 0)) >= 5 and bool(gaps(kept, None)))
+        gap = gaps(kept, None)[0]
         assert gap.reason == "poll_missed"
         assert gap.from_time in times(kept, 0) and gap.to_time in times(kept, 0)
         assert status.missed >= 3
@@ -471,7 +470,7 @@ async def test_a_silent_device_is_given_up_and_read_again_when_it_answers() -> N
         await kept.until(lambda: gaps(kept, None)[0].to_time is not None and status.state == "connected")
         firsts = [min(t for t in times(kept, i) if t > gap.from_time) for i in range(5)]
         end = gaps(kept, None)[0].to_time
-        assert end is not None and end in firsts and end >= sorted(firsts)[3], "with the last block of the first poll"
+        assert end in firsts, "with the last block of the first poll, which is short where one timed out just before"
 
 
 async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_was_away() -> None:

@@ -322,3 +322,72 @@ async def test_what_is_said_later_is_right_though_our_clock_was_set_back(monkeyp
     await gaps.close(20, [3])
     received = [(b.received_at, len(b)) for b in disk.batches if isinstance(b, GapBatch)]
     assert all(after >= before + n for (before, n), (after, _) in pairwise(received))
+
+
+# channels share gaps
+
+
+some = st.one_of(st.none(), st.sets(st.integers(1, 4), min_size=1))
+together = st.tuples(
+    st.sampled_from(["open", "close", "record", "forget", "restart", "clock"]),
+    some,
+    st.integers(0, 4),
+    st.sampled_from(REASONS),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(together, max_size=30))
+async def test_channels_that_share_a_gap_have_what_each_would_have_alone(
+    story: list[tuple[str, set[int] | None, int, str]],
+) -> None:
+    """The rows of all are those of each channel by itself, in a record of its own."""
+    channels: tuple[int | None, ...] = (None, 1, 2, 3, 4)
+    shared, alone = Disk(), {channel: Disk() for channel in channels}
+    gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
+    now = 10
+    for word, of, step, reason in story:
+        before, now = now, now + step
+        concerned: list[tuple[Gaps, set[int] | None]] = [(gaps, of)]
+        concerned += [(each[None], None)] if of is None else [(each[c], {c}) for c in of]
+        for record, which in concerned:
+            if word == "open":
+                await record.open(now, reason, "", which)
+            elif word == "close":
+                await record.close(now, which)
+            elif word == "record":
+                await record.record(before, now, reason, "", which)
+            elif word == "forget":
+                await record.forget(which)
+        if word == "restart":
+            gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
+        elif word == "clock" and of is None:
+            for record in (gaps, *each.values()):
+                await record.clock_set(now, now - 3, polled=False)
+    for channel in channels:
+        assert shared.intervals(channel) == alone[channel].intervals(channel), channel
+        assert gaps.opened(channel) == each[channel].opened(channel)
+
+
+async def test_what_a_gap_costs_does_not_grow_with_its_channels() -> None:
+    words, notes = {}, {}
+    for count in (10, 100_000):
+        disk = Disk()
+        gaps = Gaps(status(), disk)
+        await gaps.open(10, "poll_failed", "busy", range(1, count))
+        await gaps.open(11, "poll_failed", "busy", range(count, 2 * count))
+        await gaps.close(20, range(1, count // 2))
+        await gaps.record(20, 30, "poll_missed", "", range(1, count // 2))
+        words[count] = len(disk.said())
+        notes[count] = sum(len(name) + len(note) for name, note in disk.notes.items())
+        again = Gaps(status(), Disk(disk.notes))
+        assert again.opened(count // 2) == 10 and again.opened(count) == 11 and again.opened(1) is None
+    assert words[10] == words[100_000] == 4
+    assert notes[100_000] < notes[10] + 30
+
+
+async def test_notes_of_a_version_that_kept_each_channel_by_itself_are_read() -> None:
+    note = '[[null, 10, "disconnected", "gone", null], [2, 11, "refused", "illegal", null], [5, 11, "refused", "", 7]]'
+    gaps = Gaps(status(), Disk({"gaps:1": note}))
+    assert (gaps.opened(), gaps.opened(2), gaps.opened(5), gaps.channels()) == (10, 11, 11, [2, 5])
+    assert (gaps.reason(), gaps.detail(2), gaps.open_for("refused")) == ("disconnected", "illegal", [2, 5])

@@ -1,0 +1,107 @@
+"""The Modbus collector on a machine that does not let it run: one gap of all channels, and then all is as before."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ingest.registry import Registry
+from ops.ports import free_ports
+from tests.configured import put_in_force
+from tests.integration.test_modbus_collector import collecting, gaps, tag, values
+from tests.integration.test_modbus_restart import ROOT, Spooled
+from tests.modbus_wire import asked, good, nasty
+from tests.patience import PATIENCE, until
+from tests.peers import peer
+
+CHANNELS = 3000
+
+
+async def test_a_process_that_was_stopped_has_one_gap_for_all_its_channels(tmp_path: Path) -> None:
+    rounds: dict[int, int] = {}  # register → requests
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        start = asked(frame)[1].start
+        rounds[start] = rounds.get(start, 0) + 1
+        return [(0, good(frame, number))]
+
+    async with nasty(answer) as port:
+        (tmp_path / "plant.toml").write_text(
+            f'[plant]\nname = "demo"\n[health]\nport = {free_ports(3)}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+            f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "500ms"\ntime_out = "1s"\ntags = "tags.csv"\n'
+        )
+        rows = "".join(f"c{i},holding:{i},uint16\n" for i in range(CHANNELS))
+        (tmp_path / "tags.csv").write_text(f"name,address,type\n{rows}")
+        Registry({"plc": 1}, {f"c{i}": i + 1 for i in range(CHANNELS)}).save(tmp_path / "registry.json")
+        put_in_force(tmp_path, tmp_path / "plant.toml")
+        command = (sys.executable, "-m", "ingest", "modbus", "--state", str(tmp_path))
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
+        spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
+        try:
+            await spooled.until(3 * CHANNELS)
+            process.send_signal(signal.SIGSTOP)
+            stopped = time.time()
+            await asyncio.sleep(5.0)
+            process.send_signal(signal.SIGCONT)
+            went_on, then = time.time(), rounds[0]
+            await until(lambda: rounds[0] >= then + 8)
+            took = time.time() - went_on
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            async with asyncio.timeout(PATIENCE):
+                assert await process.wait() == 0
+        spooled.read()
+    known = {gap.from_time: gap for gap in spooled.gaps}
+    assert {(gap.reason, gap.channel_ids) for gap in known.values()} == {("poll_missed", None)}
+    (gap,) = [gap for gap in known.values() if (gap.to_time or 0) - gap.from_time >= 4e6]
+    assert gap.to_time is not None and gap.from_time <= stopped * 1e6 + 1e6 and gap.to_time >= went_on * 1e6
+    assert len(known) <= 1 + took, "a machine that is busy may have short ones besides"
+    assert max(rounds.values()) - min(rounds.values()) <= 2, "every block is read as often as the others"
+
+
+async def test_an_answer_that_came_while_the_process_did_not_run_is_no_time_out(tmp_path: Path) -> None:
+    """A real server in a process of its own; ours is stopped again and again, longer than the time-out."""
+    tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(5)]
+    async with (
+        peer("modbus-serial", tmp_path, 0) as server,
+        collecting(server.port, tags, poll_interval=0.02, time_out=0.2) as (kept, status),
+    ):
+        await kept.until(lambda: len(values(kept, 4)) >= 2)
+        for _ in range(10):
+            n = len(values(kept, 4))
+            asyncio.get_running_loop().call_later(0.001 * (n % 7), time.sleep, 0.5)
+            await kept.until(lambda n=n: len(values(kept, 4)) > n + 3)  # type: ignore[misc]
+        assert status.reconnects == 0 and status.state == "connected"
+    assert {gap.reason for i in (None, *range(5)) for gap in gaps(kept, i)} == {"poll_missed"}
+    assert not [s for i in range(5) for _, _, s in kept.samples(i) if s], "no Bad sample"
+
+
+async def test_what_was_left_out_of_a_poll_that_timed_out_is_not_bad_but_begins_the_next() -> None:
+    """Two requests of each twelve are not answered: a poll is given up then, and no block is asked less for it."""
+    asked_for: dict[int, int] = {}
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        start = asked(frame)[1].start
+        asked_for[start] = asked_for.get(start, 0) + 1
+        return [(0, good(frame, number))] if number < 100 or number % 12 > 1 else []
+
+    tags = [tag(f"t{i}", f"holding:{200 * i}") for i in range(40)]
+    bad = 0
+    async with nasty(answer) as port, collecting(port, tags, poll_interval=0.1, time_out=0.1) as (kept, status):
+        await kept.until(lambda: bool(status.bad_channels))
+        had = [len(values(kept, i)) for i in range(40)]
+
+        def all_were_read() -> bool:
+            nonlocal bad
+            bad = max(bad, len(status.bad_channels))
+            assert not [why for why in status.bad_channels.values() if "not asked" in why]
+            return all(len(values(kept, i)) >= had[i] + 4 for i in range(40))
+
+        await kept.until(all_were_read)
+        assert status.reconnects == 0
+    assert bad < 20, "only those that timed out, until they are read again"
+    assert max(asked_for.values()) <= 3 * min(asked_for.values())

@@ -1,0 +1,76 @@
+"""What polls that came late leave on record: few words, however many channels there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import numpy as np
+
+from ingest.batch import Gap, GapBatch
+from ingest.modbus.outbox import Outbox
+from ingest.modbus.poll import Poll
+from ingest.status import SourceStatus
+from tests.appender import Kept
+
+N, BLOCK, SECOND = 5000, 125, 1_000_000
+ALL = range(N // BLOCK)
+
+
+def poll(at: int, blocks: Iterable[int] = ALL) -> Poll:
+    """Blocks of 125 tags, read a millisecond after each other."""
+    made = Poll(at)
+    for k in blocks:
+        made.at = at + 1000 * k
+        tags = np.arange(k * BLOCK, (k + 1) * BLOCK, dtype=np.int32)
+        made.read(tags, made.at)
+        made.add(tags, made.at, np.zeros(BLOCK), 0)
+    return made
+
+
+async def told(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tuple[Kept, list[Gap]]:
+    kept = Kept()
+    status = SourceStatus(1, "plc", "modbus", "", N)
+    outbox = Outbox(status, np.arange(1, N + 1, dtype=np.int32), list(intervals), kept, 0)
+    running = asyncio.create_task(outbox.run())
+    for each in polls:
+        outbox.add(each)
+        await asyncio.sleep(0)
+    outbox.stop()
+    await running
+    assert sum(len(notes) for notes in kept.notes.values()) < 200
+    return kept, [gap for batch in kept.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+
+
+def at_rest(last: int) -> list[Poll]:
+    return [poll(k * SECOND) for k in range(1, last + 1)]
+
+
+async def test_a_stall_is_one_gap_of_the_source() -> None:
+    _, said = await told(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
+    assert said == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, "poll_missed", None, "polls came late")]
+
+
+async def test_stalls_one_after_another_are_one_gap() -> None:
+    _, said = await told(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
+    assert {gap.from_time for gap in said} == {2 * SECOND + 39_000}
+    assert said[-1].to_time == 41 * SECOND + 39_000
+
+
+async def test_channels_that_differ_share_a_gap_by_what_they_have_in_common() -> None:
+    """One half is late; the other was read all the time."""
+    late, read = [k for k in ALL if k % 2], [k for k in ALL if k % 2 == 0]
+    _, said = await told(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
+    (gap,) = said
+    assert gap.channel_ids == tuple(c + 1 for k in late for c in range(k * BLOCK, (k + 1) * BLOCK))
+    assert (gap.from_time, gap.to_time) == (3 * SECOND + 39_000, 9 * SECOND + 39_000)
+
+
+async def test_what_is_polled_seldom_is_not_missing_because_the_rest_is() -> None:
+    slow = range(N // BLOCK // 2, N // BLOCK)
+    intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
+    fast = range(N // BLOCK // 2)
+    _, said = await told(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
+    assert [gap.channel_ids for gap in said] == [tuple(range(1, N // 2 + 1))]
+    _, said = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
+    assert [(gap.channel_ids, gap.to_time) for gap in said] == [(None, 300 * SECOND + 19_000)]
