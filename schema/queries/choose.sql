@@ -77,6 +77,13 @@ ORDER BY 1;
 -- name: postgresql_size
 SELECT (pg_total_relation_size('samples') + pg_total_relation_size('channel'))::int8;
 
+-- name: influxdb_raw
+SELECT value, status FROM samples WHERE channel = '{name}' AND time >= {first}u AND time < {last}u;
+
+-- name: influxdb_by_minute
+SELECT mean(value) FROM samples WHERE channel = '{name}' AND time >= {first}u AND time < {last}u
+GROUP BY time(1m) fill(none);
+
 -- name: questdb_create
 CREATE TABLE samples (time TIMESTAMP, channel SYMBOL CAPACITY 32768 INDEX, unit SYMBOL, value DOUBLE, status INT)
 TIMESTAMP(time) PARTITION BY DAY WAL DEDUP UPSERT KEYS(time, channel);

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from ingest.errors import ConfigError, OperationError
+from ops.bench.choose.adapters.influxdb import InfluxDb
 from ops.bench.choose.adapters.serving import Lines, csv_columns
 from ops.bench.choose.answers import AS_SENT, SCORED, compare, share
 from ops.bench.choose.contestants import ALL, contestants
 from ops.bench.choose.data import BAD, SECOND, START, Columns, History, Minutes, Plant, Raw, batches, joined
 from ops.bench.choose.find import places
 from ops.bench.choose.matrix import CRITERIA, WEIGHTS, normalise, rank, read_weights
-from ops.bench.choose.plan import plan
+from ops.bench.choose.plan import Plan, plan
 from ops.bench.choose.results import combine
-from ops.bench.choose.steps import Measured
+from ops.bench.choose.steps import Measured, measure
 
 MINUTE = 60 * SECOND
 
@@ -216,6 +217,28 @@ def test_a_plan_fits_into_its_time() -> None:
     assert 30 < each < 60
     assert planned.interval == planned.history_seconds // 2 * SECOND
     assert plan(20, 10, 2, 1.5).hold_seconds == 5400
+
+
+class Broken(InfluxDb):
+    """It does not start, after some of it has."""
+
+    stopped = False
+
+    async def start(self, folder: Path) -> None:
+        raise OSError("no such program")
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.stopped = True
+
+
+async def test_what_does_not_start_is_ended_and_on_record() -> None:
+    contestant = Broken(None)
+    ((measured,),) = await measure([contestant], Plan(8, 120, 0.1, 0.1, 0.1, 500, 1), lambda line: None)
+    assert measured.failed == "OSError: no such program"
+    assert contestant.stopped
+    figures = {measured.name: combine([measured]).figures()}
+    assert rank(figures, read_weights(WEIGHTS))[0].score == 0
 
 
 def test_repeats_become_one_row() -> None:

@@ -16,6 +16,7 @@ from ops.bench.choose.adapters.serving import Http, Lines, Process, csv_columns,
 from ops.bench.choose.data import Columns, Minutes, Raw
 from ops.bench.choose.find import program
 from ops.ports import free_ports
+from schema.queries import load
 
 _COLD = 5  # s without writes until what is in the WAL is compacted: by default it is 10 minutes, and 4 hours
 _CONFIGURATION = """
@@ -88,20 +89,18 @@ class InfluxDb:
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """As CSV, the cheapest form that the API has."""
-        found = await self._ask("value, status", {"value": pa.float64(), "status": pa.int64()}, channel, first, last)
+        found = await self._ask("influxdb_raw", {"value": pa.float64(), "status": pa.int64()}, channel, first, last)
         return Raw(found["time"], found["value"], found["status"].astype(np.uint32))
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
         """``mean`` leaves out what has no value."""
-        group = " GROUP BY time(1m) fill(none)"
-        found = await self._ask("mean(value)", {"mean": pa.float64()}, channel, first, last, group)
+        found = await self._ask("influxdb_by_minute", {"mean": pa.float64()}, channel, first, last)
         return Minutes(found["time"], found["mean"])
 
     async def _ask(
-        self, what: str, types: dict[str, Any], channel: int, first: int, last: int, group: str = ""
+        self, name: str, types: dict[str, Any], channel: int, first: int, last: int
     ) -> dict[str, NDArray[Any]]:
-        where = f"channel = '{self._names[channel - 1]}' AND time >= {first}u AND time < {last}u"
-        query = f"SELECT {what} FROM samples WHERE {where}{group}"
+        query = load("choose")[name].format(name=self._names[channel - 1], first=first, last=last)
         text = await self._http.ask("/query", "application/csv", db="bench", epoch="u", q=query)
         return csv_columns(text, {"time": pa.int64(), **types})
 

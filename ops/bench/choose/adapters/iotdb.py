@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ops.bench.choose.adapters.serving import Process, folder_bytes, listens
+from ops.bench.choose.adapters.iotdb_nodes import start
+from ops.bench.choose.adapters.serving import folder_bytes
 from ops.bench.choose.data import Columns, Minutes, Raw
 from ops.bench.choose.find import module, program
-from ops.ports import free_ports
 from schema.queries import load
-
-_SETTINGS = """
-cluster_name=bench
-timestamp_precision=us
-wal_mode=SYNC
-cn_internal_address=127.0.0.1
-cn_internal_port={0}
-cn_consensus_port={1}
-cn_seed_config_node=127.0.0.1:{0}
-dn_rpc_address=127.0.0.1
-dn_rpc_port={2}
-dn_internal_address=127.0.0.1
-dn_internal_port={3}
-dn_mpp_data_exchange_port={4}
-dn_schema_region_consensus_port={5}
-dn_data_region_consensus_port={6}
-dn_seed_config_node=127.0.0.1:{0}
-"""
-_NODES = {"CONFIGNODE": ("confignode.service.ConfigNode", "512M"), "IOTDB": ("db.service.DataNode", "2G")}
-_OPENED = ("util.concurrent", "lang", "util", "nio", "io", "net")
 
 
 class IoTDb:
@@ -61,22 +39,9 @@ class IoTDb:
 
     async def start(self, folder: Path) -> None:
         """A ConfigNode and a DataNode."""
-        first = free_ports(7)
-        self._port = first + 2
         self._data = folder / "data" / "datanode"
-        (folder / "conf").mkdir()
-        (folder / "conf" / "iotdb-system.properties").write_text(_SETTINGS.format(*range(first, first + 7)))
         self._here = threading.local()
-        for name, (main, memory) in _NODES.items():
-            options = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
-            options += [f"-Xmx{memory}", f"-XX:MaxDirectMemorySize={memory}", "-Dfile.encoding=UTF-8"]
-            options += [f"-D{name}_HOME={folder}", f"-D{name}_CONF={folder / 'conf'}"]
-            path = f"{next(iter(self._jars))}/*"
-            command = [str(self._java), *options, "-cp", path, f"org.apache.iotdb.{main}", "-s"]
-            environment = {**os.environ, f"{name}_HOME": str(folder), f"{name}_CONF": str(folder / "conf")}
-            process = Process(command, folder / f"{name}.log", environment)
-            self._started.push_async_callback(process.stop)
-            await process.until(partial(listens, first if name == "CONFIGNODE" else self._port))
+        self._port = await start(str(self._java), next(iter(self._jars)), folder, self._started)
         await self._do("CREATE DATABASE bench")
 
     async def create(self, names: Sequence[str], units: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
@@ -14,11 +13,9 @@ import asyncpg
 import numpy as np
 
 from ingest.batch import SampleBatch, now_us
-from ingest.config.model import WriterOptions
 from ingest.errors import OperationError
 from ingest.spool.append import Spool
-from ingest.writer.writer import Writer
-from ops.bench.choose.adapters.postgresql import ask_minutes, ask_raw, copy
+from ops.bench.choose.adapters.binary_copy import ask_minutes, ask_raw, copy
 from ops.bench.choose.data import Columns, Minutes, Raw
 from ops.bench.server import private
 from ops.paths import state_folder
@@ -80,7 +77,13 @@ class Plantlog:
             raise OperationError("the benchmark needs channel ids in a row: use a database of its own")
         self._source, self._before = int(rows[0]["source_id"]), int(ids[0]) - 1
         if self._spooled:
-            command = [sys.executable, "-m", __name__, str(self._where.folder), self._where.ingest_dsn]
+            command = [
+                sys.executable,
+                "-m",
+                "ops.bench.choose.writing",
+                str(self._where.folder),
+                self._where.ingest_dsn,
+            ]
             self._writer = await asyncio.create_subprocess_exec(*command)
             self._started.push_async_callback(self._end_writer, self._writer)
 
@@ -148,13 +151,3 @@ class Plantlog:
         except TimeoutError:
             writer.kill()
             await writer.wait()
-
-
-async def _write(folder: Path, dsn: str) -> None:
-    writer = Writer(folder, dsn, WriterOptions())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.drain)
-    await writer.run()
-
-
-if __name__ == "__main__":
-    asyncio.run(_write(Path(sys.argv[1]), sys.argv[2]))
