@@ -1,8 +1,9 @@
 """What maintenance gives up while ingest wants the machine, in which order, and how much it may take all the same.
 
 In the order of :data:`ORDER` the jobs wait that may: each from another age of the oldest batch that the database does
-not have yet. A job that is under way then ends what it does; all it committed stays. So that a machine that is always
-busy packs and rolls up, too, the jobs that wait have turns, one at a time: a slice, then a pause in proportion.
+not have yet, or from polls that are as far apart for want of a processor. A job that is under way then ends what it
+does; all it committed stays. So that a machine that is always busy packs and rolls up, too, the jobs that wait have
+turns, one at a time: a slice, then a pause in proportion.
 
 What a reader asks steps back from the start, with its backends (see ``readers``). Everything else goes on: nothing that
 was acknowledged, no presence, no end of readers' sessions, no logins, and no retention is given up.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ops.overload.state import BEHIND, PRESSED, Look, Threshold, clock
 
-# Job → s that the oldest batch has waited when this job waits, too; what is first is given up first.
+# Job → s by which ingest is late when this job waits, too; what is first is given up first.
 ORDER: Mapping[str, float] = {"rollups": 2.0, "compress": 3.0, "seal": 4.0, "analyze": 5.0}
 _LOOK_SECONDS = 0.25
 
@@ -59,7 +60,8 @@ class Yielding:
     def look(self, seen: Look) -> None:
         """What was measured now; a run that has had its slice has to end."""
         self._pressed.take(seen.pressure, seen.at)
-        begins = [behind.take(seen.lag, seen.at) and behind.since is not None for behind in self._behind.values()]
+        late = max(seen.lag, seen.pace if self._pressed.since is not None else 0.0)
+        begins = [behind.take(late, seen.at) and behind.since is not None for behind in self._behind.values()]
         if any(begins):
             self._free_at = time.monotonic() + _WHILE_BEHIND.pause * _WHILE_BEHIND.slice
         for turn in self._turns:

@@ -216,6 +216,24 @@ def test_a_process_that_is_not_ready_says_why_and_its_sources_are_shown(state: S
     assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
 
 
+def test_an_overload_and_what_waits_for_it_are_said_first(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = Watch(state).look()
+    assert status["overload"] is None, "maintenance does not answer"
+    figures = {"lag_seconds": 8.04, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
+    status["overload"] = {"since": 43_390.0, **figures}
+    job = {"name": "rollups", "about": "", "state": "waiting", "outcome": "ok", "started_at": 1.0, "seconds": 1.0}
+    job |= {"rows": 1, "bytes": None, "detail": "all made", "failures": 0, "next_at": 2.0}
+    status["jobs"] = [job | {"waits": "waits: ingest is behind since 12:03:09 UTC"}]
+    table = Console(width=160, file=io.StringIO())
+    table.print(render(status))
+    lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[1].strip() == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s; maintenance waits"
+    (rollups,) = [line for line in lines if line.startswith("rollups")]
+    assert "waits: ingest is behind since 12:03:09 UTC" in rollups
+    assert "all made" not in rollups
+
+
 def test_nothing_is_cut_and_bad_channels_are_listed(state: State) -> None:
     started(state, python("import time; time.sleep(600)"))
     status = Watch(state).look()

@@ -145,6 +145,15 @@ def test_jobs_are_given_up_in_their_order() -> None:
     assert waiting_at == [list(ORDER)[:n] for n in range(len(ORDER) + 1)]
 
 
+def test_polls_that_are_late_for_want_of_a_processor_count_as_ingest_that_is_behind() -> None:
+    slow_device, starved = Yielding(), Yielding()
+    for second in range(10):
+        slow_device.look(Look(float(second), pressure=0.1, pace=6.0))
+        starved.look(Look(float(second), pressure=1.0, pace=6.0))
+    assert [slow_device.why(job) for job in ORDER] == [""] * len(ORDER)
+    assert all(starved.why(job).startswith("waits: ingest is behind since") for job in ORDER)
+
+
 async def test_a_run_under_way_is_told_to_give_way_and_the_next_waits() -> None:
     yielding = Yielding()
     async with yielding.turn("compress") as give_way:
