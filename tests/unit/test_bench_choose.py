@@ -214,7 +214,7 @@ def test_a_folder_with_nothing_in_it_gives_reasons(tmp_path: Path, monkeypatch: 
 def test_a_plan_fits_into_its_time() -> None:
     planned = plan(20, 10, 2, None)
     each = 8 * planned.cell_seconds + planned.hold_seconds + planned.query_seconds
-    assert 30 < each < 60
+    assert 20 < each < 45  # of 60: the history, start and end, and rates that do not hold come on top
     assert planned.interval == planned.history_seconds // 2 * SECOND
     assert plan(20, 10, 2, 1.5).hold_seconds == 5400
 

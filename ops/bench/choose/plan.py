@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ops.bench.choose.data import SECOND, START
 
+_AROUND_SECONDS = 15  # for a contestant's start, settling and end, and rates that do not hold
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -33,12 +35,13 @@ class Plan:
 def plan(minutes: float, contestants: int, repeats: int, hours: float | None) -> Plan:
     """As long as ``minutes`` in all, more or less. ``hours``: the hold of the sustained rate, which comes on top."""
     each = minutes * 60 / contestants / repeats  # s
+    steps = max(each - _AROUND_SECONDS, each * 0.4)
     return Plan(
         channels=200 if each >= 30 else 40,
-        history_seconds=int(min(max(each * 110, 1200), 43_200)),
-        cell_seconds=each * 0.04,
-        hold_seconds=each * 0.15 if hours is None else hours * 3600,
-        query_seconds=each * 0.15,
+        history_seconds=int(min(max(steps * 70, 1200), 43_200)),
+        cell_seconds=steps * 0.04,
+        hold_seconds=steps * 0.15 if hours is None else hours * 3600,
+        query_seconds=steps * 0.15,
         live_rate=10_000 if each >= 30 else 2_000,
         repeats=repeats,
     )
