@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +15,7 @@ from ingest.errors import ConfigError, OperationError
 from ops.bench.choose.adapters.influxdb import InfluxDb
 from ops.bench.choose.adapters.serving import Lines, csv_columns
 from ops.bench.choose.answers import AS_SENT, SCORED, compare, share
+from ops.bench.choose.command import until_told
 from ops.bench.choose.contestants import ALL, contestants
 from ops.bench.choose.data import BAD, SECOND, START, Columns, History, Minutes, Plant, Raw, batches, joined
 from ops.bench.choose.find import places
@@ -239,6 +243,25 @@ async def test_what_does_not_start_is_ended_and_on_record() -> None:
     assert contestant.stopped
     figures = {measured.name: combine([measured]).figures()}
     assert rank(figures, read_weights(WEIGHTS))[0].score == 0
+
+
+class Endless(Broken):
+    """It starts for ever, and somebody ends the bench meanwhile."""
+
+    async def start(self, folder: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+
+async def test_sigterm_ends_what_runs() -> None:
+    contestant = Endless(None)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(OperationError, match="ended before it was done"):
+            await until_told(measure([contestant], Plan(8, 120, 0.1, 0.1, 0.1, 500, 1), lambda line: None))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert contestant.stopped
 
 
 def test_repeats_become_one_row() -> None:

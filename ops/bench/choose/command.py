@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.table import Table
 
@@ -18,6 +20,7 @@ from ops.bench.choose.plan import plan
 from ops.bench.choose.results import combine
 from ops.bench.choose.steps import measure
 
+_T = TypeVar("_T")
 QUICK_MINUTES = 0.3  # for each contestant
 
 
@@ -44,7 +47,7 @@ async def choose(
     repeats = 1 if minutes is None else repeats
     planned = plan(QUICK_MINUTES * len(there) if minutes is None else minutes, len(there), repeats, hours)
     load = os.getloadavg()[0]
-    results = [combine(of) for of in await measure(there, planned, say)]
+    results = [combine(of) for of in await until_told(measure(there, planned, say))]
     ranked = rank({result.name: result.figures() for result in results}, weights)
     if pictures is not None:
         from ops.bench.choose.plots import plot  # noqa: PLC0415 - matplotlib is there for plots only
@@ -58,3 +61,13 @@ async def choose(
         "matrix": [asdict(row) for row in ranked],
     }
     return figures, [*tables.steps(results, planned), tables.matrix(ranked, weights)]
+
+
+async def until_told(work: Coroutine[Any, Any, _T]) -> _T:
+    """SIGTERM ends the server that runs, too."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise OperationError("ended before it was done") from None
