@@ -179,9 +179,8 @@ async def _finish(
     if read := [event for _, event in group.events if event.type == "version_read"]:
         await connection.execute(queries["version_read"], *version_columns(read))
     await record(connection, group.events)
-    if rows := [row for batch in group.gaps() for row in _gap_rows(batch)]:
-        # In one order of locks: what is right does not depend on it (see the revision).
-        await connection.executemany(queries["gap"], sorted(rows, key=lambda row: (row[0], row[2], row[1] or [])))
+    if rows := _gap_rows(group.gaps()):
+        await connection.execute(queries["gap"], *map(list, zip(*rows, strict=True)))
     new_facts = await connection.fetch(queries["batch_facts"], *_fact_columns(complete)) if complete else ()
     known = {spooled.fact for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
@@ -223,21 +222,20 @@ def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
     )
 
 
-def _gap_rows(batch: GapBatch) -> list[tuple[Any, ...]]:
-    """The parameters of section ``gap``, a tuple for each gap; order within the batch breaks ties of revision."""
-    return [
-        (
-            batch.source_id,
-            None if gap.channel_ids is None else sorted(gap.channel_ids),
-            timestamp(gap.from_time),
-            None if gap.to_time is None else timestamp(gap.to_time),
-            gap.reason,
-            gap.detail,
-            gap.backfilled,
-            batch.received_at + place,
-        )
-        for place, gap in enumerate(batch.gaps)
-    ]
+def _gap_rows(batches: Sequence[GapBatch]) -> list[tuple[Any, ...]]:
+    """The parameters of section ``gap``, a tuple for each key of the table, in its order: what was said last; order
+    within a batch breaks ties of revision."""
+    rows: dict[tuple[int, int, bool, int], tuple[Any, ...]] = {}  # by source, time, whether of one channel, which
+    for batch in batches:
+        for place, gap in enumerate(batch.gaps):
+            begin, end = timestamp(gap.from_time), None if gap.to_time is None else timestamp(gap.to_time)
+            revision = batch.received_at + place
+            said = begin, end, gap.reason, gap.detail, gap.backfilled, revision
+            for channel in (None,) if gap.channel_ids is None else gap.channel_ids:
+                key = batch.source_id, gap.from_time, channel is not None, channel or 0
+                if key not in rows or rows[key][-1] < revision:
+                    rows[key] = batch.source_id, channel, *said
+    return [rows[key] for key in sorted(rows)]
 
 
 def _source_of(group: Group) -> dict[int, int]:

@@ -149,13 +149,15 @@ FROM unnest($1::int8[], $2::text[], $3::int[], $4::timestamptz[], $5::int[], $6:
 ON CONFLICT (id) DO NOTHING;
 
 -- name: gap
--- What a collector says of one gap: $1 source_id, $2 channel ids int[] (NULL: the whole source), $3 from_time,
--- $4 to_time (NULL: still open), $5 reason, $6 detail, $7 backfilled, $8 revision. What was said later stays,
--- whatever order they come in.
+-- What collectors say of gaps, each (source, channel, from_time) once: $1 source_id, $2 channel_id int[] (NULL: the whole
+-- source), $3 from_time, $4 to_time timestamptz[] (NULL: still open), $5 reason, $6 detail text[], $7 backfilled bool[],
+-- $8 revision int8[]. What was said later stays, whatever order they come in.
 INSERT INTO plant.gap AS g
     (source_id, channel_id, from_time, to_time, reason, detail, backfilled_at, revision)
-SELECT $1, c.channel_id, $3, $4, $5, $6, CASE WHEN $7 THEN clock_timestamp() END, $8
-FROM unnest(coalesce($2::int[], ARRAY[NULL]::int[])) AS c (channel_id)
+SELECT n.source_id, n.channel_id, n.from_time, n.to_time, n.reason, n.detail,
+       CASE WHEN n.backfilled THEN clock_timestamp() END, n.revision
+FROM unnest($1::int[], $2::int[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::bool[], $8::int8[])
+    AS n (source_id, channel_id, from_time, to_time, reason, detail, backfilled, revision)
 ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
 SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
     backfilled_at = excluded.backfilled_at, revision = excluded.revision

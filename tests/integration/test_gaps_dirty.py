@@ -1,0 +1,115 @@
+"""Gaps in the table: what a group says of them is written at once, and each minute that one begins in is dirty once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from ingest.batch import Gap, GapBatch
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.writer.clock import microseconds
+from ingest.writer.writer import Writer
+from tests.database import Database
+from tests.patience import PATIENCE
+
+MINUTE = datetime(2026, 9, 22, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+CHANNELS = 500
+
+Dirty = set[tuple[datetime, int]]
+
+
+@pytest.fixture
+async def owner(database: Database):  # type: ignore[no-untyped-def]
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(
+        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
+        " VALUES (1, 'a', 'modbus', ''), (2, 'b', 'modbus', ''), (3, 'no channels', 'push', '')"
+    )
+    await connection.execute(
+        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
+        " SELECT i, 'c' || i, 1 + i % 2, '', 'analog', '' FROM generate_series(1, $1::int) i",
+        CHANNELS,
+    )
+    await connection.execute("DELETE FROM plant.rollup_dirty")
+    yield connection
+    await connection.close()
+
+
+async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:
+    """How many rows there are, and what they say; they are gone then."""
+    rows = await owner.fetch("DELETE FROM plant.rollup_dirty RETURNING from_time, to_time, channels, onward")
+    assert all(row["onward"] and row["to_time"] - row["from_time"] == 60 * SECOND for row in rows)
+    said = [(row["from_time"], channel) for row in rows for channel in row["channels"]]
+    assert len(said) == len(set(said))
+    return len(rows), set(said)
+
+
+async def written(database: Database, folder: Path, *batches: GapBatch) -> None:
+    spool = Spool(folder / "modbus.sqlite", 512 * 1024**2)
+    await asyncio.gather(*(spool.append(batch) for batch in batches))
+    await spool.close()
+    writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=1))
+    writer.drain()
+    await asyncio.wait_for(writer.run(), PATIENCE)
+
+
+def gap(begin: datetime, end: datetime | None, channels: tuple[int, ...] | None, *, backfilled: bool = False) -> Gap:
+    to_time = None if end is None else microseconds(end)
+    return Gap(microseconds(begin), to_time, "poll_missed", channels, backfilled=backfilled)
+
+
+async def test_the_gaps_of_a_group_make_each_minute_dirty_once(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    every = tuple(range(1, CHANNELS + 1))
+    gaps = [gap(MINUTE + n * SECOND, MINUTE + (n + 1) * SECOND, every) for n in range(3)]
+    later = [gap(MINUTE + (61 + n) * SECOND, None, (n + 1,)) for n in range(50)]
+    await written(database, tmp_path, GapBatch(1, 1000, gaps), GapBatch(1, 2000, later))
+    assert await owner.fetchval("SELECT count(*) FROM plant.gap") == 3 * CHANNELS + 50
+    rows, said = await dirty(owner)
+    assert said == {(MINUTE, c) for c in every} | {(MINUTE + 60 * SECOND, n + 1) for n in range(50)}
+    assert rows == 2
+
+
+async def test_of_one_gap_what_was_said_last_stays(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    opened, ended = gap(MINUTE, None, (1, 2)), gap(MINUTE, MINUTE + SECOND, (1, 2))
+    await written(database, tmp_path / "1", GapBatch(1, 1000, [opened, ended]))  # in one group
+    await written(database, tmp_path / "2", GapBatch(2, 2000, [ended]), GapBatch(2, 1000, [opened]))  # in turned order
+    await written(database, tmp_path / "3", GapBatch(1, 1500, [gap(MINUTE, MINUTE + 2 * SECOND, (1,))]))
+    await written(database, tmp_path / "3", GapBatch(1, 500, [gap(MINUTE, None, (1,))]))  # late
+    rows = await owner.fetch("SELECT source_id, channel_id, to_time FROM plant.gap ORDER BY 1, 2")
+    assert [(row["source_id"], row["channel_id"], row["to_time"] - MINUTE) for row in rows] == [
+        (1, 1, 2 * SECOND),
+        (1, 2, SECOND),
+        (2, 1, SECOND),
+        (2, 2, SECOND),
+    ]
+
+
+async def test_a_gap_of_a_whole_source_and_what_becomes_of_it(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    of_source = {(MINUTE, c) for c in range(1, CHANNELS + 1) if 1 + c % 2 == 2}
+    opened = gap(MINUTE + SECOND, None, None)
+    await written(database, tmp_path / "1", GapBatch(2, 1000, [opened]), GapBatch(3, 1000, [opened]))
+    assert await dirty(owner) == (1, of_source)
+    await written(database, tmp_path / "2", GapBatch(2, 2000, [gap(MINUTE + SECOND, MINUTE + 9 * SECOND, None)]))
+    assert await dirty(owner) == (0, set())  # it begins where it began
+    none = gap(MINUTE + SECOND, MINUTE + SECOND, None)
+    await written(database, tmp_path / "3", GapBatch(2, 3000, [none]))
+    assert await dirty(owner) == (1, of_source)
+    read = gap(MINUTE + SECOND, MINUTE + 9 * SECOND, None, backfilled=True)
+    await written(database, tmp_path / "4", GapBatch(2, 4000, [read]))
+    assert await dirty(owner) == (0, set())
+    await owner.execute("DELETE FROM plant.gap WHERE source_id = 2")
+    assert await dirty(owner) == (0, set())
+    await owner.execute("DELETE FROM plant.gap")
+    assert await dirty(owner) == (0, set())  # of a source without channels
