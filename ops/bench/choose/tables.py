@@ -12,7 +12,7 @@ from ops.bench.choose.contestant import Contestant
 from ops.bench.choose.matrix import CRITERIA, Ranked
 from ops.bench.choose.plan import Plan
 from ops.bench.choose.results import Result
-from ops.bench.choose.steps import CLIENTS, LIMIT_SECONDS, SIZES
+from ops.bench.choose.steps import CLIENTS, LIMIT_SECONDS, SEEN_SECONDS, SIZES
 
 
 def listed(contestants: Mapping[str, Contestant]) -> Table:
@@ -67,7 +67,9 @@ def _rates(
 
 
 def _sustained(results: Sequence[Result], plan: Plan) -> Table:
-    title = f"3. sustained for {plan.hold_seconds:,.0f} s with p99 ≤ {LIMIT_SECONDS:g} s"
+    title = (
+        f"3. sustained for {plan.hold_seconds:,.0f} s with p99 ≤ {LIMIT_SECONDS:g} s, all seen {SEEN_SECONDS:g} s later"
+    )
     table = _table(title, "contestant", "samples/s", "p99 ms", "failed")
     for result in results:
         p99 = None if result.sustained_p99 is None else result.sustained_p99 * 1000
