@@ -74,6 +74,7 @@ class Collector:
         self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
         self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
         self._late = metrics.late_answers.labels(source=status.name)
+        self._took = metrics.request_seconds.labels(source=status.name)
         self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._rounded: set[int] = set()  # channel ids of which it was said that their integers are
@@ -247,7 +248,7 @@ class Collector:
             self._answered(block)
             await self._undecodable(turn, block, error)
         else:
-            metrics.request_seconds.labels(source=self._status.name).observe(steady() - started)
+            self._took.observe(steady() - started)
             self._answered(block)
             turn.poll.read(block.tags, at)
             turn.poll.add(block.decoder.tags, at, values, 0)
