@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-NICE = 10  # a tenth of the weight of a process that wants the same core
+NICE = 5  # a third of the weight of a process that wants the same core
 
 
 def own_session() -> None:

@@ -213,7 +213,7 @@ def test_what_collects_and_writes_leads_a_session_of_its_own_and_stops_when_told
         assert pids(supervisor)["writer"] is None
 
 
-def test_who_steps_back_has_a_tenth_of_the_weight() -> None:
+def test_who_steps_back_is_nicer_than_others() -> None:
     code = "from ingest.scheduling import step_back; import os; step_back(); print(os.getpriority(0, 0))"
     said = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert int(said.stdout) >= NICE

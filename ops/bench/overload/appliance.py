@@ -81,7 +81,7 @@ class Appliance:
         self.state = state
         self.truth = plant.truth
         self.flood = Flood(f"http://{_HOST}:{push}", plant.token)
-        self.reader = state.dsn_file("reader").read_text().strip()
+        self.owner = state.dsn_file("owner").read_text().strip()  # a reader's sessions step back, and end in time
         self._options = options
         self._pids = {p.name: p.pid for p in Supervisor(state).processes() if p.pid is not None}
 
@@ -124,7 +124,7 @@ class Appliance:
         for name, pid in self._pids.items():
             if name not in ("postgres", "simulator"):
                 used[name] = _cpu(pid)
-        connection = await asyncpg.connect(self.state.dsn_file("owner").read_text().strip(), timeout=_CONNECT_SECONDS)
+        connection = await asyncpg.connect(self.owner, timeout=_CONNECT_SECONDS)
         try:
             backends = {row["pid"]: row["application"] for row in await connection.fetch(load("bench")["backends"])}
         finally:
@@ -137,8 +137,8 @@ class Appliance:
         return used
 
     async def fetchval(self, section: str) -> Any:
-        """One value of a section of ``bench.sql``, as the reader."""
-        connection = await asyncpg.connect(self.reader, timeout=_CONNECT_SECONDS)
+        """One value of a section of ``bench.sql``."""
+        connection = await asyncpg.connect(self.owner, timeout=_CONNECT_SECONDS)
         try:
             return await connection.fetchval(load("bench")[section])
         finally:

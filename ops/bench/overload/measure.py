@@ -126,7 +126,7 @@ async def _case(
     gap_rows = await running.fetchval("gap_rows") - gaps
     stored = await running.fetchval("flooded") - flooded
     gateway = {"taken": running.flood.taken - taken, "refused": running.flood.refused - refused, "stored": stored}
-    compared = (await compare(running.truth, running.reader, start, now_us() - _LANDED_US))["all"]
+    compared = (await compare(running.truth, running.owner, start, now_us() - _LANDED_US))["all"]
     lost = compared.missing_silent + max(0, gateway["taken"] - stored)
     return Case(
         name, recovered, lost, compared.missing_recorded, gap_rows, rate, during, worst_lag, worst_pace, overloaded,
