@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,13 +19,17 @@ from typing import Any
 
 import asyncpg
 
+from ingest.batch import now_us
 from ingest.errors import OperationError
 from ops.bench.end_to_end import EndToEnd, measure
 from ops.paths import CHECKOUT
 from schema.queries import load as queries
 
 CHANNELS = 20_000  # at most: higher rates are faster channels
-_COMPARED_SECONDS = 20
+_COMPARED_US = 20_000_000
+_ON_ITS_WAY_US = 5_000_000  # an answer of a device that is younger does not count yet
+_LATE_SECONDS = 120.0  # what is not in the table by then counts as missing
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Held:
     bytes_per_sample: float  # in the database: rows and their key, what is packed already packed
     compared: int  # samples that the simulator published in the last seconds
     missing: int  # of these, with a gap on record or without
-    silent: int  # of these, without a gap: lost
+    silent: int  # of these, without a gap: lost, or later than two minutes
     limit: float  # s, the highest p99 of the lag
 
     @property
@@ -74,7 +79,7 @@ async def hold(
 
     async def look() -> None:
         stored.update(await _footprint(state))
-        stored.update(await asyncio.to_thread(_compared, state))
+        stored.update(await _compared(state))
 
     run = await measure(channels, rate / channels, seconds, state, say, port, look)
     held = Held(run, stored["bytes"] / stored["rows"], stored["published"], 0, stored["missing_silent"], limit)
@@ -94,10 +99,21 @@ async def _footprint(state: Path) -> dict[str, Any]:
     return dict(row)
 
 
-def _compared(state: Path) -> dict[str, Any]:
-    """The last seconds against the ground truth, in a process of its own: it takes memory."""
+async def _compared(state: Path) -> dict[str, Any]:
+    """The last seconds against the ground truth, once they had the time to reach the table."""
+    to = now_us() - _ON_ITS_WAY_US
+    given_up = time.monotonic() + _LATE_SECONDS
+    while True:
+        compared = await asyncio.to_thread(_compare, state, to - _COMPARED_US, to)
+        if not compared["missing_silent"] or time.monotonic() > given_up:
+            return compared
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _compare(state: Path, from_us: int, to_us: int) -> dict[str, Any]:
+    """In a process of its own: it takes memory."""
     command = [sys.executable, "-P", "-m", "simulator", "compare", "--truth", str(state / "simulator" / "truth")]
-    command += ["--secrets", str(state / "secrets"), "--seconds", str(_COMPARED_SECONDS), "--json"]
+    command += ["--secrets", str(state / "secrets"), "--from", str(from_us), "--to", str(to_us), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if run.returncode:

@@ -37,7 +37,7 @@ def end_to_end(runs: list[Any]) -> Table:
 
 def sustained(steps: list[Any]) -> Table:
     """Lags, bytes and losses over the rate."""
-    table = Table(title="plant → table: lag in seconds, of the worst-off sample of each batch")
+    table = Table(title="lag in seconds, of the worst-off sample of each batch", box=SIMPLE_HEAD, padding=0)
     for column in ("asked/s", "stored/s", "seconds", "p50", "p99", "B a sample", "compared", "missing", "lost", "held"):
         table.add_column(column, justify="right")
     for step in steps:
