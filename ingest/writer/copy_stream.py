@@ -12,9 +12,9 @@ from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 
 COLUMNS = ("time", "value", "channel_id", "status")  # of samples_raw, in this order
 
-_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # signature, flags, no extension
-_TRAILER = b"\xff\xff"
-_EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
+HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # signature, flags, no extension
+TRAILER = b"\xff\xff"
+EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
 _ROW = np.dtype(
     [
         ("fields", ">i2"),
@@ -36,14 +36,14 @@ def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt3
     Statuses keep their bits in PostgreSQL's signed integer: Bad ones are negative there.
     """
     n = len(channel_id)
-    stream = np.empty(len(_HEADER) + n * _ROW.itemsize + len(_TRAILER), np.uint8)
-    stream[: len(_HEADER)] = np.frombuffer(_HEADER, np.uint8)
-    stream[-len(_TRAILER) :] = np.frombuffer(_TRAILER, np.uint8)
-    rows = stream[len(_HEADER) : -len(_TRAILER)].view(_ROW)
+    stream = np.empty(len(HEADER) + n * _ROW.itemsize + len(TRAILER), np.uint8)
+    stream[: len(HEADER)] = np.frombuffer(HEADER, np.uint8)
+    stream[-len(TRAILER) :] = np.frombuffer(TRAILER, np.uint8)
+    rows = stream[len(HEADER) : -len(TRAILER)].view(_ROW)
     rows["fields"] = len(COLUMNS)
     rows["time_length"] = rows["value_length"] = 8
     rows["channel_length"] = rows["status_length"] = 4
-    rows["time"] = time - _EPOCH_US
+    rows["time"] = time - EPOCH_US
     # Bits, not numbers: a conversion could quiet a signalling NaN.
     rows["value"].view(">u8")[:] = value.view(np.uint64)
     rows["channel_id"] = channel_id

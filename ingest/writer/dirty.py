@@ -1,11 +1,12 @@
 """Which buckets of the rollups a group's samples make dirty: rows of ``plant.rollup_dirty``, in its transaction.
 
-Live data of many channels is one row for its minute, whatever channels it is of; what comes late, of few channels,
-names them, so that only theirs are made anew.
+Minutes that the writer holds open (``open_minutes``) are not among them. A minute of many channels is one row, whatever
+channels it is of; what comes late, of few channels, names them, so that only theirs are made anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeAlias
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy as np
 from ingest.batch import Int32s, Int64s
 from ingest.writer.clock import timestamp
 from ingest.writer.group import Columns
+from ingest.writer.rollup_rows import MINUTE_US
 
-_MINUTE_US = 60_000_000
 _FEW = 200  # channels in a minute; of more than that, all are made anew
 _NEAR = 60  # minutes: so far apart, minutes of few channels go into one row
 _SPANNED = 4  # as many minutes of channels may a row span, times those that are dirty
@@ -25,15 +26,24 @@ Dirty: TypeAlias = tuple[
 ]  # first minute's begin and last one's end, µs; channels (None: any)
 
 
+def apart(columns: Columns, minutes: Collection[int]) -> tuple[list[int], Columns]:
+    """Those of ``minutes`` (since 1970) that ``columns`` have samples of, and the samples that are of others."""
+    if not minutes:
+        return [], columns
+    minute = columns.time // MINUTE_US
+    touched = [one for one in minutes if (minute == one).any()]
+    return touched, columns.part(~np.isin(minute, touched))
+
+
 def dirty(columns: Columns) -> list[Dirty]:
     """The rows for ``columns`` (n ≥ 1, sorted by channel and time), by time; those of many channels first."""
-    minute = columns.time // _MINUTE_US
+    minute = columns.time // MINUTE_US
     first = int(minute.min())
     last = int(minute.max())
     if first == last:  # live data, nearly always
         channels = columns.channel_id[_changes(columns.channel_id)]
         few = len(channels) <= _FEW
-        return [(first * _MINUTE_US, (last + 1) * _MINUTE_US, channels.tolist() if few else None)]
+        return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist() if few else None)]
     pairs = _changes(columns.channel_id) | _changes(minute)  # each channel and minute once
     minute, channel = minute[pairs], columns.channel_id[pairs]
     minutes, place, count = np.unique(minute, return_inverse=True, return_counts=True)
@@ -42,7 +52,7 @@ def dirty(columns: Columns) -> list[Dirty]:
     rare = ~many[place]
     minute, channel = minute[rare], channel[rare]
     for begin, end in _runs(minutes[~many], _NEAR):
-        inside = (minute >= begin // _MINUTE_US) & (minute < end // _MINUTE_US)
+        inside = (minute >= begin // MINUTE_US) & (minute < end // MINUTE_US)
         rows += _rows(minute[inside], channel[inside])
     return rows
 
@@ -52,7 +62,7 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
     channels = np.unique(channel)
     first, last = int(minute.min()), int(minute.max())
     if (last + 1 - first) * len(channels) <= _SPANNED * len(minute) + _AT_ONCE:
-        return [(first * _MINUTE_US, (last + 1) * _MINUTE_US, channels.tolist())]
+        return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist())]
     order = np.argsort(minute, kind="stable")
     minutes, starts = np.unique(minute[order], return_index=True)
     rows: list[Dirty] = []
@@ -61,12 +71,12 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
     for at, some in zip(minutes.tolist(), np.split(channel[order], starts[1:]), strict=True):
         union = together.union(some.tolist())
         if together and (at + 1 - begin) * len(union) > _SPANNED * (pairs + len(some)) + _AT_ONCE:
-            rows.append((begin * _MINUTE_US, end * _MINUTE_US, sorted(together)))
+            rows.append((begin * MINUTE_US, end * MINUTE_US, sorted(together)))
             together, union, pairs = set(), set(some.tolist()), 0
         if not together:
             begin = at
         together, pairs, end = union, pairs + len(some), at + 1
-    return [*rows, (begin * _MINUTE_US, end * _MINUTE_US, sorted(together))]
+    return [*rows, (begin * MINUTE_US, end * MINUTE_US, sorted(together))]
 
 
 def parameters(rows: list[Dirty]) -> list[tuple[object, ...]]:
@@ -88,4 +98,4 @@ def _runs(minutes: Int64s, near: int) -> list[tuple[int, int]]:
     breaks = np.flatnonzero(np.diff(minutes) > near)
     begins = minutes[np.concatenate(([0], breaks + 1))]
     ends = minutes[np.concatenate((breaks, [len(minutes) - 1]))] + 1
-    return list(zip((begins * _MINUTE_US).tolist(), (ends * _MINUTE_US).tolist(), strict=True))
+    return list(zip((begins * MINUTE_US).tolist(), (ends * MINUTE_US).tolist(), strict=True))

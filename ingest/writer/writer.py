@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -22,9 +23,11 @@ from ingest import metrics
 from ingest.batch import SampleBatch, now_us
 from ingest.config.model import WriterOptions
 from ingest.spool.wake import Sleeper
+from ingest.writer.closing import Closer
 from ingest.writer.connection import bounded, connect
 from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.open_minutes import OpenMinutes
 from ingest.writer.pace import Pace
 from ingest.writer.pieces import Piece, by_days, divide
 from ingest.writer.repeating import Repeating
@@ -53,6 +56,7 @@ class Writer:
         self._aside: deque[Piece] = deque()  # of many days
         self._aside_at_work = False  # a worker writes one of them
         self._repeating = Repeating()
+        self._minutes = OpenMinutes()
         self._stopping = False
         self.written = 0  # samples committed since start
         self.increments = 0  # of batches of counts, committed since start
@@ -65,12 +69,15 @@ class Writer:
         sleeper = Sleeper(self._folder, self._something)
         look = asyncio.create_task(self._look())
         self._something.set()  # what is there from before
+        closer = asyncio.create_task(Closer(self._dsn, self._options.time_out, self._minutes).run())
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.connections):
                     workers.create_task(self._work(), name=f"writer connection {number + 1}")
         finally:
             look.cancel()
+            closer.cancel()
+            await asyncio.wait((closer,))
             sleeper.close()
             await asyncio.get_running_loop().run_in_executor(self._thread, self._spools.close)
             self._thread.shutdown()
@@ -183,13 +190,16 @@ class Writer:
 
     async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
         """Write ``piece``, again until the database has it, after which what is complete may leave the spools."""
+        low = any(is_low(path) for path, _ in piece.group.taken)
+        taken, whole = self._minutes.take(piece.group, now_us(), low), piece
+        fresh, opened = None, dict[int, int]()
         pieces = deque([piece])
         backoff = Backoff()
         while pieces:
             started = time.monotonic()
             piece = pieces[0]
             try:
-                written = await self._write(connection, piece)
+                written = await self._write(connection, piece, taken.minutes if piece is whole else ())
             except Exception as error:
                 connection = await self._recover(connection, pieces, error, backoff)
             else:
@@ -198,11 +208,14 @@ class Writer:
                 self._count(piece, written, time.monotonic() - started)
                 self._spools.committed(piece.complete)
                 self._thread.submit(self._delete)  # while the next group gathers
+                if piece is whole:
+                    fresh, opened = written.fresh, written.opened
+        self._minutes.written(taken, fresh, opened, now_us())
         return connection
 
-    async def _write(self, connection: asyncpg.Connection[Any], piece: Piece) -> Written:
+    async def _write(self, connection: asyncpg.Connection[Any], piece: Piece, minutes: Collection[int]) -> Written:
         complete = [spooled for _, of_file in piece.complete for spooled in of_file]
-        work = write(connection, piece.group, complete, self._repeating, careful=piece.careful)
+        work = write(connection, piece.group, complete, self._repeating, careful=piece.careful, minutes=minutes)
         return await bounded(connection, self._options.time_out, work)
 
     async def _recover(

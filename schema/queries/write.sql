@@ -166,3 +166,37 @@ WHERE g.revision < excluded.revision;
 -- name: dirty
 -- Buckets of the rollups that these samples change: $1 from_time, $2 to_time, $3 channels int[] (NULL: any).
 INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3);
+
+-- name: open_minutes
+-- Minutes that this writer makes, and that others leave alone until then: $1 timestamptz[]. Returns their rows.
+INSERT INTO plant.rollup_dirty (from_time, to_time, open_since)
+SELECT m.minute, m.minute + INTERVAL '1 minute', clock_timestamp() FROM unnest($1::timestamptz[]) AS m (minute)
+RETURNING from_time, id;
+
+-- name: leave_minutes
+-- Rows of them, $1 int8[], that the writer does not make after all.
+UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.id = ANY ($1::int8[]);
+
+-- name: discrete
+SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' ORDER BY c.id;
+
+-- name: close_minute
+-- A writer closes the minute $1. Whoever makes minutes anew waits, or has ended.
+UPDATE plant.rollup_closed AS c SET minute = $1;
+
+-- name: take_minute
+-- The minute's rows $1 int8[]. Where maintenance has taken some, it has made the minute: nothing follows on it.
+DELETE FROM plant.rollup_dirty AS d WHERE d.id = ANY ($1::int8[]);
+
+-- name: not_following
+-- Channels of which the minute $4 can't be written: $1 ids, $2 times int8[] (µs), $3 values of the samples before it.
+SELECT unnest(plant.not_following($1::int[], $2::int8[], $3::float8[], $4)) AS id;
+
+-- name: dirty_hour
+-- The hour of the minute $1 is to be made of its minutes, of the channels $2 int[] (NULL: any).
+INSERT INTO plant.rollup_dirty (from_time, to_time, channels, hours)
+SELECT h.hour, h.hour + INTERVAL '1 hour', $2::int[], true
+FROM (SELECT plant.hour_of($1) AS hour) AS h
+WHERE NOT EXISTS (SELECT FROM plant.rollup_dirty AS d
+                  WHERE d.hours AND d.from_time = h.hour AND d.to_time = h.hour + INTERVAL '1 hour'
+                    AND (d.channels IS NULL OR d.channels @> $2::int[]));

@@ -1,0 +1,227 @@
+"""Minutes of the rollups, accumulated from samples as they come: columns by channel id, no database.
+
+The rows are those that the database makes of the same samples (see ``rollup_rows``), to the bit, provided that what is
+carried into the minute is what was folded last. So sums are added in the order of time, one by one: numpy's own are
+made pairwise. A channel is doubtful in a minute where that does not hold: nothing was folded of it before, or a sample
+came that was not behind all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int32s, Int64s
+from ingest.writer.group import Columns
+from ingest.writer.rollup_rows import MINUTE_US, Bools, Course, Rows, States, changes, rows, states, weight
+
+NEVER = -(2**62)  # µs: the time of the sample before the first
+_BAD = 0x80000000
+_RANKS = 16  # samples of a channel that are added all channels at once; of more, channel by channel
+_GROW = 4096
+
+
+class _Channels:
+    """What is known of each channel: arrays by channel id, which grow."""
+
+    _empty: ClassVar[dict[str, Any]]  # by name of the array, what it says of a channel of which nothing came
+
+    def __init__(self) -> None:
+        self.size = 0
+        for name, value in self._empty.items():
+            setattr(self, name, np.zeros(0, type(value)))
+
+    def grow(self, size: int) -> None:
+        """Room for channel ids below ``size``."""
+        if size > self.size:
+            more = size + _GROW - self.size
+            for name, value in self._empty.items():
+                setattr(self, name, np.concatenate((getattr(self, name), np.full(more, value))))
+            self.size += more
+
+
+class _Last(_Channels):
+    """The last sample of each channel."""
+
+    _empty: ClassVar = {"time": np.int64(NEVER), "value": np.float64(0), "good": np.False_}
+    time: Int64s
+    value: Float64s
+    good: Bools
+
+
+class _Sums(_Channels):
+    """What one minute has of each channel so far."""
+
+    _empty: ClassVar = {
+        **dict.fromkeys(("n", "n_good"), np.int32(0)),
+        **dict.fromkeys(("sum", "area", "first", "last", "carried"), np.float64(0)),
+        **{"min": np.float64(np.inf), "max": np.float64(-np.inf)},
+        **dict.fromkeys(("known", "first_time", "last_time"), np.int64(0)),
+        "carried_time": np.int64(NEVER),
+        **dict.fromkeys(("holds", "carries", "doubtful"), np.False_),
+    }
+    n: Int32s
+    n_good: Int32s
+    min: Float64s
+    max: Float64s
+    sum: Float64s
+    area: Float64s
+    first: Float64s
+    last: Float64s
+    known: Int64s
+    first_time: Int64s
+    last_time: Int64s
+    holds: Bools
+    carried_time: Int64s
+    carried: Float64s
+    carries: Bools
+    doubtful: Bools
+
+
+@dataclass(slots=True, eq=False)
+class _Minute:
+    begin: int  # µs
+    discrete: Int32s  # channels that have states, ascending
+    sums: _Sums = field(default_factory=_Sums)
+    courses: list[Course] = field(default_factory=list)  # of discrete channels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closed:
+    """A minute that is over."""
+
+    begin: int  # µs
+    discrete: Int32s  # the channels that were taken for discrete
+    rows: Rows
+    states: States
+    doubtful: Int32s  # channels that are to be made from what is stored
+
+
+class Accumulator:
+    """The minutes that are open, and the last sample of each channel."""
+
+    def __init__(self) -> None:
+        self._last = _Last()
+        self._open: dict[int, _Minute] = {}
+        self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes that begin from now on; ascending
+
+    def fold(self, columns: Columns, minutes: Iterable[int]) -> None:
+        """Samples that are stored. ``minutes`` (since 1970) are open; of others the last sample counts."""
+        if not len(columns):
+            return
+        self._last.grow(int(columns.channel_id[-1]) + 1)
+        opened = [self._minute(minute) for minute in minutes]
+        late = columns.time <= self._last.time[columns.channel_id]
+        if late.any():
+            for minute in opened:
+                inside = late & (columns.time // MINUTE_US * MINUTE_US == minute.begin)
+                minute.sums.grow(len(self._last.time))
+                minute.sums.doubtful[columns.channel_id[inside]] = True
+            columns = columns.part(~late)
+            if not len(columns):
+                return
+        course = self._course(columns)
+        for minute in opened:
+            inside = (course.time >= minute.begin) & (course.time < minute.begin + MINUTE_US)
+            if inside.any():
+                _add(minute, course if inside.all() else course.part(inside))
+
+    def close(self, minute: int) -> Closed:
+        """What ``minute`` (since 1970) has; it is forgotten."""
+        closed = self._minute(minute)
+        del self._open[minute]
+        sums = closed.sums
+        channel = np.flatnonzero((sums.n > 0) & ~sums.doubtful).astype(np.int32)
+        columns = {name: getattr(sums, name)[channel] for name in Rows.__slots__ if name != "channel_id"}
+        made = states(closed.courses, channel, closed.begin)
+        doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
+        return Closed(closed.begin, closed.discrete, rows(closed.begin, channel, columns), made, doubtful)
+
+    def _minute(self, minute: int) -> _Minute:
+        if minute not in self._open:
+            self._open[minute] = _Minute(minute * MINUTE_US, self.discrete)
+        return self._open[minute]
+
+    def _course(self, columns: Columns) -> Course:
+        """The samples with the one before each; the last of each channel is kept in mind."""
+        last, channel = self._last, columns.channel_id
+        good = (columns.status < _BAD) & ~np.isnan(columns.value)
+        first = changes(channel)
+        begins = channel[first]
+        time, value, was_good = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(good, 1)
+        time[first], value[first], was_good[first] = last.time[begins], last.value[begins], last.good[begins]
+        ends = np.roll(first, -1)
+        last.time[begins], last.value[begins], last.good[begins] = columns.time[ends], columns.value[ends], good[ends]
+        return Course(channel, columns.time, columns.value, good, time, value, was_good)
+
+
+def _add(minute: _Minute, course: Course) -> None:
+    """Samples of the minute, each channel's behind those that it has."""
+    sums = minute.sums
+    sums.grow(int(course.channel[-1]) + 1)
+    first = np.flatnonzero(changes(course.channel))
+    channel = course.channel[first]
+    count = np.diff(first, append=len(course.channel))
+    new = sums.n[channel] == 0
+    carried = first[new]
+    sums.carried_time[channel[new]] = course.time_before[carried]
+    sums.carried[channel[new]] = course.before[carried]
+    sums.carries[channel[new]] = course.good_before[carried]
+    sums.doubtful[channel[new]] |= course.time_before[carried] == NEVER
+    good, value = course.good, course.value
+    held = course.held(minute.begin)
+    area = np.where(course.good_before, weight(course.before) * (held / 1e6), 0.0)
+    _add_in_order(sums.sum, channel, first, count, np.where(good, weight(value), 0.0))
+    _add_in_order(sums.area, channel, first, count, area)
+    sums.known[channel] += np.add.reduceat(held, first)
+    sums.n[channel] += count.astype(np.int32)
+    sums.holds[channel] = good[first + count - 1]
+    if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
+        minute.courses.append(course.part(discrete))
+    if not good.all():  # what is left counts good ones only
+        course = course.part(good)
+        if not len(course.channel):
+            return
+        first = np.flatnonzero(changes(course.channel))
+        channel, value = course.channel[first], course.value
+        count = np.diff(first, append=len(course.channel))
+    low, high = _extremes(value, first)
+    # Of equal ones (0 and -0) the last, as in PostgreSQL.
+    sums.min[channel] = np.where(sums.min[channel] < low, sums.min[channel], low)
+    sums.max[channel] = np.where(sums.max[channel] > high, sums.max[channel], high)
+    new = sums.n_good[channel] == 0
+    sums.first[channel[new]], sums.first_time[channel[new]] = value[first[new]], course.time[first[new]]
+    sums.last[channel], sums.last_time[channel] = value[first + count - 1], course.time[first + count - 1]
+    sums.n_good[channel] += count.astype(np.int32)
+
+
+def _extremes(value: Float64s, first: NDArray[np.intp]) -> tuple[Float64s, Float64s]:
+    """Least and greatest of each run; of 0 and -0 the one that came last."""
+    low, high = np.minimum.reduceat(value, first), np.maximum.reduceat(value, first)
+    zero = value == 0
+    if np.signbit(value[zero]).any():
+        last = np.maximum.reduceat(np.where(zero, np.arange(len(value)), 0), first)
+        low, high = np.where(low == 0, value[last], low), np.where(high == 0, value[last], high)
+    return low, high
+
+
+def _add_in_order(
+    total: Float64s, channel: Int32s, first: NDArray[np.intp], count: NDArray[np.intp], terms: Float64s
+) -> None:
+    """Add each channel's ``count`` terms from ``first`` on to its ``total``, one after another."""
+    if len(terms) == len(channel):
+        total[channel] += terms
+        return
+    sums = total[channel]
+    many = count > _RANKS
+    for rank in range(int(count[~many].max(initial=0))):
+        some = (count > rank) & ~many
+        sums[some] += terms[first[some] + rank]
+    for i in np.flatnonzero(many):
+        own = terms[first[i] : first[i] + count[i]]
+        sums[i] = np.add.accumulate(np.concatenate((sums[i : i + 1], own)))[-1]
+    total[channel] = sums

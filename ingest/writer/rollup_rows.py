@@ -1,0 +1,151 @@
+"""Rows of the rollups of one minute, made of what it has: numpy, no database.
+
+As ``plant.minutes_of`` and ``plant.state_minutes_of`` (0008_rollups.sql) make them, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int32s, Int64s
+
+MINUTE_US = 60_000_000
+_HOLD_US = 86_400_000_000  # plant.hold_limit()
+
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+class Course(NamedTuple):
+    """Samples by channel and time, and the one before each, as columns of equal length."""
+
+    channel: Int32s
+    time: Int64s
+    value: Float64s
+    good: Bools  # neither Bad nor NaN
+    time_before: Int64s  # far in the past: none
+    before: Float64s
+    good_before: Bools
+
+    def part(self, which: Bools | NDArray[np.intp]) -> Course:
+        """Some of them."""
+        return Course._make(column[which] for column in self)
+
+    def held(self, begin: int) -> Int64s:
+        """µs since ``begin`` through which the value before held, (n,)."""
+        until = np.minimum(self.time, self.time_before + _HOLD_US)
+        return np.where(self.good_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of rollup_1m of one minute, by channel, as columns of equal length; min to last_time mean nothing without
+    ``n_good``."""
+
+    channel_id: Int32s
+    n: Int32s
+    min: Float64s
+    max: Float64s
+    sum: Float64s
+    area: Float64s
+    first: Float64s
+    last: Float64s
+    known: Int64s  # µs
+    first_time: Int64s  # µs
+    last_time: Int64s  # µs
+    n_good: Int32s
+    holds: Bools
+    carried_time: Int64s  # of the last sample before the minute, µs
+    carried: Float64s
+    carries: Bools  # that sample has a value; else nothing is known until the first of the minute
+
+    def __len__(self) -> int:
+        return len(self.channel_id)
+
+    def part(self, which: Bools) -> Rows:
+        """Some of them."""
+        return Rows(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
+    """Rows of the minute that began at ``begin`` (µs) of what was added up in it."""
+    n, n_good, last, holds = columns["n"], columns["n_good"], columns["last"], columns["holds"]
+    left_over = np.where(holds, begin + MINUTE_US - columns["last_time"], 0)
+    behind = np.where(holds, weight(last) * (left_over / 1e6), 0.0)
+    most = np.where(n_good > 0, weight(np.minimum(np.maximum(-columns["min"], columns["max"]), 1e280)), 0.0)
+    made = {
+        "sum": tidy(columns["sum"], n, most),
+        "area": tidy(columns["area"] + behind, n + 1, most * 60),
+        "known": columns["known"] + left_over,
+    }
+    return Rows(channel, **{**columns, **made})
+
+
+class States(NamedTuple):
+    """Rows of rollup_states_1m of one minute, by channel and state."""
+
+    channel_id: Int32s
+    state: Float64s
+    entered: Int64s
+    known: Int64s  # µs
+
+    def part(self, which: Bools) -> States:
+        """Some of them."""
+        return States._make(column[which] for column in self)
+
+
+_NONE = np.zeros(0, np.int64)
+NO_STATES = States(_NONE.astype(np.int32), _NONE.astype(np.float64), _NONE, _NONE)
+
+
+def states(courses: Sequence[Course], channels: Int32s, begin: int) -> States:
+    """As ``plant.state_minutes_of`` of ``channels``, for the minute that began at ``begin`` (µs)."""
+    courses = [course.part(np.isin(course.channel, channels)) for course in courses]
+    if not sum(len(course.channel) for course in courses):
+        return NO_STATES
+    course = Course._make(np.concatenate(column) for column in zip(*courses, strict=True))
+    order = np.lexsort((course.time, course.channel))
+    course = course.part(order)
+    last = np.roll(changes(course.channel), -1)
+    stays = course.good_before & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
+    behind = np.where(last, begin + MINUTE_US - course.time, 0)
+    held = course.held(begin)
+    before, good = course.good_before, course.good
+    channel = np.concatenate((course.channel[before], course.channel[good]))
+    state = np.concatenate((course.before[before], course.value[good])) + 0.0  # no -0
+    entered = np.concatenate((np.zeros(int(before.sum()), np.int64), (~stays[good]).astype(np.int64)))
+    known = np.concatenate((held[before], behind[good]))
+    if not len(channel):
+        return NO_STATES
+    order = np.lexsort((state, channel))
+    channel, state = channel[order], state[order]
+    first = np.flatnonzero(changes(channel) | changes(state))
+    entered, known = np.add.reduceat(entered[order], first), np.add.reduceat(known[order], first)
+    there = (entered > 0) | (known > 0)
+    return States(channel[first][there], state[first][there], entered[there], known[there])
+
+
+def weight(value: Float64s) -> Float64s:
+    """``plant.rollup_weight``."""
+    size = np.abs(value)
+    return np.where((size >= 1e-280) & (size <= 1e280), value, 0.0)
+
+
+def tidy(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
+    """``plant.tidy``."""
+    with np.errstate(over="ignore"):
+        near = np.rint(total * 1e6) / 1e6
+    off = 2.3e-16 * terms
+    is_near = (np.abs(total) < 9e9) & (np.abs(near - total) <= off * np.abs(total) + off * most)
+    return np.where(is_near, near + 0.0, total)
+
+
+def changes(column: NDArray[np.generic]) -> Bools:
+    """Where a value is not the one before, shape (n,); the first always is."""
+    changes = np.ones(len(column), bool)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes

@@ -1,0 +1,371 @@
+"""Minutes that a running writer closes are what their samples give, whatever comes between, and whoever else writes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+
+from ingest.batch import Batch, Gap, GapBatch, SampleBatch
+from ingest.config.model import WriterOptions
+from ingest.spool.append import Spool
+from ingest.writer import closing
+from ingest.writer.clock import timestamp
+from ingest.writer.group import part
+from ingest.writer.writer import Writer
+from ops.rollups.verify import verify
+from tests.database import Database
+from tests.packed import DAY_US
+from tests.patience import PATIENCE
+
+MINUTE_US = 60_000_000
+SECOND = 1_000_000
+CHANNELS = 12  # even ones are discrete
+_PLANT = """
+INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');
+INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE
+SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END FROM generate_series(1, 12) AS i;
+INSERT INTO plant.setting VALUES ('lateness', '1e9'); -- days are not packed
+"""
+_LEFT = """
+SELECT count(*) FROM plant.rollup_dirty
+WHERE open_since IS NULL AND NOT hours AND to_time <= coalesce(plant.first_open(), now())
+"""
+
+
+class Clock:
+    """Our clock, as writers see it; the database has its own."""
+
+    def __init__(self) -> None:
+        self.now = DAY_US
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("writer", "closing"):
+        monkeypatch.setattr(f"ingest.writer.{module}.now_us", clock)
+    monkeypatch.setattr("ingest.writer.closing._LOOK_SECONDS", 0.02)
+    return clock
+
+
+@pytest.fixture
+async def owner(database: Database) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(database.owner_dsn)
+    await connection.execute(_PLANT)
+    yield connection
+    await connection.close()
+
+
+class Running:
+    """A writer at work, and the spool that feeds it."""
+
+    def __init__(self, folder: Path, database: Database, clock: Clock) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self.spool = Spool(folder / "push.sqlite", 2**29)
+        self.writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
+        self._clock = clock
+        self._task = asyncio.create_task(self.writer.run())
+
+    async def send(self, *batches: Batch) -> None:
+        """The database has them."""
+        for batch in batches:
+            await self.spool.append(batch)
+        await until(self._empty)
+
+    async def _empty(self) -> bool:
+        backlog = await self.writer.backlog()  # of the files that it has found
+        return (self._folder / "push.sqlite") in self.writer._spools._files and backlog[0] == 0
+
+    async def close(self, owner: asyncpg.Connection[Any], minute: int) -> None:
+        """It closes ``minute`` (since the day began)."""
+        begin = DAY_US + minute * MINUTE_US
+        self._clock.now = begin + MINUTE_US + 50 * SECOND
+
+        async def closed() -> bool:
+            open_rows = "SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL AND from_time <= $1"
+            return not await owner.fetchval(open_rows, timestamp(begin))
+
+        await until(closed)
+
+    async def stop(self) -> None:
+        self.writer.drain()
+        await asyncio.wait_for(self._task, PATIENCE)
+        await self.spool.close()
+
+    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without the last words."""
+
+        async def nothing(_: object) -> None:
+            return
+
+        with monkeypatch.context() as patch:
+            patch.setattr(closing.Closer, "_leave", nothing)
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self.spool.close()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+def batch(samples: list[tuple[int, int, float, int]]) -> SampleBatch:
+    """(channel, µs since the day began, value, status) each."""
+    channel, time, value, status = zip(*samples, strict=True)
+    times = np.array(time, np.int64) + DAY_US
+    columns = np.array(channel, np.int32), times, np.array(value, np.float64), np.array(status, np.uint32)
+    return SampleBatch(1, int(times.max()), *columns)
+
+
+def minute_of(minute: int, some: random.Random) -> list[SampleBatch]:
+    """A minute at 1 Hz of all channels, in batches, in order."""
+    batches: list[SampleBatch] = []
+    at = 0
+    while at < 60:
+        seconds = range(at, min(60, at + some.randrange(1, 9)))
+        at = seconds.stop
+        samples = [
+            (c, minute * MINUTE_US + s * SECOND + 1000 * c, *_value(c, some)) for c in range(1, 13) for s in seconds
+        ]
+        batches.append(batch(samples))
+    return batches
+
+
+def _value(channel: int, some: random.Random) -> tuple[float, int]:
+    if some.random() < 0.03:
+        return some.choice((math.nan, math.inf, -0.0, 1e300)), some.choice((0, 0x80050000))
+    return (float(some.randrange(3)) if channel % 2 == 0 else round(some.gauss(50, 20), 2)), 0
+
+
+async def refreshed(owner: asyncpg.Connection[Any]) -> None:
+    """All that nobody holds open is made."""
+
+    async def done() -> bool:
+        await owner.execute("CALL plant.refresh_rollups()")
+        return not await owner.fetchval(_LEFT)
+
+    await until(done)
+
+
+async def assert_exact(owner: asyncpg.Connection[Any]) -> None:
+    """Nothing is dirty, and all is as it would be made from scratch."""
+    await refreshed(owner)
+    assert await owner.fetch("SELECT * FROM plant.rollup_dirty") == []
+    verified = await verify(owner)
+    assert (verified.channels, verified.differences) == (CHANNELS, [])
+    assert await owner.fetchval("SELECT sum(n) FROM plant.samples_1m") == await owner.fetchval(
+        "SELECT count(*) FROM plant.samples"
+    )
+
+
+async def minutes_made(owner: asyncpg.Connection[Any], minute: int) -> int:
+    """Rows of a minute."""
+    query = "SELECT count(*) FROM plant.rollup_1m WHERE bucket = $1"
+    return int(await owner.fetchval(query, timestamp(DAY_US + minute * MINUTE_US)))
+
+
+async def dirty_channels(owner: asyncpg.Connection[Any], minute: int) -> list[int]:
+    """Those that a minute is to be made anew of."""
+    query = """
+        SELECT DISTINCT c FROM plant.rollup_dirty CROSS JOIN unnest(coalesce(channels, '{0}')) AS c
+        WHERE NOT hours AND from_time <= $1 AND to_time > $1 ORDER BY c"""
+    return [row["c"] for row in await owner.fetch(query, timestamp(DAY_US + minute * MINUTE_US))]
+
+
+def without(one: SampleBatch, channel: int) -> SampleBatch:
+    """The samples of all other channels."""
+    return part(one, one.channel_id != channel)
+
+
+async def test_minutes_in_order_are_not_made_anew(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    some = random.Random(1)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(4):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        await running.send(*minute_of(minute, some))
+        assert await owner.fetchval("SELECT bool_and(open_since IS NOT NULL) FROM plant.rollup_dirty WHERE NOT hours")
+        assert await minutes_made(owner, minute) == 0
+        await running.close(owner, minute)
+        if minute == 0:  # nobody knows what was before
+            assert await minutes_made(owner, minute) == 0
+            await refreshed(owner)
+        assert await minutes_made(owner, minute) == CHANNELS
+        assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+    assert await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty") <= 1  # the hour
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_a_gap_costs_the_minutes_of_its_channels(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    some = random.Random(2)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(5):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches: list[Batch] = [*minute_of(minute, some)]
+        if minute == 2:
+            began = clock.now - 20 * SECOND - 500_000
+            batches.insert(9, GapBatch(1, clock.now, [Gap(began, began + SECOND, "stale", (3, 4))]))
+        await running.send(*batches)
+        await running.close(owner, minute)
+        if minute == 2:
+            assert await dirty_channels(owner, minute) == [3, 4]
+        elif minute > 0:
+            assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+        await refreshed(owner)
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_who_is_late_is_made_anew(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    some = random.Random(4)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(4):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        await running.send(*minute_of(minute, some))
+        if minute == 2:
+            await running.send(batch([(5, minute * MINUTE_US + 30 * SECOND, 3.0, 0)]))
+        await running.close(owner, minute)
+        if minute == 2:
+            assert await dirty_channels(owner, minute) == [5]
+        await refreshed(owner)
+    await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("what", ["a gap", "a deletion"])
+async def test_what_is_carried_becomes_another(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+) -> None:
+    """Where maintenance is done with it before the next minute that has samples is closed."""
+    some = random.Random(5)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(6):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches = minute_of(minute, some)
+        if minute in (2, 3):  # channel 7 is silent, with a value that holds
+            last = batch([(7, 2 * MINUTE_US + 1, 7.0, 0)] if minute == 2 else [(8, minute * MINUTE_US + 1, 0.0, 0)])
+            batches = [last, *(without(one, 7) for one in batches)]
+        await running.send(*batches)
+        if minute == 3:
+            if what == "a gap":
+                await running.send(GapBatch(1, clock.now, [Gap(DAY_US + 3 * MINUTE_US + 1, None, "stale", (7,))]))
+            else:
+                begin = timestamp(DAY_US + 2 * MINUTE_US)
+                query = "SELECT plant.delete_samples('{7}', $1::timestamptz, $1 + INTERVAL '1 minute', 'test')"
+                assert await owner.fetchval(query, begin) == 1
+            await refreshed(owner)
+        await running.close(owner, minute)
+        await refreshed(owner)
+        assert minute < 1 or await minutes_made(owner, minute) >= CHANNELS - 1
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_a_writer_that_was_killed(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = random.Random(3)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(2):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        await running.send(*minute_of(minute, some))
+        await running.close(owner, minute)
+        await refreshed(owner)
+    clock.now = DAY_US + 2 * MINUTE_US + 30 * SECOND
+    batches = minute_of(2, some)
+    await running.send(*batches[:8])
+    await running.kill(monkeypatch)
+    await refreshed(owner)
+    assert await minutes_made(owner, 2) == 0  # it may come back
+    again = Running(tmp_path / "1", database, clock)
+    await again.send(*batches[8:])
+    await again.send(*minute_of(3, some))
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_for()")
+    await refreshed(owner)
+    await again.send(batch([(1, 2 * MINUTE_US + 59 * SECOND + 1, 7.0, 0)]))  # after its minute was taken
+    clock.now = DAY_US + 5 * MINUTE_US
+    await again.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_comes_between(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, seed: int
+) -> None:
+    """Two writers of the same channels, late samples, replays, conflicts, gaps, deletions, and refreshing."""
+    some = random.Random(seed)
+    if seed == 0:
+        await owner.execute("DELETE FROM plant.setting WHERE key = 'lateness'")
+    writers = [Running(tmp_path / str(i), database, clock) for i in range(2)]
+    done = False
+
+    async def maintenance() -> None:
+        connection = await asyncpg.connect(database.owner_dsn)
+        while not done:
+            await connection.execute("CALL plant.refresh_rollups()")
+            await asyncio.sleep(0.05 * some.random())
+        await connection.close()
+
+    async def deletions() -> None:
+        connection = await asyncpg.connect(database.owner_dsn)
+        while not done:
+            begin = clock.now - some.randrange(1, 90) * SECOND
+            query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
+            await connection.execute(query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND))
+            await asyncio.sleep(1.5 * some.random())
+        await connection.close()
+
+    others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
+    sent: list[SampleBatch] = []
+    for minute in range(6):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        for whole in minute_of(minute, some):
+            one = whole
+            if some.random() < 0.1 and sent:  # again, and with other values
+                old = some.choice(sent)
+                old = part(old, old.channel_id == some.randrange(1, 13))
+                conflicting = SampleBatch(1, clock.now, old.channel_id, old.time, old.value + 1, old.status)
+                await writers[0].spool.append(some.choice((old, conflicting)))
+            if some.random() < 0.15:
+                began = clock.now - some.randrange(100) * SECOND + some.choice((0, 1, 1000))
+                channels = None if some.random() < 0.1 else (some.randrange(1, 13),)
+                gap = Gap(began, some.choice((None, began + 3 * SECOND)), "stale", channels)
+                await writers[0].spool.append(GapBatch(1, clock.now, [gap]))
+            if some.random() < 0.1:
+                at = max(0, minute * MINUTE_US - some.randrange(100 * SECOND))
+                await writers[0].spool.append(batch([(some.randrange(1, 13), at, 5.0, 0)]))
+            sent.append(one)
+            if some.random() < 0.1:
+                other = some.randrange(1, 13)
+                await writers[1].spool.append(part(one, one.channel_id == other))
+                one = without(one, other)
+            await writers[0].spool.append(one)
+        for running in writers:
+            await running.send()
+        if some.random() < 0.8:
+            await writers[0].close(owner, minute)  # and so does the other one
+    done = True
+    await asyncio.gather(*others)
+    for running in writers:
+        await running.stop()
+    await assert_exact(owner)
