@@ -32,6 +32,7 @@ def _curves(results: Sequence[Result], of: Callable[[Result], dict[int, float]],
         axes.plot(list(cells), list(cells.values()), marker="o", label=result.name, color=f"C{number}")
     axes.set(xscale="log", yscale="log", xlabel=axis, ylabel="samples/s", title=title)
     axes.set_xticks(sorted({key for r in results for key in of(r)}), minor=False)
+    axes.minorticks_off()
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
