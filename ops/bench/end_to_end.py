@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +20,14 @@ import asyncpg
 import psutil
 
 from ingest.errors import OperationError
+from ops.bench.backends import Backends
 from schema.queries import load as queries
 
 _LAUNCHER = Path(__file__).parents[2] / "plantlog"
 _WARM_UP_SECONDS = 20.0  # connections, first chunk, caches
 _SETTLE_SECONDS = 3.0  # batches of the last moment reach the table
 _MEMORY_POINTS = 10
+_LOOK_SECONDS = 2.0  # between looks at PostgreSQL's processes
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class EndToEnd:
     oldest_p99: float
     newest_p50: float
     newest_p99: float
+    rows_per_group: float  # of one transaction
+    postgres: dict[str, float]  # CPU µs a stored sample: of ingest connections, maintenance and the rest
     processes: dict[str, ProcessUse]
 
 
@@ -70,14 +75,17 @@ async def measure(
     _plantlog(environment, "up", "--channels", str(channels), "--hz", str(hz), *ports)
     try:
         time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
-        before, started = _watched(state), datetime.now(UTC)
-        say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
-        rss: dict[str, list[float]] = {name: [] for name in before}
-        for _ in range(_MEMORY_POINTS):
-            time.sleep(seconds / _MEMORY_POINTS)  # noqa: ASYNC251
-            for name, process in _watched(state).items():
-                rss.setdefault(name, []).append(process.rss_mib)
-        after, ended = _watched(state), datetime.now(UTC)
+        async with _backends(state) as backends:
+            await backends.look()
+            before, started = _watched(state), datetime.now(UTC)
+            say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
+            rss: dict[str, list[float]] = {name: [] for name in before}
+            for _ in range(_MEMORY_POINTS):
+                await _watch(backends, seconds / _MEMORY_POINTS)
+                for name, process in _watched(state).items():
+                    rss.setdefault(name, []).append(process.rss_mib)
+            after, ended = _watched(state), datetime.now(UTC)
+            await backends.look()
         time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
         lag = await _lag(state, started, ended)
         if look is not None:
@@ -95,6 +103,8 @@ async def measure(
         lag["oldest_p99"],
         lag["newest_p50"],
         lag["newest_p99"],
+        lag["rows"] / lag["groups"],
+        {kind: cpu / lag["rows"] * 1e6 for kind, cpu in backends.used().items()},
         {name: _use(before.get(name), after[name], rss[name]) for name in after},
     )
 
@@ -104,6 +114,24 @@ class _Watched:
     cpu_seconds: float = 0.0
     rss_mib: float = 0.0
     samples: int | None = None
+
+
+@asynccontextmanager
+async def _backends(state: Path) -> AsyncIterator[Backends]:
+    postmaster = (state / "postgres" / "cluster" / "data" / "postmaster.pid").read_text().split()[0]
+    connection = await asyncpg.connect((state / "secrets" / "owner.dsn").read_text().strip())
+    try:
+        yield Backends(int(postmaster), connection)
+    finally:
+        connection.terminate()
+
+
+async def _watch(backends: Backends, seconds: float) -> None:
+    """Look at the backends until so many seconds are over: those of maintenance come and go."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(_LOOK_SECONDS, left))  # noqa: ASYNC251
+        await backends.look()
 
 
 def _plantlog(environment: dict[str, str], *arguments: str) -> None:

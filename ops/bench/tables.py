@@ -22,7 +22,7 @@ def copy(cells: list[Any]) -> Table:
 def end_to_end(runs: list[Any]) -> Table:
     """Lags of whole runs."""
     table = Table(title="plant → table: lag in seconds, of the worst-off and the best-off sample of each batch")
-    for column in ("asked/s", "stored/s", "seconds", "worst p50", "worst p99", "best p50", "best p99"):
+    for column in ("asked/s", "stored/s", "seconds", "rows/group", "worst p50", "worst p99", "best p50", "best p99"):
         table.add_column(column, justify="right")
     for run in runs:
         lags = (run.oldest_p50, run.oldest_p99, run.newest_p50, run.newest_p99)
@@ -30,6 +30,7 @@ def end_to_end(runs: list[Any]) -> Table:
             f"{run.channels * run.hz:,.0f}",
             f"{run.rows_per_second:,.0f}",
             f"{run.seconds:.0f}",
+            f"{run.rows_per_group:,.0f}",
             *(f"{lag:.3f}" for lag in lags),
         )
     return table
@@ -61,6 +62,9 @@ def process(runs: list[Any]) -> Table:
             memory = (f"{use.rss_mib[0]:.0f}", f"{use.rss_mib[-1]:.0f}") if use.rss_mib else ("", "")
             share = f"{100 * use.cpu_seconds / run.seconds:.1f}"
             table.add_row(f"{run.channels * run.hz:,.0f}", name, share, per_sample, *memory)
+        for kind, per_sample in run.postgres.items():
+            share = f"{100 * per_sample / 1e6 * run.rows / run.seconds:.1f}"
+            table.add_row(f"{run.channels * run.hz:,.0f}", f"postgres: {kind}", share, f"{per_sample:.2f}", "", "")
     return table
 
 

@@ -95,9 +95,10 @@ SELECT min(f.form) FROM found AS f HAVING count(*) = 1;
 
 -- name: lag
 -- From a batch's oldest sample to its commit: what the worst-off sample of each batch waited, weighted by rows.
--- $1 from, $2 to: written_at. Returns rows, p50 and p99 in seconds of the oldest and of the newest sample.
+-- $1 from, $2 to: written_at. Returns rows, the transactions that wrote them, p50 and p99 in seconds of the oldest and of
+-- the newest sample.
 WITH batch AS (
-    SELECT b.rows,
+    SELECT b.rows, b.xmin,
            extract(epoch FROM b.written_at - b.first_time) AS oldest,
            extract(epoch FROM b.written_at - b.last_time)  AS newest
     FROM plant.ingest_batch AS b
@@ -109,15 +110,16 @@ ranked AS (
     SELECT 'newest', b.newest, sum(b.rows) OVER (ORDER BY b.newest, b.rows) FROM batch AS b
 ),
 total AS (
-    SELECT coalesce(sum(b.rows), 0) AS rows FROM batch AS b
+    SELECT coalesce(sum(b.rows), 0) AS rows, count(DISTINCT b.xmin::text) AS groups FROM batch AS b
 )
 SELECT total.rows::int8                                                                          AS rows,
+       total.groups::int8                                                                        AS groups,
        min(r.lag) FILTER (WHERE r.which = 'oldest' AND r.upto >= 0.50 * total.rows)::float8      AS oldest_p50,
        min(r.lag) FILTER (WHERE r.which = 'oldest' AND r.upto >= 0.99 * total.rows)::float8      AS oldest_p99,
        min(r.lag) FILTER (WHERE r.which = 'newest' AND r.upto >= 0.50 * total.rows)::float8      AS newest_p50,
        min(r.lag) FILTER (WHERE r.which = 'newest' AND r.upto >= 0.99 * total.rows)::float8      AS newest_p99
 FROM total LEFT JOIN ranked AS r ON true
-GROUP BY total.rows;
+GROUP BY total.rows, total.groups;
 
 -- name: backends
 -- Client backends by what they call themselves, the jobs of maintenance together.
@@ -170,3 +172,7 @@ FULL JOIN (SELECT c.type, sum(c.n) AS n FROM plant.bench_count AS c GROUP BY c.t
 -- Bytes of all samples, indexes and TOAST included, and how many they are.
 SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'samples%')::int8       AS bytes,
        (SELECT sum(b.rows) FROM plant.ingest_batch AS b WHERE b.kind = 'samples')::int8              AS rows;
+
+-- name: sessions
+-- Which processes of the server work for whom.
+SELECT a.pid, coalesce(a.application_name, '') AS name FROM pg_catalog.pg_stat_activity AS a;

@@ -1,0 +1,59 @@
+"""CPU of PostgreSQL's processes, by whom they work for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import psutil
+
+from schema.queries import load as queries
+
+_KINDS = {"plantlog writer": "ingest connections", "plantlog maintenance": "maintenance"}
+_REST = "rest"  # checkpointer, WAL writer, autovacuum, readers, and who came and went between two looks
+
+
+class Backends:
+    """What the processes of one server used since the first look. A backend that ends is known by the look before."""
+
+    def __init__(self, postmaster: int, connection: asyncpg.Connection[Any]) -> None:
+        """``connection``: of a login that sees whose sessions there are."""
+        self._postmaster = psutil.Process(postmaster)
+        self._connection = connection
+        self._first: dict[int, float] | None = None
+        self._seen: dict[int, tuple[str, float]] = {}  # pid → for whom, CPU seconds
+        self._total = (0.0, 0.0)  # CPU seconds at the first look and at the last
+
+    async def look(self) -> None:
+        """Note what each process has used so far."""
+        names = {row["pid"]: row["name"] for row in await self._connection.fetch(queries("bench")["sessions"])}
+        used = {pid: cpu for child in self._postmaster.children() for pid, cpu in _cpu(child)}
+        own = self._postmaster.cpu_times()
+        total = own.user + own.system + own.children_user + own.children_system + sum(used.values())
+        if self._first is None:
+            self._first, self._total = used, (total, total)
+        self._total = self._total[0], total
+        for pid, cpu in used.items():
+            self._seen[pid] = _kind(names.get(pid, "")), cpu
+
+    def used(self) -> dict[str, float]:
+        """CPU seconds of each kind between the first look and the last."""
+        first = self._first or {}
+        kinds = dict.fromkeys((*_KINDS.values(), _REST), 0.0)
+        for pid, (kind, cpu) in self._seen.items():
+            kinds[kind] += cpu - first.get(pid, 0.0)
+        known = sum(seconds for kind, seconds in kinds.items() if kind != _REST)
+        kinds[_REST] = max(0.0, self._total[1] - self._total[0] - known)
+        return kinds
+
+
+def _cpu(process: psutil.Process) -> list[tuple[int, float]]:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return []
+    return [(process.pid, times.user + times.system)]
+
+
+def _kind(name: str) -> str:
+    return next((kind for begin, kind in _KINDS.items() if name.startswith(begin)), _REST)
