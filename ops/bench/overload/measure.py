@@ -130,7 +130,8 @@ async def _case(
     lost = compared.missing_silent + max(0, gateway["taken"] - stored)
     return Case(
         name, recovered, lost, compared.missing_recorded, gap_rows, rate, during, worst_lag, worst_pace, overloaded,
-        cpu_before, cpu_after, pressed, gateway if gateway["taken"] else {}, compared.examples,
+        cpu_before, cpu_after, pressed, gateway if gateway["taken"] else {},
+        compared.examples if compared.missing_silent else [],
     )  # fmt: skip
 
 
