@@ -15,6 +15,7 @@ _GATHER = 1e-3  # s, for each sample a second
 _SETTLE = 3.0  # s, in which the measured rate follows
 _FADE = 0.95  # of the slowest write and the oldest arrival, with each group: the last peaks count
 _WRITES = 2.0  # times the slowest write are kept free
+_FREE = 0.2  # of max_delay, for what nobody foresees
 
 
 class Pace:
@@ -26,7 +27,7 @@ class Pace:
         self._taken = -math.inf
         self._rate = 0.0  # samples a second
         self._write = 0.0  # s
-        self._age = 0.0  # s
+        self._age = max_delay / 2  # s; the most that is reckoned with, until it is known
         self._more = False
 
     def wait(self) -> float:
@@ -37,7 +38,7 @@ class Pace:
 
     def between(self) -> float:
         """Seconds from the beginning of a group to that of the next."""
-        left = self._max_delay - self._age - _WRITES * self._write
+        left = self._max_delay * (1 - _FREE) - self._age - _WRITES * self._write
         return max(0.0, min(self._rate * _GATHER, left))
 
     def took(self, rows: int, *, more: bool) -> None:
