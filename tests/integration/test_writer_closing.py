@@ -281,6 +281,31 @@ async def test_what_is_carried_becomes_another(
     await assert_exact(owner)
 
 
+async def test_an_older_snapshot_makes_nothing(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """Refreshing with a snapshot from before a minute was closed would not see its rows, nor make them dirty."""
+    some = random.Random(6)
+    running = Running(tmp_path / "1", database, clock)
+    other = await asyncpg.connect(database.owner_dsn)
+    outcomes = []
+    for minute in range(3):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        await running.send(*minute_of(minute, some))
+        snapshot = other.transaction(isolation="repeatable_read")
+        await snapshot.start()
+        await other.fetchval("SELECT count(*) FROM plant.rollup_dirty")
+        if minute < 2:
+            await running.close(owner, minute)
+            await running.send(batch([(2, minute * MINUTE_US + 59 * SECOND + 1, 2.0, 0)]))  # late
+        outcomes.append(await other.fetchval("SELECT plant.refresh_closed(now())"))
+        await snapshot.rollback()
+    assert outcomes == [None, None, True]
+    await other.close()
+    await running.stop()
+    await assert_exact(owner)
+
+
 async def test_a_writer_that_was_killed(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
