@@ -19,11 +19,12 @@ import numpy as np
 from ingest.batch import Int32s, now_us
 from ingest.writer.clock import timestamp
 from ingest.writer.connection import bounded, connect
+from ingest.writer.counts import MINUTE_US
 from ingest.writer.failures import classify
 from ingest.writer.minute_stream import MINUTE_COLUMNS, STATE_COLUMNS, minute_stream, state_stream
 from ingest.writer.minutes import Accumulator, Closed
 from ingest.writer.open_minutes import OpenMinutes, Taken
-from ingest.writer.rollup_rows import MINUTE_US, Rows
+from ingest.writer.rollup_rows import Rows
 from schema.queries import load
 
 log = logging.getLogger(__name__)

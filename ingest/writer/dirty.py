@@ -13,8 +13,9 @@ import numpy as np
 
 from ingest.batch import Int32s, Int64s
 from ingest.writer.clock import timestamp
+from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import MINUTE_US
+from ingest.writer.rollup_rows import changes
 
 _FEW = 200  # channels in a minute; of more than that, all are made anew
 _NEAR = 60  # minutes: so far apart, minutes of few channels go into one row
@@ -41,10 +42,10 @@ def dirty(columns: Columns) -> list[Dirty]:
     first = int(minute.min())
     last = int(minute.max())
     if first == last:  # live data, nearly always
-        channels = columns.channel_id[_changes(columns.channel_id)]
+        channels = columns.channel_id[changes(columns.channel_id)]
         few = len(channels) <= _FEW
         return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist() if few else None)]
-    pairs = _changes(columns.channel_id) | _changes(minute)  # each channel and minute once
+    pairs = changes(columns.channel_id) | changes(minute)  # each channel and minute once
     minute, channel = minute[pairs], columns.channel_id[pairs]
     minutes, place, count = np.unique(minute, return_inverse=True, return_counts=True)
     many = count > _FEW
@@ -82,13 +83,6 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
 def parameters(rows: list[Dirty]) -> list[tuple[object, ...]]:
     """The parameters of section ``dirty`` of write.sql, a tuple for each row."""
     return [(timestamp(begin), timestamp(end), channels) for begin, end, channels in rows]
-
-
-def _changes(column: np.ndarray[tuple[int], np.dtype[np.int32]] | Int64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Where a value is not the one before, shape (n,); the first always is."""
-    changes = np.ones(len(column), bool)
-    np.not_equal(column[1:], column[:-1], out=changes[1:])
-    return changes
 
 
 def _runs(minutes: Int64s, near: int) -> list[tuple[int, int]]:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, Int64s
+from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import MINUTE_US, Bools, Course, Rows, States, changes, rows, states, weight
+from ingest.writer.rollup_rows import Bools, Course, Rows, States, changes, rows, states, weight
 
 NEVER = -(2**62)  # µs: the time of the sample before the first
 _BAD = 0x80000000

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.batch import GapBatch, Int32s, Int64s, SampleBatch
+from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns, Group
 from ingest.writer.minutes import NEVER
-from ingest.writer.rollup_rows import MINUTE_US, Bools, Rows
+from ingest.writer.rollup_rows import Bools, Rows
 
 _SECOND_US = 1_000_000
 _AHEAD_US = 20 * _SECOND_US  # by which the time of a sample may be ahead of our clock

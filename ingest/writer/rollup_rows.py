@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, Int64s
+from ingest.writer.counts import MINUTE_US
 
-MINUTE_US = 60_000_000
 _HOLD_US = 86_400_000_000  # plant.hold_limit()
 
 Bools: TypeAlias = NDArray[np.bool_]

@@ -21,12 +21,11 @@ from ingest.writer import counting, quarantine
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ingest.writer.counting import Increased
-from ingest.writer.counts import NOTHING, Counts, of_events, of_quality
+from ingest.writer.counts import MINUTE_US, NOTHING, Counts, of_events, of_quality
 from ingest.writer.dirty import apart, dirty, parameters
 from ingest.writer.event_rows import event_columns, state_columns, version_columns
 from ingest.writer.group import Columns, Group, conflict, same
 from ingest.writer.repeating import Repeating
-from ingest.writer.rollup_rows import MINUTE_US
 from schema.queries import load
 
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ingest.writer.clock import microseconds, timestamp
+from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
 from ingest.writer.minutes import Accumulator, Closed
-from ingest.writer.rollup_rows import MINUTE_US
 from tests.database import Database
 from tests.packed import DAY_US, HOUR_US, Sample, bits, copy
 
