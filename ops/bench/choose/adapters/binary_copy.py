@@ -8,14 +8,11 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.copy_stream import COLUMNS, EPOCH_US, HEADER, TRAILER, copy_stream
 from ops.bench.choose.data import Columns, Minutes, Raw
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
-
-_EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
-_HEAD, _TAIL = 19, 2  # bytes around the rows of a binary COPY
 
 
 def _row(*fields: str) -> np.dtype[np.void]:
@@ -35,7 +32,7 @@ async def answer(pool: asyncpg.Pool[Any], query: str, row: np.dtype[np.void]) ->
         got.extend(data)
 
     await pool.copy_from_query(query.strip().removesuffix(";"), output=take, format="binary")
-    rows = np.frombuffer(got, row, offset=_HEAD, count=(len(got) - _HEAD - _TAIL) // row.itemsize)
+    rows = np.frombuffer(got, row, offset=len(HEADER), count=(len(got) - len(HEADER) - len(TRAILER)) // row.itemsize)
     fields = [rows[name] for name in row.names or () if name.isdecimal()]
     return [field.astype(field.dtype.newbyteorder("=")) for field in fields]
 
@@ -43,13 +40,13 @@ async def answer(pool: asyncpg.Pool[Any], query: str, row: np.dtype[np.void]) ->
 async def ask_raw(pool: asyncpg.Pool[Any], query: str) -> Raw:
     """Time, value and status."""
     time, value, status = await answer(pool, query, _RAW)
-    return Raw(time + _EPOCH_US, value, status.view(np.uint32))
+    return Raw(time + EPOCH_US, value, status.view(np.uint32))
 
 
 async def ask_minutes(pool: asyncpg.Pool[Any], query: str) -> Minutes:
     """Minute and mean."""
     minute, mean = await answer(pool, query, _MINUTE)
-    return Minutes(minute + _EPOCH_US, mean)
+    return Minutes(minute + EPOCH_US, mean)
 
 
 async def copy(
