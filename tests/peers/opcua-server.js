@@ -6,7 +6,8 @@ const path = require("path");
 const { Truth, obey, say } = require("./truth");
 
 const kinds = ["Double", "Float", "Int32", "Boolean", "String"];
-const values = [(m) => m / 8, (m) => m / 4, (m) => -m, (m) => Math.floor(m / 100) % 2 === 1, (m) => `step ${m}`];
+// 0 - m: -m of 0 is -0, which no Int32 has.
+const values = [(m) => m / 8, (m) => m / 4, (m) => 0 - m, (m) => Math.floor(m / 100) % 2 === 1, (m) => `step ${m}`];
 const [port, folder, prefix, count, interval, trusts] = process.argv.slice(2);
 
 Subscription.prototype.adjustSamplingInterval = () => 0;
