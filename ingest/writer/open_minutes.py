@@ -54,11 +54,10 @@ class OpenMinutes:
 
     def take(self, group: Group, now: int, low: bool) -> Taken:
         """Call it for each group, in the order of taking. ``low``: of the lane that is not in order."""
+        self.gaps.note(group)
         columns = group.columns
         if columns is None or low or int(columns.channel_id[0]) < 0 or int(columns.channel_id[-1]) >= _MOST_CHANNELS:
-            self.gaps.note(group)
             return Taken(range(0))
-        self.gaps.note(group)
         oldest, newest = int(columns.time.min()), int(columns.time.max())
         first = max(self._closed_to, now // MINUTE_US - 1, oldest // MINUTE_US)
         last = min((now + _AHEAD_US) // MINUTE_US, newest // MINUTE_US)
