@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,10 +14,10 @@ import asyncpg
 
 from ingest.batch import now_us
 from ingest.config.model import HealthOptions
-from ingest.errors import OperationError
 from ops import health, ports
 from ops.chaos import disk
 from ops.chaos.act import Scene, act
+from ops.chaos.appliance import appliance
 from ops.chaos.calm import calm
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from ops.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
@@ -26,7 +25,7 @@ from ops.chaos.report import Report
 from ops.chaos.schedule import FAULTS, Fault, Step, schedule
 from ops.chaos.settle import settle
 from ops.chaos.wires import whole, wired
-from ops.paths import CHECKOUT, State
+from ops.paths import State
 from ops.supervisor import Supervisor
 from schema.queries import load
 from simulator.compare import compare
@@ -82,7 +81,7 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
         token = _configure(plant, work / "config", numbers)
         await _trust(plant, state)
         say("the plant serves; bringing the appliance up")
-        await stack.enter_async_context(_appliance(state, work / "config" / "plant.toml"))
+        await stack.enter_async_context(appliance(state, work / "config" / "plant.toml"))
         owner = state.dsn_file("owner").read_text().strip()
         behind = await stack.enter_async_context(wired({"database": (numbers.database_wire, _port(owner))}))
         await _behind_the_wire(state, numbers.database_wire)
@@ -159,31 +158,6 @@ def _configure(plant: PlantProcess, config: Path, numbers: _Numbers) -> str:
             f'channel = "{TEMPLATE}"\nunknown = "create"\n'
         )
     return token
-
-
-@asynccontextmanager
-async def _appliance(state: State, config: Path) -> AsyncIterator[None]:
-    try:
-        await _plantlog(state, "up", "--config", str(config), "--no-simulator")
-        yield
-    finally:
-        await _plantlog(state, "down")
-
-
-async def _plantlog(state: State, *arguments: str) -> None:
-    environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
-    # Where the database's programs need a root file system of their own, one is enough for all state folders.
-    environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
-    process = await asyncio.create_subprocess_exec(
-        CHECKOUT / "plantlog",
-        *arguments,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    if process.returncode:
-        raise OperationError(f"plantlog {' '.join(arguments)} ended with {process.returncode}:\n{said.decode()}")
 
 
 async def _behind_the_wire(state: State, port: int) -> None:

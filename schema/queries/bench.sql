@@ -121,12 +121,6 @@ SELECT total.rows::int8                                                         
 FROM total LEFT JOIN ranked AS r ON true
 GROUP BY total.rows, total.groups;
 
--- name: backends
--- Client backends by what they call themselves, the jobs of maintenance together.
-SELECT a.pid, coalesce(nullif(split_part(a.application_name, ':', 1), ''), 'unnamed') AS application
-FROM pg_stat_activity AS a
-WHERE a.backend_type = 'client backend';
-
 -- name: gap_rows
 SELECT count(*) FROM plant.gap;
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import secrets
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,12 @@ import asyncpg
 import psutil
 
 from ingest.config.model import HealthOptions
-from ingest.errors import OperationError
 from ops import health, ports
 from ops.bench.overload.strains import CHANNELS, SOURCE, TEMPLATE, Flood
+from ops.chaos.appliance import appliance as running
 from ops.chaos.plants import Ports, Simulated
 from ops.overload.measure import waiting
-from ops.paths import CHECKOUT, State
+from ops.paths import State
 from ops.supervisor import Supervisor
 from schema.queries import load
 from simulator.export import export
@@ -71,7 +68,6 @@ class Seen:
     connected: bool
     spool_bytes: int
     overloaded: bool
-    cpu: dict[str, float] = field(default_factory=dict)  # s, by process; PostgreSQL's by application
 
 
 class Appliance:
@@ -118,23 +114,13 @@ class Appliance:
             (maintenance.get("overload") or {"since": None})["since"] is not None,
         )
 
-    async def cpu(self) -> dict[str, float]:
-        """Seconds by process, PostgreSQL's by what its clients call themselves."""
-        used: dict[str, float] = {}
-        for name, pid in self._pids.items():
-            if name not in ("postgres", "simulator"):
-                used[name] = _cpu(pid)
-        connection = await asyncpg.connect(self.owner, timeout=_CONNECT_SECONDS)
-        try:
-            backends = {row["pid"]: row["application"] for row in await connection.fetch(load("bench")["backends"])}
-        finally:
-            connection.terminate()
-        ended = psutil.Process(self.postgres).cpu_times()  # backends that are gone are their parent's
-        used["postgres: ended and its own"] = ended.user + ended.system + ended.children_user + ended.children_system
-        for child in psutil.Process(self.postgres).children():
-            name = f"postgres: {backends.get(child.pid, 'background')}"
-            used[name] = used.get(name, 0.0) + _cpu(child.pid)
-        return used
+    def cpu(self) -> float:
+        """Seconds that all processes have used but the plant's; those that are gone are their parent's."""
+        server = psutil.Process(self.postgres)
+        own = server.cpu_times()
+        ended = own.children_user + own.children_system
+        pids = [pid for name, pid in self._pids.items() if name != "simulator"]
+        return ended + sum(_cpu(pid) for pid in (*pids, *(child.pid for child in server.children())))
 
     async def fetchval(self, section: str) -> Any:
         """One value of a section of ``bench.sql``."""
@@ -162,17 +148,7 @@ async def appliance(folder: Path, channels: int, hz: float) -> AsyncIterator[App
     plant.configure(folder / "config")
     await plant.start()
     try:
-        _plantlog(state, "up", "--config", str(folder / "config" / "plant.toml"), "--no-simulator")
-        yield Appliance(state, plant, HealthOptions(port=numbers.health), push)
+        async with running(state, folder / "config" / "plant.toml"):
+            yield Appliance(state, plant, HealthOptions(port=numbers.health), push)
     finally:
-        await asyncio.to_thread(_plantlog, state, "down")
         await plant.kill()
-
-
-def _plantlog(state: State, *arguments: str) -> None:
-    environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
-    environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
-    command = [str(CHECKOUT / "plantlog"), *arguments]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise OperationError(f"plantlog {' '.join(arguments)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")

@@ -137,9 +137,9 @@ async def _case(
 
 async def _window(running: Appliance, seconds: float) -> tuple[tuple[Seen, Seen], float]:
     """A look at its begin and at its end, and CPU µs a sample that was written between."""
-    first, used = await asyncio.to_thread(running.look), sum((await running.cpu()).values())
+    first, used = await asyncio.to_thread(running.look), running.cpu()
     await asyncio.sleep(seconds)
-    last, then = await asyncio.to_thread(running.look), sum((await running.cpu()).values())
+    last, then = await asyncio.to_thread(running.look), running.cpu()
     return (first, last), (then - used) / max(1, last.written - first.written) * 1e6
 
 
