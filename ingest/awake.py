@@ -7,6 +7,8 @@ unread. So time is counted in short steps: what one took longer than it should h
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -14,6 +16,7 @@ T = TypeVar("T")
 
 _STEPS = 4  # of a time-out, at least
 _STEP = 0.5  # s, at most
+_LAST_DATA_RECV = slice(52, 56)  # of struct tcp_info (linux/tcp.h): ms since data came
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
@@ -43,3 +46,9 @@ async def slept(seconds: float) -> float:
     due = loop.time() + seconds
     await asyncio.sleep(seconds)
     return max(0.0, loop.time() - due)
+
+
+def unread(connection: asyncio.BaseTransport) -> float:
+    """Seconds for which what came last over TCP lay there before we read it, as the kernel knows; to some ms."""
+    info = connection.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECV.stop)
+    return int.from_bytes(info[_LAST_DATA_RECV], sys.byteorder) / 1000

@@ -87,7 +87,7 @@ EVENT_TYPES = (
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
     "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
-    "poll_stretched",  # polls take longer than their interval (text "stretched"), or no longer ("good")
+    "poll_stretched",  # polls take longer than their interval (text "stretched"; detail: who is slow), or not ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival, change), when it is another one
     "version_read",  # a channel is read as it is defined now from this time on; detail says by which version of it
     "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process

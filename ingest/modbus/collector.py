@@ -187,20 +187,19 @@ class Collector:
                 self._outbox.add(turn.poll)
 
     def _paced(self, group: Group, poll: Poll) -> None:
-        """A poll begins; where the device is slower than the interval now, or no longer, that is said."""
-        if not group.pace.polls(steady()):
-            return
-        interval, pace, stretched = group.schedule.interval, round(group.pace.seconds, 3), group.pace.stretched
-        poll.paces.append((group.indices, group.pace.seconds))
-        detail = {"interval_seconds": interval, "pace_seconds": pace}
-        self._remark_pace(group)
-        poll.events.append(Event("poll_stretched", poll.at, text="stretched" if stretched else "good", detail=detail))
-        log.info("source %s: polls take %g s, interval %g s", self._status.name, pace, interval)
+        """A poll begins; where polls take longer than the interval now, or no longer, that is said, and who is slow."""
+        pace = group.pace
+        changed = pace.polls(steady(), self._device.line.waited)
+        if changed or pace.stretched:
+            self._remark_pace(group)
+        if changed:
+            text = "stretched" if pace.stretched else "good"
+            poll.paces.append((group.indices, pace.seconds))
+            poll.events.append(Event("poll_stretched", poll.at, text=text, detail=pace.figures()))
+            log.info("source %s: %s", self._status.name, pace)
 
     def _remark_pace(self, group: Group) -> None:
-        interval, pace = group.schedule.interval, group.pace
-        said = f"polls take {pace.seconds:.3g} s, interval {interval:g} s" if pace.stretched else ""
-        self._remark(f"polls of {interval:g} s", said)
+        self._remark(f"polls of {group.schedule.interval:g} s", str(group.pace) if group.pace.stretched else "")
         self._status.pace_seconds = max((g.pace.seconds for g in self._groups if g.pace.stretched), default=0.0)
 
     async def _until(self, due: float) -> None:

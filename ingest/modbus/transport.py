@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.awake import within
+from ingest.awake import unread, within
 from ingest.errors import SourceError
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, Garbled, TimedOut
 from ingest.modbus.frame import Frame, Framer, registers, request
@@ -42,7 +42,7 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self.lost: SourceError | None = None
         self.answers = 0
-        self.answered_at = 0.0  # loop's s
+        self.answered_at = 0.0  # loop's s, when it came, not when we read it
         self.heard = False  # something came since the last request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,9 +61,9 @@ class _Link(asyncio.Protocol):
     def _arrived(self, frame: Frame) -> None:
         expected = self._answer is not None and not self._answer.done()
         if expected and (frame.transaction, frame.unit_id) == self._expected:
-            assert self._answer is not None
+            assert self._answer is not None and self._transport is not None
             self.answers += 1
-            self.answered_at = asyncio.get_running_loop().time()
+            self.answered_at = asyncio.get_running_loop().time() - unread(self._transport)
             self._answer.set_result(frame.pdu)
         else:
             self._late(frame.unit_id)
@@ -116,6 +116,7 @@ class Line:
         self._owed: dict[int, _Owed] = {}  # by unit id
         self._single = 0
         self.closes = False  # the device closes the connection after each answer
+        self.waited = 0.0  # s for which devices were waited for: what they said and we had not read yet does not count
 
     async def join(self, user: Device) -> bool:
         """Connect, where nobody is. Returns whether the connection is a new one. Raises ConnectionLost."""
@@ -138,7 +139,7 @@ class Line:
         loop = asyncio.get_running_loop()
         owed = self._owed.pop(read.unit_id, None)
         if owed is not None and owed.until > loop.time():
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), self._waiting():
                 async with asyncio.timeout_at(owed.until):
                     await owed.came.wait()
         async with self._turn:
@@ -159,11 +160,23 @@ class Line:
 
     async def _exchange(self, link: _Link, user: Device, read: Read) -> bytes:
         self._transaction = (self._transaction + 1) & 0xFFFF
+        asked = asyncio.get_running_loop().time()
         try:
-            return await within(user.time_out, link.ask(self._transaction, read))
+            pdu = await within(user.time_out, link.ask(self._transaction, read))
         except TimeoutError:
+            self.waited += user.time_out
             self._owed[read.unit_id] = _Owed(asyncio.get_running_loop().time() + user.time_out)
             raise TimedOut(f"no answer within {user.time_out:g} s") from None
+        self.waited += link.answered_at - asked
+        return pdu
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        began = asyncio.get_running_loop().time()
+        try:
+            yield
+        finally:
+            self.waited += asyncio.get_running_loop().time() - began
 
     async def _connect(self, time_out: float) -> _Link:
         """Make a new connection, within the deadline."""
@@ -173,7 +186,8 @@ class Line:
         link = _Link(self._late)
         try:
             loop = asyncio.get_running_loop()
-            await within(time_out, loop.create_connection(lambda: link, self._host.strip("[]"), self._port))
+            with self._waiting():
+                await within(time_out, loop.create_connection(lambda: link, self._host.strip("[]"), self._port))
         except TimeoutError as error:
             raise ConnectionLost("connect: no answer in time", BAD_TIMEOUT) from error
         except (OSError, ValueError) as error:  # ValueError: a name that can't be one of a host

@@ -368,6 +368,8 @@ async def test_a_device_that_is_slower_than_its_interval_is_said_once_and_is_no_
         assert "interval 0.1 s" in status.remarks["polls of 0.1 s"]
         (event,) = [e for e in kept.events("poll_stretched") if e.text == "stretched"][:1]
         assert event.detail["interval_seconds"] == 0.1 and event.detail["pace_seconds"] >= 0.2
+        assert event.detail["slow"] == "device" and event.detail["answers_seconds"] >= 0.2
+        assert ": the device answers in 0.2" in status.remarks["polls of 0.1 s"]
         had, known = times(kept, 0), gaps(kept, 0)
         assert all(g.to_time is not None for g in known)
         red = sum((g.to_time or 0) - g.from_time for g in known if g.from_time >= event.time)

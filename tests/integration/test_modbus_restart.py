@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ingest.batch import Gap, GapBatch, SampleBatch
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.registry import Registry
 from ingest.spool.take import SpoolFile
 from ops.ports import free_ports
@@ -27,9 +27,10 @@ class Spooled:
         self._path = path
         self.times: list[int] = []
         self.gaps: list[Gap] = []
+        self.events: list[Event] = []
 
     def read(self) -> None:
-        self.times, self.gaps = [], []
+        self.times, self.gaps, self.events = [], [], []
         if not self._path.exists():
             return
         file = SpoolFile(self._path)
@@ -38,6 +39,8 @@ class Spooled:
                 self.times += taken.batch.time.tolist()
             elif isinstance(taken.batch, GapBatch):
                 self.gaps += taken.batch.gaps
+            elif isinstance(taken.batch, EventBatch):
+                self.events += taken.batch.events
         file.close()
 
     async def until(self, samples: int) -> None:
@@ -49,14 +52,15 @@ class Spooled:
 
 
 @asynccontextmanager
-async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[None]:
+async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[asyncio.subprocess.Process]:
     """``python -m ingest modbus``, ended with a signal."""
     put_in_force(folder, folder / "plant.toml")
     command = (sys.executable, "-m", "ingest", "modbus", "--state", str(folder))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
     try:
-        yield
+        yield process
     finally:
+        process.send_signal(signal.SIGCONT)
         process.send_signal(end)
         try:
             async with asyncio.timeout(PATIENCE):

@@ -7,12 +7,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from ingest.registry import Registry
 from ops.ports import free_ports
 from tests.configured import put_in_force
 from tests.integration.test_modbus_collector import collecting, gaps, tag, values
-from tests.integration.test_modbus_restart import ROOT, Spooled
+from tests.integration.test_modbus_restart import ROOT, Spooled, collector
 from tests.modbus_wire import asked, good, nasty
 from tests.patience import PATIENCE, until
 from tests.peers import peer
@@ -105,3 +106,29 @@ async def test_what_was_left_out_of_a_poll_that_timed_out_is_not_bad_but_begins_
         assert status.reconnects == 0
     assert bad < 20, "only those that timed out, until they are read again"
     assert max(asked_for.values()) <= 3 * min(asked_for.values())
+
+
+async def test_polls_that_are_late_since_we_are_not_run_are_not_the_devices_fault(tmp_path: Path) -> None:
+    """The collector runs for a tenth of the time, and its device answers at once."""
+    async with nasty(lambda frame, number: [(0, good(frame, number))]) as port:
+        first = free_ports(3)
+        (tmp_path / "plant.toml").write_text(
+            f'[plant]\nname = "demo"\n[health]\nport = {first}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+            f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "100ms"\ntags = "tags.csv"\n'
+        )
+        (tmp_path / "tags.csv").write_text("name,address,type\na,holding:0,uint16\nb,holding:500,uint16\n")
+        Registry({"plc": 1}, {"a": 1, "b": 2}).save(tmp_path / "registry.json")
+        async with collector(tmp_path, signal.SIGTERM) as process:
+            spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
+            await spooled.until(6)
+            said: list[dict[str, Any]] = []
+            async with asyncio.timeout(PATIENCE):
+                while not said:
+                    process.send_signal(signal.SIGSTOP)
+                    await asyncio.sleep(0.45)
+                    process.send_signal(signal.SIGCONT)
+                    await asyncio.sleep(0.05)
+                    spooled.read()
+                    stretched = (event for event in spooled.events if event.text == "stretched")
+                    said = [dict(event.detail) for event in stretched if event.detail["slow"] == "machine"]
+    assert said[0]["answers_seconds"] < said[0]["pace_seconds"] / 2

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ingest.awake import slept, within
+from ingest.awake import slept, unread, within
 
 
 def starve(seconds: float) -> None:
@@ -60,3 +60,28 @@ async def test_an_error_and_a_cancellation_go_through() -> None:
 async def test_a_sleep_tells_how_late_it_ended() -> None:
     asyncio.get_running_loop().call_later(0.01, starve, 0.5)
     assert await slept(0.05) > 0.3
+
+
+async def test_it_is_known_how_long_an_answer_lay_there_unread() -> None:
+    lay: asyncio.Queue[float] = asyncio.Queue()
+
+    class Reading(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            lay.put_nowait(unread(self.transport))
+
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        transport, _ = await loop.create_connection(Reading, *listening.getsockname())
+        device, _ = listening.accept()
+        with device:
+            device.send(b"read late")
+            starve(0.5)
+            assert await lay.get() >= 0.4
+            await asyncio.sleep(0.5)
+            sent = loop.time()
+            device.send(b"read at once")
+            assert await lay.get() <= loop.time() - sent + 0.02, "to some ms"
+        transport.close()

@@ -182,3 +182,25 @@ def test_the_pace_is_the_interval_until_polls_are_late_in_a_row_and_again_when_t
     pace.interrupted()
     assert polls(50.0, 1) == [] and polls(1.0, 5) == [1.0]
     assert polls(1.2, 5) == [1.2], "also where not each poll leaves another out"
+
+
+def test_a_pace_says_whether_the_device_or_this_machine_is_slow() -> None:
+    pace, now, waited = Pace(1.0), 0.0, 0.0
+
+    def polls(apart: float, answers: float, count: int = 10) -> str:
+        nonlocal now, waited
+        for _ in range(count):
+            now, waited = now + apart, waited + answers
+            pace.polls(now, waited)
+        return str(pace)
+
+    assert polls(1.0, 0.9) == "polls take 1 s, interval 1 s" and "slow" not in pace.figures()
+    assert polls(2.4, 2.3) == "polls take 2.4 s, interval 1 s: the device answers in 2.3 s"
+    assert pace.figures() == {
+        "interval_seconds": 1.0, "pace_seconds": 2.4, "slow": "device", "answers_seconds": 2.3
+    }  # fmt: skip
+    machine = "polls take 2.4 s, interval 1 s: this machine is overloaded, the device answers in 0.1 s"
+    assert polls(2.4, 0.1) == machine, "at the same pace"
+    pace.interrupted()
+    assert polls(2.4, 0.1, 2) == machine, "is known until another is"
+    assert polls(1.0, 0.1) == "polls take 1 s, interval 1 s"
