@@ -17,7 +17,7 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.health import port
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Site, connect, note_wait, run
+from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Session, Site, connect, note_wait, run
 from ops.maintenance.schedule import next_start
 from ops.maintenance.yielding import Yielding
 from ops.overload.watch import Watch
@@ -36,6 +36,7 @@ class Kept:
     """What is known of a job while the process lives."""
 
     job: Job
+    session: Session
     next: float  # s since 1970
     running: bool = False
     due_since: float | None = None  # s since 1970: it is due, and not running yet
@@ -67,7 +68,7 @@ class Maintenance:
 
     def __init__(self, site: Site, todo: Sequence[Job] | None = None) -> None:
         self._site = site
-        self._kept = {job.name: Kept(job, time.time()) for job in todo or jobs()}
+        self._kept = {job.name: Kept(job, Session(job, site), time.time()) for job in todo or jobs()}
         self._heavy = asyncio.Semaphore(1)
         self.yielding = Yielding()
         self._woken = 0.0  # when retention was last started for the budget's sake
@@ -79,11 +80,16 @@ class Maintenance:
 
     async def run(self, watch: Watch | None = None) -> None:
         """Run until cancelled. Whatever is under way is ended on the server too, and goes on with the next start."""
-        async with asyncio.TaskGroup() as group:
-            if watch is not None:
-                group.create_task(watch.run(self.yielding.look, lambda: self.database == "connected"), name="overload")
+        try:
+            async with asyncio.TaskGroup() as group:
+                if watch is not None:
+                    watching = watch.run(self.yielding.look, lambda: self.database == "connected")
+                    group.create_task(watching, name="overload")
+                for kept in self._kept.values():
+                    group.create_task(self._keep(kept), name=kept.job.name)
+        finally:
             for kept in self._kept.values():
-                group.create_task(self._keep(kept), name=kept.job.name)
+                kept.session.close()
 
     async def _keep(self, kept: Kept) -> None:
         while True:
@@ -102,7 +108,7 @@ class Maintenance:
     async def _once(self, kept: Kept, give_way: asyncio.Event) -> None:
         kept.running = True
         try:
-            ran = await run(kept.job, self._site, give_way)
+            ran = await run(kept.job, self._site, give_way, kept.session)
         except Exception as error:  # our own mistake in one job: the others go on
             log.exception("%s failed in a way nobody foresaw", kept.job.name)
             now = time.time()

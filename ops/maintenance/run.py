@@ -23,6 +23,7 @@ from schema.queries import load
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10.0
+_OFTEN_SECONDS = 60.0  # between runs of a job that keeps its connection
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
 _END_SECONDS = 2.0
@@ -96,26 +97,72 @@ class Ran:
     away: bool = False  # the database could not be reached
 
 
-async def run(job: Job, site: Site, give_way: asyncio.Event | None = None) -> Ran:
+class Session:
+    """The connection of a job, which is kept between runs that are often: making one costs more than most of them."""
+
+    def __init__(self, job: Job, site: Site) -> None:
+        self._job, self._site = job, site
+        self._kept: Connection | None = None
+
+    async def open(self) -> Connection:
+        """One that answers. Raises what :func:`connect` does."""
+        connection, self._kept = self._kept, None
+        if connection is not None and await _is_reset(connection):
+            return connection
+        dsn = self._site.owner_dsn if self._job.owner else self._site.dsn
+        connection = await connect(dsn, f"plantlog maintenance: {self._job.name}", self._job.slice)
+        if self._site.server_is_here and self._job.name in ORDER:
+            step_back(connection.get_server_pid())
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        """A run that did not fail is over."""
+        if self._job.every > _OFTEN_SECONDS:
+            connection.terminate()
+        elif await _is_reset(connection):
+            self._kept = connection
+
+    def close(self) -> None:
+        """No run follows."""
+        if self._kept is not None:
+            self._kept.terminate()
+
+
+async def _is_reset(connection: Connection) -> bool:
+    """Whether the session answers, and has no lock any more; else it is ended."""
+    try:
+        await connection.reset(timeout=_CONNECT_SECONDS)
+    except BaseException as error:
+        connection.terminate()
+        if isinstance(error, _FAILURES):
+            return False
+        raise
+    return True
+
+
+async def run(job: Job, site: Site, give_way: asyncio.Event | None = None, session: Session | None = None) -> Ran:
     """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too.
 
-    ``give_way``: set, the run ends, and goes on when there is room for it.
+    ``give_way``: set, the run ends, and goes on when there is room for it. ``session``: the job's own, if it has runs
+    to come.
     """
     started = time.time()
+    own = session or Session(job, site)
     try:
-        connection = await connect(
-            site.owner_dsn if job.owner else site.dsn, f"plantlog maintenance: {job.name}", job.slice
-        )
+        connection = await own.open()
     except _FAILURES as error:
         ran = Ran("failed", Done(detail=f"database: {_said(error)}"), started, time.time(), away=True)
     else:
-        if site.server_is_here and job.name in ORDER:
-            step_back(connection.get_server_pid())
         try:
             outcome, done = await _on(connection, job, site, give_way or asyncio.Event())
             ran = Ran(outcome, done, started, time.time())
-        finally:
+        except BaseException:
             connection.terminate()
+            raise
+        if session is None or outcome == "failed":
+            connection.terminate()
+        else:
+            await session.give_back(connection)
     _count(job, ran)
     return ran
 

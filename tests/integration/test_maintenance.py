@@ -20,7 +20,7 @@ import pytest
 from ingest import metrics
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
-from ops.maintenance.run import Connection, Done, Job, Site, Skip, run
+from ops.maintenance.run import Connection, Done, Job, Session, Site, Skip, run
 from ops.ports import free_ports
 from tests.configured import put_in_force
 from tests.database import Database
@@ -128,6 +128,39 @@ async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, 
     leave.set()
     assert (await first).outcome == "ok"
     assert await runs(owner, "slow") == [("ok", 1, "")]
+
+
+async def test_a_job_that_runs_often_keeps_its_connection_but_not_its_lock(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    pids: list[int] = []
+
+    async def note(site: Site, connection: Connection) -> Done:
+        pids.append(connection.get_server_pid())
+        await connection.execute("SET work_mem = '64kB'; SELECT pg_advisory_lock(7)")
+        return Done()
+
+    often, rarely = Job("often", 0.01, 10, False, note, ""), Job("rarely", 600, 10, False, note, "")
+    site = site_of(database, tmp_path)
+    session, of_rare = Session(often, site), Session(rarely, site)
+    for _ in range(2):
+        assert (await run(often, site, session=session)).outcome == "ok"
+    assert pids[0] == pids[1]
+    assert (await run(often, site)).outcome == "ok", "another process may run it in between"
+    locks = "SELECT count(*) FROM pg_locks AS l WHERE l.pid = $1 AND l.locktype = 'advisory'"
+    assert await owner.fetchval(locks, pids[0]) == 0
+    await owner.execute("SELECT pg_terminate_backend($1, 10000)", pids[0])
+    assert (await run(often, site, session=session)).outcome == "ok", "one that was ended is made again"
+    assert pids[-1] != pids[0]
+    for _ in range(2):
+        assert (await run(rarely, site, session=of_rare)).outcome == "ok"
+    session.close()
+    there = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.pid = ANY ($1)"
+
+    async def gone() -> bool:
+        return bool(await owner.fetchval(there, pids) == 0)
+
+    await until(gone)
 
 
 async def test_one_failing_job_stops_no_other_and_is_tried_again_later(
