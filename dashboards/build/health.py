@@ -43,6 +43,8 @@ _STATE_NAMES = texts(
 _OUTCOMES = texts(
     {"ok": ("ok", GOOD), "failed": ("failed", BAD), "skipped": ("skipped", QUIET), "runs": ("runs", INFO)}
 )
+_STRAIN = texts({"0": ("as usual", GOOD), "1": ("waits", WARN), "2": ("overloaded", BAD)})
+_OVERLOADS = texts({"goes on": ("goes on", BAD), "over": ("over", GOOD)})
 GAP_STATES = texts({"open": ("open", BAD), "closed": ("closed", WARN), "backfilled": ("backfilled", GOOD)})
 
 
@@ -50,6 +52,7 @@ def dashboard() -> Dashboard:
     """The whole appliance on one page."""
     made = Dashboard(0, "health", "Appliance health", "Whether everything arrives, how late, and what is in the way.")
     _numbers(made)
+    _overload(made)
     made.section("What flows")
     rate = Field("suffix:/s", low=0, color="palette-classic")
     made.add(
@@ -156,6 +159,41 @@ def _numbers(made: Dashboard) -> None:
     )
     for title, description, query, of in numbers:
         made.add(stat(title, description, [target(_SQL[query])], of), 6, 3)
+
+
+def _overload(made: Dashboard) -> None:
+    made.section("Overload")
+    made.add(
+        state_timeline(
+            "Overload, and what waits for it",
+            "Overloaded: samples reach the table late, or polls are late for want of a processor. Maintenance gives "
+            "way then, rollups first, and when others want the processors; it makes up for it by itself.",
+            [target(_SQL["overload_states"])],
+            Field(mappings=_STRAIN),
+        ),
+        10,
+        5,
+    )
+    made.add(
+        table(
+            "Overloads of this time",
+            "With the worst that was measured: how long the oldest batch waited for the database, seconds between two "
+            "polls of the source that was polled least often, the share of time in which somebody waited for a "
+            "processor, and what the spools held. Of one that goes on, pressure and spools are those of its begin.",
+            [target(_SQL["overloads"])],
+            Field(
+                empty="No overload in this time",
+                overrides=[
+                    override("State", mappings=_OVERLOADS, custom__cellOptions=COLOURED_TEXT),
+                    *(override(name, unit="s", decimals=1) for name in ("Lasted", "Lag", "Polls every")),
+                    override("CPU pressure", unit="percentunit", decimals=0),
+                    override("Spools", unit="bytes"),
+                ],
+            ),
+        ),
+        14,
+        5,
+    )
 
 
 def _tables(made: Dashboard) -> None:

@@ -85,6 +85,104 @@ JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__ti
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
+-- name: overload_states
+-- Whether ingest was overloaded when the time begins, and each change since; and of each job that gives way to it whether
+-- it waited. A job that gave way waits from the end of that run on. As numbers, which the panel names.
+WITH
+job AS (
+    SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'analyze']) WITH ORDINALITY AS j (name, place)
+),
+changes AS (
+    SELECT 0 AS place, 'ingest' AS metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
+    FROM plant.event AS e
+    WHERE e.type = 'overload' AND $__timeFilter(e.time)
+    UNION ALL
+    SELECT j.place, j.name, c.time, c.value
+    FROM job AS j
+    JOIN plant.job_run AS r ON r.job = j.name
+    CROSS JOIN LATERAL (
+        SELECT r.started_at, CASE WHEN r.outcome = 'skipped' AND r.detail LIKE 'waits: %' THEN 1 ELSE 0 END
+        UNION ALL
+        SELECT r.ended_at, 1 WHERE r.detail LIKE 'gave way %'
+    ) AS c (time, value)
+    WHERE $__timeFilter(c.time)
+),
+-- What was so before.
+begun AS (
+    SELECT 0 AS place, 'ingest' AS metric,
+           coalesce((SELECT CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END
+                     FROM plant.event AS e
+                     WHERE e.type = 'overload' AND e.time < $__timeFrom()::timestamptz
+                     ORDER BY e.time DESC LIMIT 1), 0) AS value
+    UNION ALL
+    SELECT j.place, j.name,
+           coalesce((SELECT CASE WHEN r.detail LIKE 'waits: %' OR r.detail LIKE 'gave way %' THEN 1 ELSE 0 END
+                     FROM plant.job_run AS r
+                     WHERE r.job = j.name AND r.started_at < $__timeFrom()::timestamptz
+                     ORDER BY r.started_at DESC, r.id DESC LIMIT 1), 0)
+    FROM job AS j
+)
+SELECT s.time, s.metric, s.value
+FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM begun AS b
+      UNION ALL
+      SELECT c.place, c.metric, c.time, c.value FROM changes AS c) AS s
+ORDER BY s.place, s.time;
+
+-- name: overloads
+-- An event says that it began, with what was measured then, and another that it ended, with the worst. Of one that goes
+-- on, polls and lag are what was written down since; what waited is what job_run says of it.
+WITH
+said AS (
+    SELECT e.time, e.text, e.detail, lead(e.time) OVER ahead AS ended, lead(e.detail) OVER ahead AS worst
+    FROM plant.event AS e
+    WHERE e.type = 'overload' AND e.time < $__timeTo()::timestamptz + INTERVAL '1 day'
+      AND e.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
+    WINDOW ahead AS (ORDER BY e.time)
+),
+overload AS (
+    SELECT s.time AS began, s.ended, coalesce(s.worst, s.detail) AS figures,
+           tstzrange(s.time, coalesce(s.ended, now())) AS during
+    FROM said AS s
+    WHERE s.text = 'overloaded' AND s.time < $__timeTo()::timestamptz
+      AND coalesce(s.ended, now()) > $__timeFrom()::timestamptz
+    ORDER BY s.time DESC
+    LIMIT 100
+),
+-- From the look that made a job wait, or the end of the run that gave way, to its next run.
+waits AS (
+    SELECT r.job, tstzrange(least(CASE WHEN r.gave_way THEN r.ended_at ELSE r.started_at END, r.next), r.next) AS during
+    FROM (
+        SELECT r.job, r.started_at, r.ended_at, r.detail LIKE 'gave way %' AS gave_way,
+               r.outcome = 'skipped' AND r.detail LIKE 'waits: %' AS waits,
+               lead(r.started_at) OVER (PARTITION BY r.job ORDER BY r.started_at, r.id) AS next
+        FROM plant.job_run AS r
+        WHERE r.started_at >= $__timeFrom()::timestamptz - INTERVAL '1 hour' AND r.started_at < $__timeTo()::timestamptz
+    ) AS r
+    WHERE r.gave_way OR r.waits
+)
+SELECT o.began AS "Began", CASE WHEN o.ended IS NULL THEN 'goes on' ELSE 'over' END AS "State",
+       extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Lasted",
+       greatest((o.figures ->> 'lag_seconds')::float8, l.lag) AS "Lag",
+       nullif(greatest((o.figures ->> 'pace_seconds')::float8, p.pace), 0) AS "Polls every",
+       (o.figures ->> 'cpu_pressure')::float8 AS "CPU pressure",
+       (o.figures ->> 'spool_bytes')::int8 AS "Spools", w.waited AS "What waited"
+FROM overload AS o
+CROSS JOIN LATERAL (
+    SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
+    FROM plant.ingest_batch AS b
+    WHERE o.ended IS NULL AND b.written_at >= greatest(o.began, now() - INTERVAL '1 hour')
+) AS l
+CROSS JOIN LATERAL (
+    SELECT max((e.detail ->> 'pace_seconds')::float8) AS pace
+    FROM plant.event AS e
+    WHERE o.ended IS NULL AND e.type = 'poll_stretched' AND e.text = 'stretched'
+      AND e.time >= greatest(o.began, now() - INTERVAL '1 hour')
+) AS p
+CROSS JOIN LATERAL (
+    SELECT string_agg(DISTINCT w.job, ', ' ORDER BY w.job) AS waited FROM waits AS w WHERE w.during && o.during
+) AS w
+ORDER BY o.began DESC;
+
 -- name: source_states
 -- What a source's state was when the time begins, and each change since; as numbers, which the panel names. A source
 -- whose last change is older than its events, or than 30 days, has been so since.

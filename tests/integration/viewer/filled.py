@@ -71,6 +71,29 @@ _STORY = (
     CROSS JOIN plant.channel AS c
     WHERE c.name = 'boilerhouse/boiler1/pressure' AND c.source_id = $1
     """,
+    # an overload that is over, and one that goes on since six minutes
+    """
+    INSERT INTO plant.event (time, id, type, source_id, text, detail)
+    SELECT $2::timestamptz - INTERVAL '1 min' * o.minutes, 2000 + o.minutes, 'overload', NULL::int, o.text,
+           jsonb_build_object('lag_seconds', o.lag, 'pace_seconds', o.pace, 'cpu_pressure', o.pressure,
+                              'spool_bytes', 81920)
+    FROM (VALUES (30, 'overloaded', 5.5, 0.0, 0.4), (28, 'good', 8.2, 2.4, 0.97), (6, 'overloaded', 1.2, 2.4, 0.9))
+         AS o (minutes, text, lag, pace, pressure)
+    UNION ALL
+    SELECT $2::timestamptz - INTERVAL '5 min', 2005, 'poll_stretched', $1::int, 'stretched',
+           '{"interval_seconds": 1.0, "pace_seconds": 3.5, "slow": "machine", "answers_seconds": 0.1}'
+    """,
+    """
+    INSERT INTO plant.job_run (job, started_at, ended_at, outcome, rows, detail)
+    SELECT r.job, t.at, t.at + INTERVAL '5 s', r.outcome, $1::int, r.detail
+    FROM (VALUES (29.5, 'rollups', 'skipped', 'waits: ingest is behind since 09:30:00 UTC'),
+                 (27.5, 'rollups', 'ok', ''),
+                 (29.8, 'compress', 'ok', 'gave way to ingest; it goes on'),
+                 (27.0, 'compress', 'ok', ''),
+                 (0.5, 'rollups', 'skipped', 'waits: ingest is behind since 09:54:00 UTC'))
+         AS r (minutes, job, outcome, detail)
+    CROSS JOIN LATERAL (SELECT $2::timestamptz - INTERVAL '1 min' * r.minutes) AS t (at)
+    """,
     # maintenance, and a sealed day
     """
     INSERT INTO plant.job_run (job, started_at, ended_at, outcome, rows, bytes, detail)

@@ -90,6 +90,28 @@ _STORY = (
     SELECT $1::timestamptz - INTERVAL '6 min', 2, 'text', c.source_id, c.id, 'AUTOMATIC', '{}'
     FROM plant.channel AS c WHERE c.name = 'pump/house/mode'
     """,
+    # an overload for a minute, an hour ago one for ten, and one that goes on since 20 s
+    """
+    INSERT INTO plant.event (time, id, type, source_id, text, detail)
+    SELECT $1::timestamptz - o.ago * INTERVAL '1 s', 10000 + o.ago, 'overload', NULL::int, o.text,
+           jsonb_build_object('lag_seconds', o.lag, 'pace_seconds', o.pace, 'cpu_pressure', 0.9, 'spool_bytes', 4096)
+    FROM (VALUES (4200, 'overloaded', 5.0, 0.0), (3600, 'good', 99.0, 0.0), (900, 'overloaded', 5.5, 0.0),
+                 (840, 'good', 8.2, 2.4), (20, 'overloaded', 0.1, 0.0)) AS o (ago, text, lag, pace)
+    UNION ALL
+    SELECT $1::timestamptz - e.ago * INTERVAL '1 s', 20000 + e.ago, 'poll_stretched', s.id, 'stretched',
+           jsonb_build_object('interval_seconds', 1.0, 'pace_seconds', e.pace)
+    FROM plant.source AS s CROSS JOIN (VALUES (1700, 60.0), (10, 3.5)) AS e (ago, pace)
+    WHERE s.name = 'plc'
+    """,
+    """
+    INSERT INTO plant.job_run (job, started_at, ended_at, outcome, detail)
+    SELECT r.job, $1::timestamptz - r.ago * INTERVAL '1 s', $1::timestamptz - (r.ago - 5) * INTERVAL '1 s', r.outcome,
+           r.detail
+    FROM (VALUES ('rollups', 890, 'skipped', 'waits: ingest is behind since 09:30:00 UTC'), ('rollups', 830, 'ok', ''),
+                 ('compress', 910, 'ok', 'gave way to ingest; it goes on'), ('compress', 800, 'ok', ''),
+                 ('seal', 880, 'skipped', 'there is no key'), ('rollups', 15, 'skipped', 'waits: ingest is behind'))
+         AS r (job, ago, outcome, detail)
+    """,
 )
 
 
@@ -156,6 +178,23 @@ async def test_a_tag_from_the_future_does_not_make_the_lag(panels: Panels) -> No
     assert sources["plc"]["From the future"] > 3e7
     assert sources["slow"]["From the future"] is None
     assert sources["plc"]["Newest sample"] / 1000 < datetime.now(UTC).timestamp() + 1200
+
+
+async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -> None:
+    goes_on, over = _rows(await panels.ask("health", "Overloads of this time"))
+    assert (over["State"], over["Lasted"], over["What waited"]) == ("over", 60, "compress, rollups")
+    assert (over["Lag"], over["Polls every"], over["CPU pressure"], over["Spools"]) == (8.2, 2.4, 0.9, 4096)
+    assert (goes_on["State"], goes_on["What waited"]) == ("goes on", "rollups")
+    assert goes_on["Lasted"] >= 20 and goes_on["Polls every"] == 3.5, "as was said since it began"
+    states: dict[str, list[tuple[int, int]]] = {}
+    for row in _rows(await panels.ask("health", "Overload, and what waits for it")):
+        ago = round(panels.over.until.timestamp() - row["time"] / 1000)
+        states.setdefault(row["metric"], []).append((ago, row["value"]))
+    assert list(states) == ["ingest", "rollups", "compress", "seal", "analyze"]
+    assert states["ingest"] == [(1800, 0), (900, 2), (840, 0), (20, 2)]
+    assert states["rollups"] == [(1800, 0), (890, 1), (830, 0), (15, 1)]
+    assert states["compress"] == [(1800, 0), (910, 0), (905, 1), (800, 0)]
+    assert [value for _, value in states["seal"]] == [0, 0]
 
 
 async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
