@@ -35,7 +35,7 @@ def render(status: dict[str, Any]) -> RenderableType:
     """The tables of one look."""
     title = f"plant {status['plant']}" if status["plant"] else "no plant was started here yet"
     drift = (f"[yellow]{escape(line)}[/]" for line in words(status["configuration"]))
-    strained = overloaded(status["overload"], any(job["waits"] for job in status["jobs"]))
+    strained = overloaded(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
     head = [*drift, *([f"[yellow]{strained}[/]"] if strained else [])]
     return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *head, *_tables(status))
 

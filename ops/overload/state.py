@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -111,11 +112,14 @@ def clock(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
 
 
-def words(report: dict[str, Any] | None, waits: bool = False) -> str:
-    """``overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s; maintenance waits``; empty where it is not."""
+def words(report: dict[str, Any] | None, waiting: Sequence[str] = ()) -> str:
+    """``overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 97 %; waiting: rollups, seal``.
+
+    Empty where it is not. ``waiting``: the jobs that give way.
+    """
     if report is None or report["since"] is None:
         return ""
     parts = [f"overloaded since {clock(report['since'])}"]
     parts += [f"polls every {report['pace_seconds']:.3g} s"] if report["pace_seconds"] else []
-    parts.append(f"lag {report['lag_seconds']:.1f} s")
-    return ", ".join(parts) + ("; maintenance waits" if waits else "")
+    parts += [f"lag {report['lag_seconds']:.1f} s", f"CPU pressure {100 * report['cpu_pressure']:.0f} %"]
+    return ", ".join(parts) + (f"; waiting: {', '.join(waiting)}" if waiting else "")

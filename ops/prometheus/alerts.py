@@ -110,7 +110,8 @@ ALERTS = (
         "{{ $labels.plant }} has had more to do than its machine can for five minutes",
         "Samples reach the table late, or devices are polled less often than configured. Nothing that was "
         "acknowledged is lost; rollups, packing, seals and statistics wait, and make up for it by themselves.",
-        "`./plantlog status` says since when, and what is late; `top` what else runs on this machine.",
+        "`./plantlog status` says since when, what is late and what waits, the dashboard Appliance health how it went; "
+        "`top` says what else runs on this machine.",
     ),
     Alert(
         "PlantlogWritesFail",

@@ -228,7 +228,10 @@ def test_an_overload_and_what_waits_for_it_are_said_first(state: State) -> None:
     table = Console(width=160, file=io.StringIO())
     table.print(render(status))
     lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[1].strip() == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s; maintenance waits"
+    assert (
+        lines[1].strip()
+        == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %; waiting: rollups"
+    )
     (rollups,) = [line for line in lines if line.startswith("rollups")]
     assert "waits: ingest is behind since 12:03:09 UTC" in rollups
     assert "all made" not in rollups
