@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,14 +23,13 @@ from ingest.clock import Step
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.heard import Heard
+from ingest.modbus.late import PERIODS, Late, Reach
 from ingest.modbus.poll import Poll
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, Versions
 
 _POLLS = 16  # that wait for the disk, at most
-_PERIODS = 2  # without a sample, that are a gap
 _EVENTS = 1000  # that the disk refused, kept for later, at most
-_MISSED = ("poll_missed", "polls came late")
 _NONE = np.empty(0, np.int32)
 
 
@@ -114,13 +112,20 @@ class Outbox:
                 if isinstance(poll, _Tags):
                     await self._other_tags(poll)
                     continue
-                while self._polls and isinstance(later := self._polls[0], Poll) and not later.failed:
+                while (later := self._joining(poll)) is not None:
                     self._polls.popleft()
                     poll.follow(later)
                 self._taken.set()
                 await self._write(poll)
         await self._gaps.say()
         await self._heard.stop(now_us())
+
+    def _joining(self, poll: Poll) -> Poll | None:
+        """What waits next, if it can be written with ``poll``: no gap of the source and no pace begins or ends."""
+        later = self._polls[0] if self._polls else None
+        if not isinstance(later, Poll) or later.failed or later.paces or poll.paces:
+            return None
+        return later if poll.lost is None and self._gaps.opened() is None else None
 
     async def _other_tags(self, tags: _Tags) -> None:
         """What is known of channels that stay goes on; a gap of one that is gone ends."""
@@ -150,24 +155,26 @@ class Outbox:
         await self._gaps.say()  # what the disk refused before goes first
         if poll.step is not None:
             await self._set(poll.step)
-        for paced, seconds in poll.paces:
-            self._patience[np.asarray(paced)] = int(_PERIODS * seconds * 1e6)
         if poll.lost is not None and self._gaps.opened() is None:
             since = int(self._had_to.max())
-            await self._late(np.arange(len(self._ids)), np.full(len(self._ids), since))
+            await self._silent_until(since)
             self._texts.clear()
             await self._gaps.open(since, "disconnected", poll.lost)
         for failure in poll.failures:
             await self._missing(failure.tags, failure.reason, failure.detail)
         rounds = [each.columns() for each in poll.rounds]
-        for tags, at in rounds:
-            if self._gaps.opened() is None:
-                await self._late(tags, at)
+        reach = self._reach()
+        if self._gaps.opened() is None:
+            await self._late([gap for tags, at in rounds for gap in reach.had(tags, at)])
+        for paced, seconds in poll.paces:  # what it came behind is judged by the pace before
+            self._patience[np.asarray(paced)] = int(PERIODS * seconds * 1e6)
         refused = await self._samples(poll)
         refused = np.union1d(refused, await self._events(poll))
         if len(refused):
             await self._missing(refused, "spool_full", "the spool did not take it")
+            reach.to[refused] = self._had_to[refused]
             rounds = [(tags[had], at[had]) for tags, at in rounds for had in (~np.isin(tags, refused),) if had.any()]
+        self._had_to = reach.to
         if rounds:
             await self._over(max(int(at.max()) for _, at in rounds))
         for tags, at in rounds:
@@ -178,7 +185,7 @@ class Outbox:
     async def _set(self, step: Step) -> None:
         """Our clock was set: what was silent until then is on record, and the time from then on is another."""
         if self._gaps.opened() is None:
-            await self._late(np.arange(len(self._ids)), np.full(len(self._ids), step.before))
+            await self._silent_until(step.before)
         await self._gaps.clock_set(step.before, step.after)
         self._had_to[:] = step.after
 
@@ -200,34 +207,25 @@ class Outbox:
 
     async def _had(self, tags: Int32s, at: Int64s) -> None:
         """Samples of ``tags`` are durable: gaps end there."""
-        self._had_to[tags] = at
         ended = self._open[tags]
         if ended.any():
             tags, at = tags[ended], at[ended]
             self._open[tags] = False
             await self._gaps.close_each([(self._ids[tags[of]], end) for end, of in groups(at)])
 
-    async def _late(self, tags: NDArray[np.integer[Any]], at: Int64s) -> None:
-        """Record a gap of those of ``tags`` that were silent until ``at`` for too long, and have none open.
+    def _reach(self) -> Reach:
+        return Reach(self._had_to, self._patience, ~self._open)
 
-        Where that is so of all that are read, it is one of the source, from the last answer before it to the last of
-        this poll. Else channels share a gap whose silence began in one poll.
-        """
-        late = (at - self._had_to[tags] > self._patience[tags]) & ~self._open[tags]
-        if not late.any():
-            return
-        tags, ends, read = tags[late], at[late], ~self._open
-        begin, end = int(self._had_to[read].max()), int(ends.max())
-        patience = self._patience[read]
-        if np.all((end - begin > patience) & (begin - self._had_to[read] <= patience)):
-            await self._gaps.record(begin, end, *_MISSED)
-            self._had_to[read] = np.maximum(self._had_to[read], end)
-            return
-        spans: list[tuple[Int32s, int, int]] = []
-        for of in _together(self._had_to[tags], int(self._patience[tags].min()) // _PERIODS):
-            spans.append((self._ids[tags[of]], int(self._had_to[tags[of]].max()), int(ends[of].max())))
-        await self._gaps.record_each(spans, *_MISSED)
-        self._had_to[tags] = ends
+    async def _silent_until(self, at: int) -> None:
+        """Something else begins then (µs): what was silent for too long is on record before."""
+        reach = self._reach()
+        await self._late(reach.silent(np.arange(len(self._ids)), np.full(len(self._ids), at)))
+        self._had_to = reach.to
+
+    async def _late(self, gaps: Sequence[Late]) -> None:
+        spans = [(None if gap.tags is None else self._ids[gap.tags], gap.begin, gap.end) for gap in gaps]
+        if spans:
+            await self._gaps.record_each(spans, "poll_missed", "polls came late")
 
     async def _samples(self, poll: Poll) -> Int32s:
         """Append a poll's samples. Returns the tags that were refused."""
@@ -275,17 +273,4 @@ class Outbox:
 
 def _patience(intervals: Sequence[float]) -> NDArray[np.int64]:
     """How long (µs) each tag may be silent without a gap."""
-    return np.array([int(_PERIODS * interval * 1e6) for interval in intervals], np.int64)
-
-
-def _together(times: Int64s, period: int) -> list[NDArray[np.intp]]:
-    """Where those stand that lie within ``period`` of the first of them."""
-    if times.max() - times.min() <= period:
-        return [np.arange(len(times))]
-    order = np.argsort(times, kind="stable")
-    found = []
-    while len(order):
-        n = int(np.searchsorted(times[order], times[order[0]] + period, side="right"))
-        found.append(order[:n])
-        order = order[n:]
-    return found
+    return np.array([int(PERIODS * interval * 1e6) for interval in intervals], np.int64)

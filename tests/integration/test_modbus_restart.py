@@ -87,7 +87,9 @@ async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_
                 await spooled.until(before + 3)
             spooled.read()
             ends.append(spooled.times[-1])
-    interruptions = {(gap.from_time, gap.reason): gap for gap in spooled.gaps if gap.channel_ids is None}
+    of_source = [gap for gap in spooled.gaps if gap.channel_ids is None]
+    # A machine that is busy may make polls late besides.
+    interruptions = {(gap.from_time, gap.reason): gap for gap in of_source if gap.reason != "poll_missed"}
     assert set(interruptions) == {(ends[0], "killed"), (ends[1], "stopped")}
     for (start, _), gap in interruptions.items():
         assert gap.to_time == min(t for t in spooled.times if t > start)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from random import Random
 
 import numpy as np
+import pytest
 
 from ingest.batch import Gap, GapBatch
 from ingest.modbus.outbox import Outbox
@@ -74,3 +76,66 @@ async def test_what_is_polled_seldom_is_not_missing_because_the_rest_is() -> Non
     assert [gap.channel_ids for gap in said] == [tuple(range(1, N // 2 + 1))]
     _, said = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
     assert [(gap.channel_ids, gap.to_time) for gap in said] == [(None, 300 * SECOND + 19_000)]
+
+
+async def told_together(*polls: Poll) -> Kept:
+    """The disk was busy: all of them wait."""
+    kept = Kept()
+    outbox = Outbox(SourceStatus(1, "plc", "modbus", "", N), np.arange(1, N + 1, dtype=np.int32), [1.0] * N, kept, 0)
+    for each in polls:
+        outbox.add(each)
+    outbox.stop()
+    await outbox.run()
+    return kept
+
+
+def starved(seed: int) -> list[Poll]:
+    """Five seconds at rest, a minute in which our process runs for moments only, and five at rest."""
+    random = Random(seed)
+    made, now, due, runs_to = [], 0.0, 1.0, 5.0 + random.random()
+    while now < 70.0:
+        now = max(now, due)
+        due += 1 + int(now - due)
+        each = Poll(round(now * SECOND))
+        for k in ALL:
+            now += 0.002
+            if runs_to < now < 65.0:
+                now += random.uniform(1.0, 8.0)
+                runs_to = now + random.uniform(0.01, 0.3)
+            each.at = round(now * SECOND)
+            tags = np.arange(k * BLOCK, (k + 1) * BLOCK, dtype=np.int32)
+            each.read(tags, each.at)
+            each.add(tags, each.at, np.zeros(BLOCK), 0)
+        made.append(each)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_blocks_that_were_silent_for_different_times_share_the_gaps_of_a_stall(seed: int) -> None:
+    kept, _ = await told(*starved(seed))
+    rows = {(channel, gap.from_time) for gap in kept.gaps() for channel in gap.channel_ids or (None,)}
+    assert 1 <= len(rows) <= 30, "a channel each were 5000 and more"
+    missing = sum((gap.to_time or 0) - gap.from_time for gap in kept.gaps())
+    assert missing >= 45 * SECOND
+
+
+async def test_polls_that_are_written_together_are_late_by_the_one_before_them() -> None:
+    kept = await told_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        (None, 4 * SECOND + 39_000, 9 * SECOND + 39_000)
+    ]
+
+
+async def test_a_pace_holds_from_the_poll_on_that_told_it() -> None:
+    """The silence before it is on record; what came before is not judged by it, though it was written later."""
+    late = poll(16 * SECOND)
+    late.paces.append((range(N), 6.0))
+    kept = await told_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
+    assert [(gap.from_time, gap.to_time) for gap in kept.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
+
+
+async def test_a_source_is_away_until_the_first_poll_also_where_more_are_written_with_it() -> None:
+    kept = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
+    assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
+    ]
