@@ -204,11 +204,12 @@ async def started(status: SourceStatus, spool: Appender) -> None:
 
 def ids_of(source: Source, registry: Registry) -> tuple[int, dict[str, int]]:
     """A source's id, and its channels' by name. Raises OperationError where they are not registered."""
-    missing = [tag.name for tag in source.tags if tag.name not in registry.channels]
+    known = registry.channels.get(source.name, {})
+    missing = [tag.name for tag in source.tags if tag.name not in known]
     if source.name not in registry.sources or missing:
         what = f"source {source.name}" if source.name not in registry.sources else f"channel {missing[0]}"
         raise OperationError(f"{what} is not registered: run `plantlog up` to register the configuration")
-    return registry.sources[source.name], {tag.name: registry.channels[tag.name] for tag in source.tags}
+    return registry.sources[source.name], {tag.name: known[tag.name] for tag in source.tags}
 
 
 def versions_of(channel_ids: Mapping[str, int], versions: Mapping[str, int]) -> dict[int, int]:

@@ -54,7 +54,8 @@ class _Configuration:
         current = snapshot.in_force(self._state, (self._kind,))
         if current is None:
             raise OperationError(f"{self._state} has no configuration: `plantlog up` puts one in force")
-        await self._apply(current, Registry.load(self._state / "registry.json"))
+        own = {source.name for source in current.plant.sources if source.kind == self._kind}
+        await self._apply(current, Registry.load(self._state / "registry.json", own))
         self.number = current.number
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._edited.set)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import asyncpg
 
-_NAMED = 3  # channels that a line names
-_READ_OFTEN = {"interval", "expected_interval", "stale_after"}  # attributes that don't say what is read
+NAMED = 3  # channels that a line names
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class SourceDifference:
 
     state: str = ""  # added, changed, retired; empty: only channels differ
     change: Change | None = None  # of the source itself
-    added: list[str] = field(default_factory=list)  # channels, those too that were retired and came back
+    added: int = 0  # channels, those too that were retired and came back
+    first_added: Sequence[str] = ()
     changed: dict[str, Change] = field(default_factory=dict)
     retired: list[str] = field(default_factory=list)
 
@@ -40,10 +41,10 @@ class SourceDifference:
         """In a line: counts and the first few names."""
         said = [self.state + (f" ({self.change.words()})" if self.change else "")] if self.state else []
         said += [
-            _listed("added", self.added),
-            _listed("changed", [f"{n}: {c.words()}" for n, c in self.changed.items()]),
+            _listed("added", self.added, self.first_added),
+            _listed("changed", len(self.changed), (f"{n}: {c.words()}" for n, c in self.changed.items())),
         ]
-        return "; ".join(part for part in (*said, _listed("retired", self.retired)) if part)
+        return "; ".join(part for part in (*said, _listed("retired", len(self.retired), self.retired)) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +54,37 @@ class Difference:
     sources: Mapping[str, SourceDifference]
     renamed: Mapping[str, str] = field(default_factory=dict)  # added channel → the retired one that read the same
 
-    def new_names(self) -> list[str]:
-        """Channels that are added, or come back."""
-        return [name for source in self.sources.values() for name in source.added]
-
     def lines(self) -> Iterator[str]:
         """For people, a line a source; none where nothing changed. Then channels that look renamed."""
         for name, source in sorted(self.sources.items()):
             yield f"source {name}: {source.words()}"
-        for new, old in list(self.renamed.items())[:_NAMED]:
+        for new, old in list(self.renamed.items())[:NAMED]:
             yield f"{new} reads what {old} did: `plantlog rename {old} {new}`, then `plantlog up`, keeps its history"
-        if len(self.renamed) > _NAMED:
-            yield f"likewise {len(self.renamed) - _NAMED:,} more of the added channels read what retired ones did"
+        if len(self.renamed) > NAMED:
+            yield f"likewise {len(self.renamed) - NAMED:,} more of the added channels read what retired ones did"
 
 
-def difference(sources: Sequence[asyncpg.Record], channels: Sequence[asyncpg.Record]) -> Difference:
-    """From sections ``source_differences`` and ``differences``."""
+def difference(
+    sources: Iterable[asyncpg.Record],
+    channels: Iterable[asyncpg.Record],
+    added: Iterable[asyncpg.Record],
+    same: Iterable[asyncpg.Record],
+) -> Difference:
+    """From sections ``source_differences``, ``differences``, ``added`` and ``reads_the_same``."""
     found: dict[str, SourceDifference] = {}
     for row in sources:
         change = change_of(row) if row["what"] == "changed" else None
         found[row["name"]] = SourceDifference(row["what"], change)
+    for row in added:
+        source = found.setdefault(row["source"], SourceDifference())
+        source.added, source.first_added = row["n"], row["first"]
     for row in channels:
         source = found.setdefault(row["source"], SourceDifference())
         if row["what"] == "changed":
             source.changed[row["name"]] = change_of(row)
         elif row["what"] == "retired":
             source.retired.append(row["name"])
-        else:
-            source.added.append(row["name"])
-    return Difference(found, _renamed(channels))
-
-
-def _renamed(channels: Sequence[asyncpg.Record]) -> dict[str, str]:
-    """Added channel → the one that is retired and read the same; where it is one of each."""
-    added, retired = (_by_place(channels, what) for what in ("added", "retired"))
-    return {
-        names[0]: retired[place][0] for place, names in added.items() if len(names) == len(retired.get(place, ())) == 1
-    }
-
-
-def _by_place(channels: Sequence[asyncpg.Record], what: str) -> dict[str, list[str]]:
-    """What a channel reads, its source, address and how → names."""
-    found: dict[str, list[str]] = {}
-    for row in channels:
-        if row["what"] == what:
-            facts = json.loads(row["new"] or row["old"])
-            how = {name: value for name, value in facts["attributes"].items() if name not in _READ_OFTEN}
-            place = json.dumps([facts["source"], facts["address"], how], sort_keys=True)
-            found.setdefault(place, []).append(row["name"])
-    return found
+    return Difference(found, {row["added"]: row["retired"] for row in same})
 
 
 def change_of(row: asyncpg.Record) -> Change:
@@ -121,8 +104,9 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _listed(what: str, names: Sequence[str]) -> str:
-    if not names:
+def _listed(what: str, n: int, names: Iterable[str]) -> str:
+    """How many, and the first names."""
+    if not n:
         return ""
-    more = " …" if len(names) > _NAMED else ""
-    return f"{len(names):,} channel{'' if len(names) == 1 else 's'} {what} ({', '.join(names[:_NAMED])}{more})"
+    more = " …" if n > NAMED else ""
+    return f"{n:,} channel{'' if n == 1 else 's'} {what} ({', '.join(islice(names, NAMED))}{more})"

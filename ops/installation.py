@@ -88,8 +88,7 @@ async def never(connection: asyncpg.Connection[Any], registry: Registry) -> list
 
 
 async def _asked(connection: asyncpg.Connection[Any], query: str, registry: Registry) -> list[asyncpg.Record]:
-    channels = [*registry.channels.items(), *(pair for made in registry.created.values() for pair in made.items())]
-    pairs = (list(registry.sources.items()), channels)
+    pairs = (list(registry.sources.items()), list(registry.pairs()))
     columns = [[pair[place] for pair in some] for some in pairs for place in (0, 1)]
     return await connection.fetch(load("installation")[query], *columns)
 

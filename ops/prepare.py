@@ -40,5 +40,5 @@ def prepare(config: Path, console: Console, take_over: bool, choice: Choice) -> 
     with steps.step("register sources and channels") as step:
         registered = asyncio.run(register(plant, used.dsn("owner"), state, take_over, choice))
         registered.tell(step)
-        step.result = count(len(registered.registry.channels), "channel")
+        step.result = count(sum(len(source.tags) for source in plant.sources), "channel")
         snapshot.save(state.root, config, digests, plant, registered.versions)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -16,7 +18,7 @@ from ingest.config.model import ModbusSource, ModbusTag, Plant, Source, Tag, fie
 from ingest.errors import OperationError
 from ingest.push.channels import created
 from ingest.registry import Registry
-from ops.difference import Difference, difference
+from ops.difference import NAMED, Difference, difference
 from ops.installation import claim, never
 from ops.meaning import Choice, chosen
 from ops.paths import State
@@ -56,7 +58,6 @@ async def register(
     than before and ``choice`` does not say what to do, or when the spools hold rows under ids of another database.
     """
     sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
-    channels = _columns([_channel(source, tag) for source in plant.sources for tag in source.tags], 11)
     queries = load("register")
     connection = await asyncpg.connect(dsn)
     try:
@@ -65,30 +66,30 @@ async def register(
             await connection.execute(queries["registration"])
             installation, taken_over = await claim(connection, state, plant.name, take_over)
             await _check_spools(connection, state)
+            await _say(connection, plant)
             of_sources = await connection.fetch(queries["source_differences"], *sources, installation)
-            changes = await connection.fetch(queries["differences"], *channels, installation)
-            found = difference(of_sources, changes)
+            changes = await _compared(connection, installation)
             moved = _moved(plant, await connection.fetch(queries["end_points"], installation))
-            renamed = await connection.fetch(queries["renamed"], found.new_names())
-            anew = chosen(changes, moved, renamed, choice)
+            anew = chosen(changes, moved, await connection.fetch(queries["renamed"]), choice)
             if anew:
                 await connection.execute(queries["give_way"], anew, [name_aside(name) for name in anew])
-                changes = await connection.fetch(queries["differences"], *channels, installation)
-                found = difference(of_sources, changes)
+                await connection.execute(queries["compare_again"])
+                changes = await _compared(connection, installation)
+            added = await connection.fetch(queries["added"], NAMED)
+            found = difference(of_sources, changes, added, await connection.fetch(queries["reads_the_same"]))
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
-            await connection.execute(queries["update_channels"], *channels)
-            await connection.execute(queries["insert_channels"], *channels)
-            await connection.execute(queries["retire_channels"], channels[0], installation)
+            await connection.execute(queries["update_channels"])
+            await connection.execute(queries["insert_channels"])
+            await connection.execute(queries["retire_channels"])
             await connection.execute(queries["settings"], *_columns(_settings(plant), 2), installation)
             await connection.execute(queries["retention_classes"], *_columns(_classes(plant), 5), installation)
             await connection.execute(queries["retire_sources"], sources[0], installation)
-            rows = await connection.fetch(queries["ids"], sources[0], channels[0])
-            made = await connection.fetch(queries["created"], sources[0], channels[0])
-            versions = {row["name"]: row["version"] for row in await connection.fetch(queries["versions"], channels[0])}
+            made = await connection.fetch(queries["created"], sources[0])
+            versions = {row["name"]: row["version"] for row in await connection.fetch(queries["versions"])}
             registry = Registry(
-                {row["name"]: row["id"] for row in rows if row["what"] == "source"},
-                {row["name"]: row["id"] for row in rows if row["what"] == "channel"},
+                {row["name"]: row["id"] for row in await connection.fetch(queries["sources"], sources[0])},
+                _ids(plant, await connection.fetchval(queries["ids"]) or ()),
                 _by_source(plant, made),
                 tuple(row["id"] for row in made if row["kind"] == "text"),
             )
@@ -96,6 +97,31 @@ async def register(
         await connection.close()
     registry.save(state.registry)
     return Registered(registry, found, taken_over, versions)
+
+
+async def _say(connection: asyncpg.Connection[Any], plant: Plant) -> None:
+    """Send the plant's channels, once."""
+    queries = load("register")
+    await connection.execute(queries["said"])
+    rows = ((place, *row) for place, row in enumerate(_channels(plant)))
+    await connection.copy_records_to_table("said", schema_name="pg_temp", records=rows)
+    await connection.execute(queries["all_said"])
+
+
+async def _compared(connection: asyncpg.Connection[Any], installation: UUID) -> list[Any]:
+    """What is otherwise of channels that were there before."""
+    queries = load("register")
+    await connection.execute(queries["compare"], installation)
+    return await connection.fetch(queries["differences"])
+
+
+def _ids(plant: Plant, ids: Sequence[int]) -> dict[str, dict[str, int]]:
+    """Source → name of a channel → id; ``ids`` are in the order of the configuration."""
+    names = ((source.name, tag.name) for source in plant.sources for tag in source.tags)
+    found: dict[str, dict[str, int]] = {source.name: {} for source in plant.sources}
+    for (source, name), number in zip(names, ids, strict=True):
+        found[source][name] = number
+    return found
 
 
 def _moved(plant: Plant, known: list[Any]) -> dict[str, str]:
@@ -114,19 +140,47 @@ def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
     return created
 
 
-def _channel(source: Source, tag: Tag) -> tuple[Any, ...]:
-    fields = fields_of(type(tag)).items()
-    attributes: dict[str, Any] = {
-        name: value for name, field in fields if name not in _COLUMNS and (value := getattr(tag, name)) != field.default
-    }
-    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.kind != "text":
-        # s; texts are stored when they change, so that no number of them is to be expected
-        attributes["expected_interval"] = tag.interval or source.poll_interval
-    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and tag.unit_id is None and source.unit_id != 1:
-        attributes["unit_id"] = source.unit_id  # another unit is another device
-    described = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
-    written = json.dumps(attributes, sort_keys=True)
-    return (tag.name, source.name, getattr(tag, "address", ""), *described, written, tag.retention)
+def _channels(plant: Plant) -> Iterator[tuple[Any, ...]]:
+    """The columns of ``said`` but the first."""
+    for source in plant.sources:
+        described: dict[type[Tag], _Described] = {}
+        for tag in source.tags:
+            kind = type(tag)
+            if kind not in described:
+                described[kind] = _Described(source, kind)
+            attributes = described[kind].attributes(tag)
+            facts = (tag.kind, tag.unit, tag.lo, tag.hi, tag.deadband, tag.description)
+            yield (tag.name, source.name, getattr(tag, "address", ""), *facts, attributes, tag.retention)
+
+
+class _Described:
+    """What tags of a source say beside the columns, as JSON: most of them say the same."""
+
+    def __init__(self, source: Source, kind: type[Tag]) -> None:
+        fields = {name: field.default for name, field in fields_of(kind).items() if name not in _COLUMNS}
+        self._source = source
+        self._defaults = tuple(fields.items())
+        self._values = attrgetter(*fields)
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def attributes(self, tag: Tag) -> str:
+        """A JSON object."""
+        values = (tag.kind == "text", *self._values(tag))
+        if values not in self._known:
+            self._known[values] = self._written(tag, values[1:])
+        return self._known[values]
+
+    def _written(self, tag: Tag, values: tuple[Any, ...]) -> str:
+        pairs = zip(self._defaults, values, strict=True)
+        attributes = {name: value for (name, default), value in pairs if value != default}
+        source = self._source
+        if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag):
+            if tag.kind != "text":
+                # s; texts are stored when they change, so that no number of them is to be expected
+                attributes["expected_interval"] = tag.interval or source.poll_interval
+            if tag.unit_id is None and source.unit_id != 1:
+                attributes["unit_id"] = source.unit_id  # another unit is another device
+        return json.dumps(attributes, sort_keys=True)
 
 
 def _settings(plant: Plant) -> list[tuple[str, str | None]]:
@@ -169,12 +223,12 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
     """Spooled rows carry ids; under another database's ids they would become another channel's samples."""
     if not state.registry.exists():
         return
+    rows, unreadable = spooled_rows(state.spool)
+    if not rows and not unreadable:
+        return
     before = Registry.load(state.registry)
     moved = await never(connection, replace(before, created=created(state.root).ids))
-    if not moved:
-        return
-    rows, unreadable = spooled_rows(state.spool)
-    if rows or unreadable:
+    if moved:
         name, old, here = moved[0]
         held = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
         raise OperationError(

@@ -108,8 +108,8 @@ def _plant(given: argparse.Namespace) -> Plant:
     if given.replay is not None:
         return ReplayPlant(given.replay, given.columns, given.replay_period)
     if given.channels is not None:
-        if not 1 <= given.channels <= 100_000 or not 0 < given.hz <= _MOST_HZ:
-            raise OperationError(f"--channels: legal 1 to 100000; --hz: legal above 0, to {_MOST_HZ}")
+        if not 1 <= given.channels <= 1_000_000 or not 0 < given.hz <= _MOST_HZ:
+            raise OperationError(f"--channels: legal 1 to 1000000; --hz: legal above 0, to {_MOST_HZ}")
         return LoadPlant(given.channels, given.hz, given.seed)
     return ScenarioPlant(given.seed, [parse(text) for text in given.scenario])
 

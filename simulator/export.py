@@ -18,9 +18,13 @@ _PUBLISHING = 0.5  # s
 NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
 
 
-def devices(tags: list[SimTag]) -> list[str]:
-    """Modbus devices, in the order of their ports."""
-    return list(dict.fromkeys(tag.register.device for tag in tags if tag.register is not None))
+def devices(tags: list[SimTag]) -> dict[str, list[int]]:
+    """Modbus devices, in the order of their ports, and the indices of their tags."""
+    found: dict[str, list[int]] = {}
+    for i, tag in enumerate(tags):
+        if tag.register is not None:
+            found.setdefault(tag.register.device, []).append(i)
+    return found
 
 
 def export(
@@ -61,8 +65,8 @@ def export(
             "",
         ]
         _write(folder / "tags" / "opcua.csv", _OPCUA_COLUMNS, [_opcua_row(tag) for tag in opcua])
-    for number, device in enumerate(devices(plant.tags)):
-        members = [tag for tag in plant.tags if tag.register is not None and tag.register.device == device]
+    for number, (device, indices) in enumerate(devices(plant.tags).items()):
+        members = [plant.tags[i] for i in indices]
         lines += [
             "[[source]]",
             f'name = "{device}"',

@@ -21,7 +21,7 @@ class LoadPlant:
     def __init__(self, channels: int, hz: float, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
         self._values = self._random.integers(0, _TOP, channels)
-        self.tick = tick_for(1 / hz)
+        self.tick = tick_for(1 / hz) if hz >= 0.1 else 0.01 / hz  # a hundred steps are smooth enough
         self.tags = [_tag(i, hz) for i in range(channels)]
 
     def step(self, seconds: float) -> None:

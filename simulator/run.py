@@ -49,12 +49,7 @@ class Simulator:
         if any(tag.opcua is not None for tag in tags):
             self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)
             self._publisher = Publisher(plant, self._server, self.faults, self._truth, jitter)
-        self._registers = {
-            name: Registers(
-                tags, [i for i, t in enumerate(tags) if t.register is not None and t.register.device == name]
-            )
-            for name in devices(tags)
-        }
+        self._registers = {name: Registers(tags, members) for name, members in devices(tags).items()}
         self.devices = [
             ModbusDevice(n, r, self.faults, self._answered, self._register_written) for n, r in self._registers.items()
         ]

@@ -41,9 +41,11 @@ class Created:
 def created(folder: Path) -> Created:
     """What the state folder knows. Raises OperationError where nothing was registered."""
     path = folder / "registry.json"
-    registry = Registry.load(path)
+    registry = Registry.load(path, ())
+    with path.open("rb") as file:
+        registration = hashlib.file_digest(file, "sha256").hexdigest()
     ids = {source: dict(channels) for source, channels in registry.created.items()}
-    known = Created(hashlib.sha256(path.read_bytes()).hexdigest(), ids, set(registry.created_texts))
+    known = Created(registration, ids, set(registry.created_texts))
     try:
         since = json.loads((folder / "push.json").read_text())
     except FileNotFoundError:

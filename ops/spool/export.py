@@ -79,9 +79,7 @@ def _find(state: State, name: str) -> Path:
 
 def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None:
     sources = {number: name for name, number in registry.sources.items()}
-    channels = {number: name for name, number in registry.channels.items()}
-    for created in registry.created.values():
-        channels.update({number: name for name, number in created.items()})
+    channels = {number: name for name, number in registry.pairs()}
     writer = csv.writer(file)
     writer.writerow(_HEADER)
     for batch in _batches(path, counts):

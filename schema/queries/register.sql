@@ -29,49 +29,114 @@ WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL
            ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
 ORDER BY name;
 
--- name: differences
--- Channels that a registration adds (again), changes or retires: $1 to $11 as for update_channels; $12 installation.
-WITH said AS (
-    SELECT n.name, n.source, n.place,
-           jsonb_build_object('source', n.source, 'address', n.address, 'kind', n.kind, 'unit', n.unit, 'lo', n.lo,
-                              'hi', n.hi, 'deadband', n.deadband, 'description', n.description,
-                              'attributes', n.attributes::jsonb, 'retention', n.retention) AS facts
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
-                $9::text[], $10::text[], $11::text[])
-        WITH ORDINALITY
-        AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention, place)
-),
-known AS (
-    SELECT c.name, s.name AS source, c.id, c.retired_at, s.kind = 'push' AND c.name = c.address AS created,
-           jsonb_build_object('source', s.name, 'address', c.address, 'kind', c.kind, 'unit', c.unit, 'lo', c.range_lo,
-                              'hi', c.range_hi, 'deadband', c.deadband, 'description', c.description,
-                              'attributes', c.attributes, 'retention', c.retention) AS facts
+-- name: said
+-- The configuration's channels, in its order: sent once a registration, and read by every statement below. And what of
+-- them is otherwise than in plant.channel: what is as it was is compared once, and then left alone.
+CREATE TEMPORARY TABLE said (
+    place       int    NOT NULL,
+    name        text   NOT NULL,
+    source      text   NOT NULL,
+    address     text   NOT NULL,
+    kind        text   NOT NULL,
+    unit        text   NOT NULL,
+    lo          float8,
+    hi          float8,
+    deadband    float8 NOT NULL,
+    description text   NOT NULL,
+    attributes  jsonb  NOT NULL,
+    retention   text   NOT NULL
+) ON COMMIT DROP;
+CREATE TEMPORARY TABLE differing (
+    what   text NOT NULL, -- added, returned, changed, retired
+    name   text NOT NULL,
+    source text NOT NULL,
+    place  int, -- in said
+    id     int -- in plant.channel
+) ON COMMIT DROP;
+
+-- name: all_said
+ANALYZE pg_temp.said;
+
+-- name: compare
+-- Channels that a registration adds (again), changes or retires: $1 installation. Those that a push source created (their
+-- name is their address) are not the configuration's to retire.
+WITH known AS (
+    SELECT c.*, s.name AS source, s.kind = 'push' AND c.name = c.address AS created
     FROM plant.channel AS c
     JOIN plant.source AS s ON s.id = c.source_id
-    WHERE s.installation_id = $12
+    WHERE s.installation_id = $1
 )
-SELECT name, coalesce(n.source, k.source) AS source, k.id, k.facts::text AS old, n.facts::text AS new,
-       CASE WHEN k.facts IS NULL THEN 'added' WHEN n.facts IS NULL THEN 'retired'
-            WHEN k.retired_at IS NOT NULL THEN 'returned' ELSE 'changed' END AS what
-FROM said AS n
+INSERT INTO pg_temp.differing (what, name, source, place, id)
+SELECT CASE WHEN k.id IS NULL THEN 'added' WHEN n.place IS NULL THEN 'retired'
+            WHEN k.retired_at IS NOT NULL THEN 'returned' ELSE 'changed' END,
+       name, coalesce(n.source, k.source), n.place, k.id
+FROM pg_temp.said AS n
 FULL JOIN known AS k USING (name)
-WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL AND NOT k.created
-           ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
-ORDER BY n.place, k.id;
+WHERE CASE WHEN n.place IS NULL THEN k.retired_at IS NULL AND NOT k.created
+           ELSE k.id IS NULL OR k.retired_at IS NOT NULL
+                OR (n.source, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention)
+                   IS DISTINCT FROM
+                   (k.source, k.address, k.kind, k.unit, k.range_lo, k.range_hi, k.deadband, k.description, k.attributes,
+                    k.retention) END;
+
+-- name: compare_again
+DELETE FROM pg_temp.differing;
+
+-- name: differences
+-- What those are and were that a registration changes or retires, or that come back.
+SELECT d.what, d.name, d.source, d.id,
+       jsonb_build_object('source', s.name, 'address', c.address, 'kind', c.kind, 'unit', c.unit, 'lo', c.range_lo,
+                          'hi', c.range_hi, 'deadband', c.deadband, 'description', c.description,
+                          'attributes', c.attributes, 'retention', c.retention)::text AS old,
+       CASE WHEN n.place IS NOT NULL
+            THEN jsonb_build_object('source', n.source, 'address', n.address, 'kind', n.kind, 'unit', n.unit, 'lo', n.lo,
+                                    'hi', n.hi, 'deadband', n.deadband, 'description', n.description,
+                                    'attributes', n.attributes, 'retention', n.retention)::text END AS new
+FROM pg_temp.differing AS d
+JOIN plant.channel AS c ON c.id = d.id
+JOIN plant.source AS s ON s.id = c.source_id
+LEFT JOIN pg_temp.said AS n ON n.place = d.place
+ORDER BY d.place, d.id;
+
+-- name: added
+-- Channels that are added or come back, by source: how many, and the first $1 names.
+SELECT d.source, count(*) AS n, array_agg(d.name ORDER BY d.place) FILTER (WHERE d.number <= $1) AS first
+FROM (
+    SELECT o.source, o.name, o.place, row_number() OVER (PARTITION BY o.source ORDER BY o.place) AS number
+    FROM pg_temp.differing AS o
+    WHERE o.what IN ('added', 'returned')
+) AS d
+GROUP BY d.source;
+
+-- name: reads_the_same
+-- Added channels that read what a retired one did, where it is one of each. How often it is read is no difference.
+WITH places AS (
+    SELECT d.what, d.name, d.place, d.source, coalesce(n.address, c.address) AS address,
+           coalesce(n.attributes, c.attributes) - '{interval, expected_interval, stale_after}'::text[] AS how
+    FROM pg_temp.differing AS d
+    LEFT JOIN pg_temp.said AS n ON n.place = d.place
+    LEFT JOIN plant.channel AS c ON c.id = d.id
+    WHERE d.what IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.differing AS o WHERE o.what = 'retired')
+)
+SELECT min(p.name) FILTER (WHERE p.what = 'added') AS added, min(p.name) FILTER (WHERE p.what = 'retired') AS retired
+FROM places AS p
+GROUP BY p.source, p.address, p.how
+HAVING count(*) FILTER (WHERE p.what = 'added') = 1 AND count(*) FILTER (WHERE p.what = 'retired') = 1
+ORDER BY min(p.place);
 
 -- name: end_points
 -- Of the sources of installation $1: kind and address.
 SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id = $1;
 
 -- name: renamed
--- Names of the configuration ($1 text[]) that no channel has now and one had, what that one is called, since when.
-SELECT DISTINCT ON (n.name) n.name, c.name AS now, next.recorded_at AT TIME ZONE 'UTC' AS since
-FROM unnest($1::text[]) AS n (name)
-JOIN plant.channel_version AS v ON v.name = n.name
+-- Names of the configuration that no channel has now and one had, what that one is called, since when.
+SELECT DISTINCT ON (d.name) d.name, c.name AS now, next.recorded_at AT TIME ZONE 'UTC' AS since
+FROM pg_temp.differing AS d
+JOIN plant.channel_version AS v ON v.name = d.name
 JOIN plant.channel_version AS next ON next.channel_id = v.channel_id AND next.version = v.version + 1
 JOIN plant.channel AS c ON c.id = v.channel_id
-WHERE NOT EXISTS (SELECT FROM plant.channel AS o WHERE o.name = n.name)
-ORDER BY n.name, next.recorded_at DESC;
+WHERE d.what = 'added'
+ORDER BY d.name, next.recorded_at DESC;
 
 -- name: give_way
 -- Channels $1 are called $2 from now on, text[], and retired.
@@ -122,48 +187,33 @@ WHERE s.retired_at IS NULL
   AND s.name <> ALL ($1::text[]);
 
 -- name: update_channels
--- $1 name, $2 source, $3 address, $4 kind, $5 unit text[], $6 lo, $7 hi, $8 deadband float8[],
--- $9 description, $10 attributes, $11 retention text[]
 UPDATE plant.channel AS c
 SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_lo = n.lo, range_hi = n.hi,
-    deadband = n.deadband, description = n.description, attributes = n.attributes::jsonb, retention = n.retention,
+    deadband = n.deadband, description = n.description, attributes = n.attributes, retention = n.retention,
     retired_at = NULL,
     retirements = c.retirements + CASE WHEN c.retired_at IS NULL THEN '{}'
                                        ELSE tstzmultirange(tstzrange(least(c.retired_at, now()), now())) END
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::text[], $11::text[])
-    AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention)
+FROM pg_temp.differing AS d
+JOIN pg_temp.said AS n ON n.place = d.place
 JOIN plant.source AS s ON s.name = n.source
-WHERE c.name = n.name
-  AND (c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband, c.description, c.attributes,
-       c.retention, c.retired_at)
-      IS DISTINCT FROM
-      (s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb,
-       n.retention, NULL::timestamptz);
+WHERE c.id = d.id;
 
 -- name: insert_channels
--- Parameters as for update_channels.
 INSERT INTO plant.channel
     (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention)
-SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes::jsonb, n.retention
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::text[], $11::text[])
-    WITH ORDINALITY AS n (name, source, address, kind, unit, lo, hi, deadband, description, attributes, retention, place)
+SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention
+FROM pg_temp.differing AS d
+JOIN pg_temp.said AS n ON n.place = d.place
 JOIN plant.source AS s ON s.name = n.source
-WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
+WHERE d.what = 'added'
 ORDER BY n.place;
 
 -- name: retire_channels
--- Channels of installation $2 that its configuration no longer names: $1 text[]. Those that a push source created (their
--- name is their address) are not the configuration's.
+-- Channels that the configuration no longer names.
 UPDATE plant.channel AS c
 SET retired_at = now()
-FROM plant.source AS s
-WHERE s.id = c.source_id
-  AND s.installation_id = $2
-  AND NOT (s.kind = 'push' AND c.name = c.address)
-  AND c.retired_at IS NULL
-  AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS n (name) WHERE n.name = c.name);
+FROM pg_temp.differing AS d
+WHERE c.id = d.id AND d.what = 'retired';
 
 -- name: settings
 -- What the configuration says of storage: $1 keys, $2 values text[], a NULL value takes the key away; $3 installation.
@@ -197,26 +247,29 @@ SET raw = excluded.raw, minute = excluded.minute, hour = excluded.hour, event = 
 WHERE (c.raw, c.minute, c.hour, c.event, c.installation_id)
       IS DISTINCT FROM (excluded.raw, excluded.minute, excluded.hour, excluded.event, excluded.installation_id);
 
+-- name: sources
+-- Ids of sources: $1 names text[].
+SELECT s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[]);
+
 -- name: ids
--- Of sources, then of channels, of the configuration: $1 source names, $2 channel names text[].
-SELECT 'source' AS what, s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[])
-UNION ALL
-SELECT 'channel', c.name, c.id FROM plant.channel AS c JOIN unnest($2::text[]) AS n (name) ON n.name = c.name;
+-- Of the configuration's channels, in its order.
+SELECT array_agg(c.id ORDER BY n.place) FROM pg_temp.said AS n JOIN plant.channel AS c ON c.name = n.name;
 
 -- name: versions
--- Of the configuration's channels ($1 names text[]), the newest version that a collector has to follow.
+-- Of the configuration's channels, the newest version that a collector has to follow.
 SELECT c.name, max(v.version) AS version
-FROM unnest($1::text[]) AS n (name)
-JOIN plant.channel AS c ON c.name = n.name
-JOIN plant.channel_version AS v ON v.channel_id = c.id AND v.collected
+FROM plant.channel_version AS v
+JOIN plant.channel AS c ON c.id = v.channel_id
+JOIN pg_temp.said AS n ON n.name = c.name
+WHERE v.collected
 GROUP BY c.name;
 
 -- name: created
--- Channels that push sources created: $1 source names, $2 the configuration's channel names text[].
+-- Channels that push sources created: $1 source names text[].
 SELECT s.name AS source, c.name, c.id, c.kind
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE s.kind = 'push'
   AND c.name = c.address
   AND s.name = ANY ($1::text[])
-  AND NOT EXISTS (SELECT FROM unnest($2::text[]) AS n (name) WHERE n.name = c.name);
+  AND NOT EXISTS (SELECT FROM pg_temp.said AS n WHERE n.name = c.name);

@@ -61,7 +61,7 @@ async def test_alarms_of_a_collector(tmp_path: Path) -> None:
         (tmp_path / "tags.csv").write_text(
             "name,address,type,alarm_hi,alarm_hihi,alarm_delay,alarm_priority\na,holding:0,uint16,80,90,200ms,high\n"
         )
-        Registry({"plc": 1}, {"a": 1}).save(tmp_path / "registry.json")
+        Registry({"plc": 1}, {"plc": {"a": 1}}).save(tmp_path / "registry.json")
         async with collector(tmp_path, signal.SIGKILL):
             await until(state, {"hi": "normal", "hihi": "normal"})
             level.value = 85

@@ -30,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 A = OpcuaTag(name="a", address="ns=2;s=unit.a")
 B = OpcuaTag(name="b", address="ns=2;s=unit.b", alarm_hi=0.5)
 C = OpcuaTag(name="c", address="ns=2;s=unit.a")
-REGISTRY = Registry({"one": 1, "two": 2, "plc": 3}, {"a": 11, "b": 12, "c": 13, "r": 14, "r2": 15})
+REGISTRY = Registry(
+    {"one": 1, "two": 2, "plc": 3}, {"one": {"a": 11, "b": 12}, "two": {"c": 13}, "plc": {"r": 14, "r2": 15}}
+)
 
 
 def opcua(name: str, address: str, tags: Sequence[OpcuaTag], **options: object) -> OpcuaSource:

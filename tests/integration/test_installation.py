@@ -91,7 +91,16 @@ async def test_retirement_goes_by_installation(database: Database, tmp_path: Pat
     )
     queries = load("register")
     ours = await owner.fetchval("SELECT i.id FROM plant.installation AS i WHERE i.plant = 'demo'")
-    await owner.execute(queries["retire_channels"], ["a"], ours)
+    async with owner.transaction():
+        await owner.execute(queries["said"])
+        await owner.execute(
+            "INSERT INTO said SELECT 0, c.name, s.name, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband,"
+            " c.description, c.attributes, c.retention"
+            " FROM plant.channel AS c JOIN plant.source AS s ON s.id = c.source_id WHERE c.name = 'a'"
+        )
+        await owner.execute(queries["compare"], ours)
+        assert await owner.fetch("SELECT * FROM differing") == []
+        await owner.execute(queries["retire_channels"])
     await owner.execute(queries["retire_sources"], ["plc"], ours)
     await owner.execute(queries["retention_classes"], [], [], [], [], [], ours)
     await owner.close()
@@ -124,7 +133,7 @@ async def test_a_database_from_before_installations_is_adopted_by_whose_ids_it_h
     state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 1}}')
     await used.prepare()
     done = await register(described, empty_database, state)
-    assert (done.taken_over, done.registry.channels) == ("", {"a": 1})
+    assert (done.taken_over, done.registry.channels) == ("", {"plc": {"a": 1}})
 
 
 async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(database: Database, tmp_path: Path) -> None:

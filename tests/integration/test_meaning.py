@@ -55,9 +55,9 @@ async def test_every_tag_in_doubt_is_listed_and_nothing_is_changed(here: Here) -
 
 
 async def test_the_same_quantity_goes_on_and_another_one_is_a_new_channel(here: Here) -> None:
-    first = (await here.up(_WAS)).registry.channels
+    first = (await here.up(_WAS)).registry.channels["plc"]
     second = await here.up(_NOW, same=("a",), new=("b",))
-    now = second.registry.channels
+    now = second.registry.channels["plc"]
     assert (now["a"], now["c"]) == (first["a"], first["c"])
     assert now["b"] not in first.values()
     assert list(second.difference.lines()) == [
@@ -87,13 +87,13 @@ def _source(name: str, port: int) -> str:
 
 
 async def test_a_renamed_channel_keeps_its_id_and_its_old_name_makes_no_new_one(here: Here) -> None:
-    first = (await here.up(_WAS)).registry.channels
+    first = (await here.up(_WAS)).registry.channels["plc"]
     dsn = here.database.owner_dsn
     await renamed(dsn, here.state, "a", "area/a")
     with pytest.raises(OperationError, match=r"under a name that was given up:\n  a: called area/a since"):
         await here.up(_WAS)
     after = await here.up(_WAS.replace("a,holding", "area/a,holding"))
-    assert after.registry.channels["area/a"] == first["a"]
+    assert after.registry.channels["plc"]["area/a"] == first["a"]
     assert list(after.difference.lines()) == []
     with pytest.raises(OperationError, match="no channel is called a"):
         await renamed(dsn, here.state, "a", "z")
@@ -103,13 +103,13 @@ async def test_a_renamed_channel_keeps_its_id_and_its_old_name_makes_no_new_one(
         "a,holding:0,", "a,holding:3,", 1
     )
     again = await here.up(both, new=("a",))
-    assert again.registry.channels["a"] not in first.values()
+    assert again.registry.channels["plc"]["a"] not in first.values()
     events = "SELECT text FROM plant.event WHERE type = 'channel_changed' AND text LIKE 'name %'"
     assert await rows(here.database, events) == [("name a → area/a",)]
 
 
 async def test_a_name_changed_in_the_tag_list_alone_is_told_and_can_still_be_a_renaming(here: Here) -> None:
-    first = (await here.up(_WAS)).registry.channels
+    first = (await here.up(_WAS)).registry.channels["plc"]
     edited = _WAS.replace("a,holding:0", "area/a,holding:0").replace("c,holding:2", "d,holding:3")
     after = await here.up(edited)
     assert list(after.difference.lines()) == [
@@ -120,7 +120,7 @@ async def test_a_name_changed_in_the_tag_list_alone_is_told_and_can_still_be_a_r
         await renamed(here.database.owner_dsn, here.state, "c", "d")
     await renamed(here.database.owner_dsn, here.state, "a", "area/a")
     again = await here.up(edited)
-    assert again.registry.channels["area/a"] == first["a"]
+    assert again.registry.channels["plc"]["area/a"] == first["a"]
     assert list((await here.up(edited)).difference.lines()) == []
     retired = "SELECT id, name LIKE 'area/a.until-%' FROM plant.channel WHERE retired_at IS NOT NULL AND name <> 'c'"
-    assert await rows(here.database, retired) == [(after.registry.channels["area/a"], True)]
+    assert await rows(here.database, retired) == [(after.registry.channels["plc"]["area/a"], True)]

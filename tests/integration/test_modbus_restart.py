@@ -78,7 +78,7 @@ async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_
             f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "50ms"\ntags = "tags.csv"\n'
         )
         (tmp_path / "tags.csv").write_text("name,address,type\na,holding:0,uint16\n")
-        Registry({"plc": 1}, {"a": 1}).save(tmp_path / "registry.json")
+        Registry({"plc": 1}, {"plc": {"a": 1}}).save(tmp_path / "registry.json")
         spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
         ends = []
         for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):

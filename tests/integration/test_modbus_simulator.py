@@ -58,7 +58,7 @@ async def serving(device: ModbusDevice, port: int) -> AsyncIterator[None]:
 
 async def test_each_answer_is_stored_or_in_a_gap() -> None:
     plant = demo_tags()
-    name = devices(plant)[0]
+    name = next(iter(devices(plant)))
     tags = modbus_tags(name)
     registers = Registers(
         plant, [i for i, t in enumerate(plant) if t.register is not None and t.register.device == name]

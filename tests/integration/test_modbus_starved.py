@@ -36,7 +36,7 @@ async def test_a_process_that_was_stopped_has_one_gap_for_all_its_channels(tmp_p
         )
         rows = "".join(f"c{i},holding:{i},uint16\n" for i in range(CHANNELS))
         (tmp_path / "tags.csv").write_text(f"name,address,type\n{rows}")
-        Registry({"plc": 1}, {f"c{i}": i + 1 for i in range(CHANNELS)}).save(tmp_path / "registry.json")
+        Registry({"plc": 1}, {"plc": {f"c{i}": i + 1 for i in range(CHANNELS)}}).save(tmp_path / "registry.json")
         put_in_force(tmp_path, tmp_path / "plant.toml")
         command = (sys.executable, "-m", "ingest", "modbus", "--state", str(tmp_path))
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
@@ -117,7 +117,7 @@ async def test_polls_that_are_late_since_we_are_not_run_are_not_the_devices_faul
             f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "100ms"\ntags = "tags.csv"\n'
         )
         (tmp_path / "tags.csv").write_text("name,address,type\na,holding:0,uint16\nb,holding:500,uint16\n")
-        Registry({"plc": 1}, {"a": 1, "b": 2}).save(tmp_path / "registry.json")
+        Registry({"plc": 1}, {"plc": {"a": 1, "b": 2}}).save(tmp_path / "registry.json")
         async with collector(tmp_path, signal.SIGTERM) as process:
             spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
             await spooled.until(6)

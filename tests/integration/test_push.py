@@ -50,7 +50,7 @@ kind = "text"
 _NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/nothing"
 _TIME = 1_790_000_000_000_000_000  # ns
 _TOKEN = {"Authorization": "Token token-of-edge-gateway"}
-_IDS = Registry({"edge": 1}, {"boiler/pressure": 1, "boiler/mode": 2}, {"edge": {}})
+_IDS = Registry({"edge": 1}, {"edge": {"boiler/pressure": 1, "boiler/mode": 2}}, {"edge": {}})
 
 
 @dataclass(slots=True)

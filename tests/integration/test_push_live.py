@@ -21,7 +21,7 @@ from tests.secrets import write_secret
 
 _IDS = Registry(
     {"edge": 1, "other": 2},
-    {"boiler/pressure": 1, "boiler/mode": 2, "boiler/level": 3, "c": 4, "k": 5},
+    {"edge": {"boiler/pressure": 1, "boiler/mode": 2, "boiler/level": 3, "c": 4, "k": 5}, "other": {"c": 4}},
     {"edge": {}, "other": {}},
 )
 _OTHER = {"Authorization": "Token token-of-other-gateway"}
@@ -126,7 +126,7 @@ async def test_a_gap_of_texts_where_numbers_were_meant_ends_with_that(tmp_path: 
 async def test_a_new_token_and_a_configuration_that_cannot_be(tmp_path: Path) -> None:
     one = tags(boiler__pressure="boiler.pressure")
     here = site(tmp_path, tags=one)
-    Registry(_IDS.sources, {"boiler/pressure": 1}, _IDS.created).save(here.state.registry)
+    Registry(_IDS.sources, {"edge": {"boiler/pressure": 1}}, _IDS.created).save(here.state.registry)
     new = {"Authorization": "Token token-of-this-gateway"}
     async with here.running():
         assert (await here.push(b"boiler pressure=1")).status == 204

@@ -116,7 +116,7 @@ async def test_what_the_configuration_says_is_in_the_tables(database: Database, 
     assert await rows(database, "SELECT name, kind, address, state, retired_at FROM plant.source") == [
         ("plc", "modbus", "tcp://127.0.0.1:502", "unknown", None)
     ]
-    assert dict(await rows(database, "SELECT name, id FROM plant.channel")) == dict(registry.channels)
+    assert dict(await rows(database, "SELECT name, id FROM plant.channel")) == registry.channels["plc"]
     assert Registry.load(state.registry) == registry
 
 
@@ -135,10 +135,10 @@ async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Databas
     retired = "SELECT name FROM plant.{} WHERE retired_at IS NOT NULL ORDER BY name"
     assert await rows(database, retired.format("channel")) == [("a",), ("c",)]
     assert await rows(database, retired.format("source")) == [("ua",)]
-    assert second.channels["b"] == first.channels["b"]
-    assert second.channels["d"] not in first.channels.values()
+    assert second.channels["plc"]["b"] == first.channels["plc"]["b"]
+    assert second.channels["plc"]["d"] not in dict(first.pairs()).values()
     assert await rows(database, "SELECT address, unit FROM plant.channel WHERE name = 'b'") == [("holding:7", "bar")]
-    assert "a" not in second.channels
+    assert "a" not in second.channels["plc"]
     third = await register(
         plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n", opcua), database.owner_dsn, state, "*"
     )
@@ -202,7 +202,7 @@ async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Dat
     first = await register(plant(folder, "a,holding:0,,,,,,,,\n"), database.owner_dsn, state)
     (folder / "other.csv").write_text("name,address\na,holding:0\n")
     second = await register(plant(folder, "b,holding:0,,,,,,,,\n", other), database.owner_dsn, state, "a")
-    assert second.channels["a"] == first.channels["a"]
+    assert second.channels["other"]["a"] == first.channels["plc"]["a"]
     [(source,)] = await rows(database, "SELECT source_id FROM plant.channel WHERE name = 'a'")
     assert source == second.sources["other"]
 
@@ -242,7 +242,7 @@ async def test_a_spool_of_another_database_is_not_mixed_in(database: Database, t
     await spool.close()
     assert spooled_rows(state.spool) == (1, ())
     await register(described, database.owner_dsn, state)  # the same ids: nothing in the way
-    elsewhere = Registry(registry.sources, {"a": registry.channels["a"] + 1000})
+    elsewhere = Registry(registry.sources, {"plc": {"a": registry.channels["plc"]["a"] + 1000}})
     elsewhere.save(state.registry)
     with pytest.raises(OperationError, match=r"holds 1 row of another database \(there a has id"):
         await register(described, database.owner_dsn, state)
@@ -259,4 +259,4 @@ async def test_twenty_thousand_channels(database: Database, tmp_path: Path) -> N
     state = state_in(tmp_path)
     tags = "".join(f"load/c{n},holding:{n},,,,,,,,\n" for n in range(20_000))
     registry = await register(plant(tmp_path / "p", tags), database.owner_dsn, state)
-    assert len(set(registry.channels.values())) == 20_000
+    assert len(set(registry.channels["plc"].values())) == 20_000

@@ -89,7 +89,7 @@ def site_in(folder: Path, database: Database | None) -> Site:
     config.write_text(_PLANT)
     write_secret(folder / "t", "token-of-edge-gateway")
     put_in_force(state.root, config)
-    Registry({"a": 1, "b": 2}, {f"a/c{i}": i for i in range(10)}, {"a": {"made": 77}}).save(state.registry)
+    Registry({"a": 1, "b": 2}, {"a": {f"a/c{i}": i for i in range(10)}}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:
         state.dsn_file("owner").parent.mkdir()
         for role in ("owner", "ingest", "reader"):
