@@ -23,7 +23,7 @@ WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) 
 -- name: units
 WITH
 channels AS MATERIALIZED (
-    SELECT c.id, c.source_id, regexp_replace(c.name, '/[^/]*$', '') AS unit
+    SELECT c.id, regexp_replace(c.name, '/[^/]*$', '') AS unit
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
 ),

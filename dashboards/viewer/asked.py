@@ -25,6 +25,7 @@ class Asked(BaseModel):
     dashboard: Annotated[str, Field(max_length=100)]
     panel: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     variable: Annotated[str, Field(max_length=100)] | None = None
+    search: Annotated[str, Field(max_length=300)] = ""  # words that a variable's values must have
     since: _Milliseconds
     until: _Milliseconds
     interval: Annotated[int, Field(ge=1)] = 1000

@@ -2,7 +2,8 @@
 
 What Grafana's PostgreSQL data source makes of the same text, as literals: ``$__timeFrom()`` and ``$__timeTo()`` are the
 bounds, ``$__timeFilter(column)`` is ``column BETWEEN`` them, ``$__interval_ms`` is the length of a point, and
-``${name:sqlstring}`` the variable's values, quoted, with commas between.
+``${name:sqlstring}`` the variable's values, quoted, with commas between. Where these are more than a browser lists, it
+says ``$__all``: they are what the variable's own query gives.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from ingest.errors import QuestionError
 
@@ -23,6 +25,8 @@ _MACRO = re.compile(
     r"|(?P<unknown>\$__\w+|\$\{[^}]*\}?|\[\[)"
 )
 MOST_VALUES = 1000  # of one variable
+_ALL = ["$__all"]
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,13 @@ class Range:
     interval_ms: int
 
 
-def expand(sql: str, variables: Mapping[str, Sequence[str]], over: Range) -> tuple[str, list[object]]:
-    """The statement and its parameters. Raises QuestionError: a macro that is not known, a variable without value."""
+def expand(
+    sql: str, variables: Mapping[str, Sequence[str]], over: Range, every: Mapping[str, str] = _NONE
+) -> tuple[str, list[object]]:
+    """The statement and its parameters; ``every``: variables that may have all values → SQL of these.
+
+    Raises QuestionError: a macro that is not known, a variable without value.
+    """
     parameters: list[object] = []
 
     def bound(value: object, kind: str) -> str:
@@ -54,6 +63,8 @@ def expand(sql: str, variables: Mapping[str, Sequence[str]], over: Range) -> tup
             return bound(over.until, "timestamptz")
         if match["interval"] is not None:
             return str(int(over.interval_ms))
+        if match["variable"] in every and variables.get(match["variable"]) == _ALL:
+            return f"SELECT v.__value FROM ({_MACRO.sub(replaced, every[match['variable']])}) AS v"
         return ", ".join(bound(value, "text") for value in _values(match["variable"], variables))
 
     return _MACRO.sub(replaced, sql), parameters

@@ -52,6 +52,10 @@ class Dashboard:
                 return Query(name, variable["query"])
         raise QuestionError(404, f"{self.uid} has no query variable {name}")
 
+    def every(self) -> dict[str, str]:
+        """Variables that may have all their values → SQL of these."""
+        return {one["name"]: one["query"] for one in self.content["templating"]["list"] if one.get("includeAll")}
+
     def annotations(self) -> list[Query]:
         """The queries of bands and marks, by name."""
         return [

@@ -15,6 +15,7 @@ from dashboards.viewer.asked import Asked, asked
 from dashboards.viewer.expand import expand
 from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
+from dashboards.viewer.options import among
 from dashboards.viewer.reader import Reader
 from ingest import http, metrics
 from ingest.config.contradictions import is_loopback
@@ -62,7 +63,7 @@ class Viewer:
         return await self._answered(request, "panel")
 
     async def variable(self, request: web.Request) -> web.StreamResponse:
-        """``POST /api/variable``: the values that a variable may have."""
+        """``POST /api/variable``: values that a variable may have; those that it has now are among them."""
         return await self._answered(request, "variable")
 
     async def annotations(self, request: web.Request) -> web.StreamResponse:
@@ -98,7 +99,10 @@ class Viewer:
         raise QuestionError(400, f"{what}: missing")
 
     async def _ask(self, query: Query, question: Asked) -> dict[str, object]:
-        sql, parameters = expand(query.sql, question.variables, question.over)
+        every = self._library.dashboard(question.dashboard).every()
+        sql, parameters = expand(query.sql, question.variables, question.over, every)
+        if question.variable is not None:
+            sql, parameters = among(sql, parameters, question.search, question.variables.get(question.variable, ()))
         answer = await self._reader.ask(sql, parameters)
         return (wide(answer) if query.time_series else answer).json()
 

@@ -1,11 +1,17 @@
-// A drop-down with a search field, for lists of any length: only what fits is made.
+// A drop-down with a search field, for lists of any length: only what fits is made, and what was not sent is asked for.
 import { element, replace } from "./dom.js";
 
 const SHOWN = 200;
+const PAUSE = 200; // ms without a key before the server is asked
+export const ALL = "$__all"; // the value that stands for all where not all were sent
 
-export function choice({ label, options, chosen, multi, every, onchange }) {
+export function choice({ label, options, total, find, chosen, multi, every, onchange }) {
+  const sent = [...options];
+  const partly = total > sent.length;
+  const all = () => (partly ? [ALL] : options.map((option) => option.value));
+  const isAll = () => (partly ? chosen[0] === ALL : chosen.length === options.length);
   const text = () => {
-    if (every && chosen.length === options.length && options.length !== 1) return "All";
+    if (every && isAll() && options.length !== 1) return "All";
     const found = chosen.map((value) => options.find((option) => option.value === value)?.text ?? value);
     return found.length > 2 ? `${found.length} chosen` : found.join(", ") || "none";
   };
@@ -15,10 +21,26 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
   const box = element("div", { class: "drop", hidden: true }, search, list);
   const holder = element("div", { class: "variable" }, element("span", { class: "label" }, label), button, box);
   let at = 0;
+  let matching = sent;
+  let count = 0;
+  let timer = null;
 
-  function found() {
+  function look() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    return options.filter((option) => words.every((word) => option.text.toLowerCase().includes(word)));
+    matching = sent.filter((option) => words.every((word) => option.text.toLowerCase().includes(word)));
+    count = partly && !words.length ? total : matching.length;
+    at = 0;
+    draw();
+    clearTimeout(timer);
+    if (partly && words.length) timer = setTimeout(ask, PAUSE, search.value);
+  }
+
+  async function ask(words) {
+    const [options, all] = await find(words);
+    if (search.value !== words) return;
+    matching = options;
+    count = all;
+    draw();
   }
 
   function pick(values) {
@@ -28,7 +50,6 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
   }
 
   function draw() {
-    const matching = found();
     at = Math.max(0, Math.min(at, matching.length - 1));
     const rows = matching.slice(0, SHOWN).map((option, index) =>
       element(
@@ -43,9 +64,10 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
       ),
     );
     if (every && multi && !search.value) {
-      rows.unshift(element("li", { role: "option", onclick: () => (pick(options.map((o) => o.value)), close()) }, "All"));
+      rows.unshift(element("li", { role: "option", onclick: () => (pick(all()), close()) }, "All"));
     }
-    if (matching.length > SHOWN) rows.push(element("li", { class: "more" }, `${matching.length - SHOWN} more: search`));
+    const more = Math.max(count, matching.length) - Math.min(matching.length, SHOWN);
+    if (more > 0) rows.push(element("li", { class: "more" }, `${more} more: search`));
     replace(list, ...rows);
   }
 
@@ -55,10 +77,10 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
       close();
       return;
     }
-    const whole = chosen.length === options.length;
+    const whole = isAll();
     const has = chosen.includes(option.value);
     const next = whole ? [option.value] : has ? chosen.filter((v) => v !== option.value) : [...chosen, option.value];
-    pick(next.length ? next : options.map((o) => o.value));
+    pick(next.length ? next : all());
     draw();
   }
 
@@ -75,14 +97,15 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
     if (!box.hidden) return close();
     box.hidden = false;
     search.value = "";
-    at = Math.max(0, options.findIndex((option) => chosen.includes(option.value)));
+    look();
+    at = Math.max(0, matching.findIndex((option) => chosen.includes(option.value)));
     if (at >= SHOWN) at = 0;
     draw();
     search.focus();
     list.querySelector(".at")?.scrollIntoView({ block: "nearest" });
     document.addEventListener("pointerdown", outside);
   });
-  search.addEventListener("input", () => ((at = 0), draw()));
+  search.addEventListener("input", look);
   search.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -90,7 +113,7 @@ export function choice({ label, options, chosen, multi, every, onchange }) {
       draw();
       list.querySelector(".at")?.scrollIntoView({ block: "nearest" });
       event.preventDefault();
-    } else if (event.key === "Enter" && found()[at]) select(found()[at]);
+    } else if (event.key === "Enter" && matching[at]) select(matching[at]);
   });
   return holder;
 }

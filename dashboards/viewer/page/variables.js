@@ -1,6 +1,6 @@
 // The variables of a dashboard: asked for in order, as one may need those before it.
 import { variable as ask } from "./api.js";
-import { choice } from "./choice.js";
+import { ALL, choice } from "./choice.js";
 import { element, replace } from "./dom.js";
 
 function asOptions({ fields, columns }) {
@@ -11,12 +11,19 @@ function asOptions({ fields, columns }) {
   return values.map((value, index) => ({ value: String(value), text: String(texts[index]) }));
 }
 
+// How many there are: not all of many are sent.
+function countOf({ fields, columns }) {
+  const at = fields.findIndex((field) => field.name === "total");
+  return at < 0 || !columns[at]?.length ? 0 : columns[at][0];
+}
+
 export class Variables {
   constructor(definitions, wanted, holder, onchange) {
     this.definitions = definitions;
     this.wanted = wanted;
     this.values = {};
     this.options = {};
+    this.totals = {};
     this.holder = holder;
     this.onchange = onchange;
   }
@@ -33,9 +40,11 @@ export class Variables {
   }
 
   async #fill(one, question) {
+    const chosen = (this.wanted[one.name] || this.values[one.name] || []).filter((value) => value !== ALL);
     if (one.type === "query") {
-      const answer = await ask({ ...question, variable: one.name, variables: this.values });
-      this.options[one.name] = asOptions(answer[one.name]);
+      const [options, total] = await this.#asked(one, question, "", chosen);
+      this.options[one.name] = options;
+      this.totals[one.name] = total;
     } else if (one.type === "custom") {
       this.options[one.name] = one.options.map(({ text, value }) => ({ text, value }));
     } else {
@@ -43,10 +52,24 @@ export class Variables {
       return;
     }
     const legal = this.options[one.name].map((option) => option.value);
-    const wanted = (this.wanted[one.name] || this.values[one.name] || []).filter((value) => legal.includes(value));
+    const wanted = chosen.filter((value) => legal.includes(value));
     delete this.wanted[one.name];
     const every = one.includeAll && one.multi;
-    this.values[one.name] = wanted.length ? (one.multi ? wanted : wanted.slice(0, 1)) : every ? legal : legal.slice(0, 1);
+    const all = this.totals[one.name] > legal.length ? [ALL] : legal;
+    this.values[one.name] = wanted.length ? (one.multi ? wanted : wanted.slice(0, 1)) : every ? all : legal.slice(0, 1);
+  }
+
+  async #asked(one, question, search, chosen) {
+    const answer = (await ask({ ...question, variable: one.name, search, variables: { ...this.values, [one.name]: chosen } }))[one.name];
+    return [asOptions(answer), countOf(answer)];
+  }
+
+  // Of more values than were sent, those with these words.
+  async #searched(one, question, search) {
+    const [options, total] = await this.#asked(one, question, search, []);
+    const known = new Set(this.options[one.name].map((option) => option.value));
+    this.options[one.name].push(...options.filter((option) => !known.has(option.value)));
+    return [options, total];
   }
 
   #draw(question) {
@@ -68,6 +91,8 @@ export class Variables {
     return choice({
       label: one.label || one.name,
       options: this.options[one.name],
+      total: this.totals[one.name] || 0,
+      find: (search) => this.#searched(one, question, search),
       chosen: this.values[one.name],
       multi: one.multi,
       every: one.includeAll && one.multi,
@@ -84,7 +109,8 @@ export class Variables {
   // What belongs into the address: not what is hidden, and not All.
   shown() {
     const kept = this.definitions.filter((one) => {
-      const whole = one.includeAll && one.multi && this.values[one.name]?.length === this.options[one.name]?.length;
+      const values = this.values[one.name];
+      const whole = one.includeAll && one.multi && (values?.[0] === ALL || values?.length === this.options[one.name]?.length);
       return one.hide !== 2 && !whole;
     });
     return Object.fromEntries(kept.map((one) => [one.name, this.values[one.name] || []]));

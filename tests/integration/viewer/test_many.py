@@ -1,0 +1,119 @@
+"""A plant of more channels, units and areas than a browser is sent: one unit is read by index, lists are searched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import asyncpg
+import pytest
+
+from dashboards.viewer.expand import Range, expand
+from dashboards.viewer.library import Library, Query
+from dashboards.viewer.options import MOST
+from dashboards.viewer.reader import Reader
+from dashboards.viewer.server import serve
+from ingest.config.model import ViewerOptions
+from ops.ports import free_ports
+from tests.database import Database
+from tests.integration.viewer.filled import NOW, SINCE
+from tests.integration.viewer.look import look_at, opened
+
+_CHANNELS, _UNITS, _AREAS = 30_000, 1_500, 750
+_UNIT = "area 0749/unit 1499"
+_CHANNEL = f"{_UNIT}/c 29980"
+_VALUES = {"unit": [_UNIT], "measure": ["bar"], "channel": [_CHANNEL], "compare": ["600"], "channels": [f"{_UNIT}/*"]}
+_FILL = f"""
+INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', 'tcp://127.0.0.1:1');
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi)
+SELECT format('area %s/unit %s/c %s', to_char(n / 40, 'FM0000'), to_char(n / 20, 'FM0000'), to_char(n, 'FM00000')),
+       s.id, '', 'analog', 'bar', 0, 10
+FROM generate_series(0, {_CHANNELS} - 1) AS n
+CROSS JOIN plant.source AS s;
+"""
+
+
+@pytest.fixture
+async def many(database: Database, tmp_path: Path) -> AsyncIterator[Reader]:
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(_FILL)
+    await owner.execute("VACUUM ANALYZE plant.channel")
+    await owner.close()
+    file = tmp_path / "reader.dsn"
+    file.write_text(database.reader_dsn)
+    made = Reader(file)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def page(many: Reader) -> AsyncIterator[str]:
+    async with serve(ViewerOptions(port=free_ports(1)), many, Library()) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def _of_one_unit() -> Iterator[Query]:
+    for uid in ("plantlog-unit", "plantlog-channel"):
+        dashboard = Library().dashboard(uid)
+        for panel in dashboard.panels():
+            yield from dashboard.panel(panel["id"])
+        yield from (
+            dashboard.variable(name)
+            for name in ("measure", "channel")
+            if f'"name": "{name}"' in json.dumps(dashboard.content)
+        )
+        yield from dashboard.annotations()
+
+
+async def test_what_is_asked_of_one_unit_reads_its_channels_alone(many: Reader) -> None:
+    for query in _of_one_unit():
+        sql, parameters = expand(query.sql, _VALUES, Range(SINCE, NOW, 5000))
+        answer = await many.ask("EXPLAIN " + sql, parameters)
+        assert not any("Seq Scan on channel" in line for line in answer.columns[0]), (query.ref, answer.columns[0])
+
+
+async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
+    since, until = (int(at.timestamp() * 1000) for at in (SINCE, NOW))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{page}/api/{what}", json={"since": since, "until": until, **question}) as response,
+    ):
+        said: dict[str, Any] = await response.json()
+        assert response.status == 200, said
+        return said
+
+
+async def test_a_list_of_many_values_is_searched_by_the_server(page: str) -> None:
+    question: dict[str, Any] = {"dashboard": "plantlog-unit", "variable": "unit"}
+    first = (await _asked(page, "variable", **question, variables={"unit": [_UNIT]}))["unit"]["columns"]
+    assert len(first[0]) == MOST + 1
+    assert first[1][-1] == _UNIT, "what is chosen is there"
+    assert set(first[2]) == {_UNITS}
+    found = (await _asked(page, "variable", **question, search="0749/UNIT  14"))["unit"]["columns"]
+    assert found == [["area 0749/unit 1498", _UNIT], ["area 0749/unit 1498", _UNIT], [2, 2]]
+
+
+async def test_all_of_more_values_than_are_sent_are_all(page: str) -> None:
+    number = next(p["id"] for p in Library().dashboard("plantlog-plant").panels() if p["title"] == "Size")
+    asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables={"area": ["$__all"]})
+    assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
+
+
+async def test_a_unit_is_found_in_the_page(page: str) -> None:
+    async with opened() as browser:
+        look = await look_at(browser, page)
+        await look.open("plantlog-plant")
+        assert await look.page.locator("#variables").inner_text() == "Area\nAll"
+        await look.open("plantlog-unit", unit=_UNIT)
+        await look.page.get_by_role("button", name=_UNIT).click()
+        assert "more: search" in await look.page.locator(".more").inner_text()
+        await look.page.get_by_role("searchbox").fill("unit 1498")
+        await look.page.get_by_role("option", name="area 0749/unit 1498").click()
+        await look.page.locator("html[data-changed=unit]").wait_for(state="attached")
+        await look.settled()
+        assert "1498" in look.page.url
+        assert await look.page.get_by_role("button", name="area 0749/unit 1498").is_visible()
+        assert look.wrong == []
