@@ -52,7 +52,8 @@ class Closer:
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
                 try:
-                    await self._turn()
+                    while await self._turn():
+                        pass  # of a backlog, several are over
                 except Exception:
                     log.exception("minutes that are open are left to maintenance")
                     self._forget()
@@ -63,19 +64,21 @@ class Closer:
             self._disconnect()
             self._thread.shutdown()
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> bool:
+        """Fold what is written, and close the oldest minute that is over; whether there was one."""
         loop = asyncio.get_running_loop()
         over = self._minutes.over(now_us())
         if groups := self._minutes.to_fold(all_written=over is not None):
             await loop.run_in_executor(self._thread, _fold, self._made, groups)
         if over is None or (rows := self._minutes.close(over)) is None:
-            return
+            return False
         done = not rows
         try:
             closed = await loop.run_in_executor(self._thread, self._made.close, over)
             done = done or await self._write(closed, rows)
         finally:
             self._minutes.left += [] if done else rows
+        return True
 
     def _forget(self) -> None:
         self._made = Accumulator()

@@ -3,6 +3,9 @@
 A minute opens with the first group that has samples of it, and is closed when it has been over for a little longer than
 samples take, and all groups that touch it are written. What comes for it later is late, and goes through rollup_dirty.
 Groups are folded in the order in which they were taken, whatever order they were written in.
+
+Where all that comes is behind our clock, a backlog that is caught up with or a plant that sends late, minutes go by the
+newest of it: else all of them would be made from what is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ _AHEAD_US = 20 * _SECOND_US  # by which the time of a sample may be ahead of our
 _LEAST_US = 2 * _SECOND_US  # that a minute stays open when it is over
 _MOST_US = 45 * _SECOND_US  # see plant.open_for()
 _FOLDED = 20_000  # rows at a time, or what there is when a minute is over
+_BEHIND_US = MINUTE_US  # by less than that nobody is behind our clock, and for so long we remember who was
 _WAITING = 500_000  # rows that wait for a group that was taken before them
+_LONG = 2**62  # µs
 _MOST_CHANNELS = 8_000_000  # ids above would be arrays of gigabytes
 
 
@@ -51,6 +56,8 @@ class OpenMinutes:
         self._rows: dict[int, list[int]] = {}  # of rollup_dirty, by minute
         self._closed_to = 0  # before this minute none opens
         self._lateness = [0, 0]  # µs, of the samples since the last minute was closed, and before that
+        self._behind = [_LONG, _LONG]  # µs behind our clock that all samples were of late, and before that
+        self._of_late = -_LONG  # since when that is, µs
 
     def take(self, group: Group, now: int, low: bool) -> Taken:
         """Call it for each group, in the order of taking. ``low``: of the lane that is not in order."""
@@ -59,8 +66,10 @@ class OpenMinutes:
         if columns is None or low or int(columns.channel_id[0]) < 0 or int(columns.channel_id[-1]) >= _MOST_CHANNELS:
             return Taken(range(0))
         oldest, newest = int(columns.time.min()), int(columns.time.max())
-        first = max(self._closed_to, now // MINUTE_US - 1, oldest // MINUTE_US)
-        last = min((now + _AHEAD_US) // MINUTE_US, newest // MINUTE_US)
+        self._came(newest, now)
+        clock = self._clock(now)
+        first = max(self._closed_to, clock // MINUTE_US - 1, oldest // MINUTE_US)
+        last = min((clock + _AHEAD_US) // MINUTE_US, newest // MINUTE_US)
         taken = Taken(range(first, last + 1), max(oldest, first * MINUTE_US))
         self._taken.append(taken)
         return taken
@@ -71,14 +80,14 @@ class OpenMinutes:
         for minute, row in rows.items():
             (self._rows.setdefault(minute, []) if minute in taken.minutes else self.left).append(row)
         if rows:
-            self._lateness[0] = max(self._lateness[0], now - taken.first)
+            self._lateness[0] = max(self._lateness[0], self._clock(now) - taken.first)
 
     def over(self, now: int) -> int | None:
         """The oldest minute, where it has been over for long enough."""
         minutes = [*self._rows, *(taken.minutes[0] for taken in self._taken if taken.minutes)]
         allowance = min(_MOST_US, max(_LEAST_US, max(self._lateness) * 3 // 2 + _SECOND_US))
         oldest = min(minutes, default=None)
-        return oldest if oldest is not None and now >= (oldest + 1) * MINUTE_US + allowance else None
+        return oldest if oldest is not None and self._clock(now) >= (oldest + 1) * MINUTE_US + allowance else None
 
     def to_fold(self, all_written: bool) -> list[Taken]:
         """Groups that can be folded now, in order, which are forgotten; few at a time are not worth it."""
@@ -109,6 +118,19 @@ class OpenMinutes:
         self._rows.clear()
         for taken in self._taken:
             taken.minutes = range(0)
+
+    def _came(self, newest: int, now: int) -> None:
+        """A group whose newest sample is of that time."""
+        passed = now - self._of_late
+        if passed >= _BEHIND_US:
+            self._behind = [_LONG, self._behind[0] if passed < 2 * _BEHIND_US else _LONG]
+            self._of_late = now
+        self._behind[0] = min(self._behind[0], max(0, now - newest))
+
+    def _clock(self, now: int) -> int:
+        """By which minutes open and are over."""
+        behind = min(self._behind)
+        return now - behind if behind >= _BEHIND_US else now
 
 
 class GapBegins:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,30 @@ async def test_minutes_in_order_are_not_made_anew(
         assert await minutes_made(owner, minute) == CHANNELS
         assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
     assert await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty") <= 1  # the hour
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_minutes_of_a_backlog_are_not_made_anew(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """All that comes is hours late, as after an outage of the database, or from a gateway that was cut off."""
+    some = random.Random(8)
+    running = Running(tmp_path / "1", database, clock)
+    clock.now = DAY_US + 200 * MINUTE_US
+    for minute in range(6):
+        for one in minute_of(minute, some):
+            await running.send(one)
+            clock.now += SECOND  # some four times as fast as they came to be
+        if 0 < minute < 4:  # of the first minutes it is not known what was before, nor which channels are discrete
+            await until(
+                partial(owner.fetchval, "SELECT plant.first_open() >= $1", timestamp(DAY_US + minute * MINUTE_US))
+            )
+            await refreshed(owner)
+    clock.now += MINUTE_US + 50 * SECOND
+    await until(lambda: minutes_made(owner, 5))
+    assert [await minutes_made(owner, minute) for minute in range(6)] == [CHANNELS] * 6
+    assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
     await running.stop()
     await assert_exact(owner)
 
