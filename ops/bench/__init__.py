@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure what this machine can do, beside a reference in the same run.", no_args_is_help=True)
 
 _console = Console(stderr=True)
+_WIDE = 200  # columns, where no terminal says how many there are
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 _Plot = Annotated[Path | None, typer.Option("--plot", help="Draw the figures here (.svg, .png or .pdf).")]
 _File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where --json writes; default: standard output.")]
@@ -242,6 +243,32 @@ def choose(
     _tell(figures, shown, as_json, file)
 
 
+@app.command()
+def day(
+    channels: Annotated[int, typer.Option(min=4, help="Of one source.")] = 20_000,
+    hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values of each channel a generated second.")] = 1.0,
+    hours: Annotated[float, typer.Option(min=0.01, max=48, help="Of generated time.")] = 24.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Generate no longer than this.")] = 60.0,
+    first_hour: Annotated[int, typer.Option(min=0, max=23, help="Of the day (UTC) in which it begins.")] = 0,
+    keep_free: Annotated[float, typer.Option(min=1, help="GiB of the disk: with less it ends.")] = 6.0,
+    port: Annotated[int | None, typer.Option(help="First of the ports, as of `up`.")] = None,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """A day at the speed that is held: ingest, packing, rollups, sealing and retention in balance, hour by hour."""
+    from ops.bench.day import measure, tables
+
+    asked = measure.Asked(channels, hz, hours, minutes, first_hour, round(keep_free * 1024**3))
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        found = asyncio.run(measure.measure(asked, Path(folder), port, _say))
+    if plot is not None:
+        tables.plot(found, plot)
+    _tell(found.figures(), tables.tables(found), as_json, file)
+    if found.checked is None or found.checked.wrong:
+        raise typer.Exit(1)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 
@@ -262,8 +289,9 @@ def _tell(figures: dict[str, Any], shown: list[Table], as_json: bool, file: Path
     if as_json and file is None:
         typer.echo(text, nl=False)
     else:
+        console = Console()
         for table in shown:
-            Console().print(table)
+            (console if console.is_terminal else Console(width=_WIDE)).print(table)
 
 
 def _machine() -> dict[str, Any]:

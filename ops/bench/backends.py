@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
@@ -9,15 +10,26 @@ import psutil
 
 from schema.queries import load as queries
 
-_KINDS = {"plantlog writer": "ingest connections", "plantlog maintenance": "maintenance"}
+_KINDS = {"plantlog writer": "ingest connections", "plantlog maintenance": "maintenance"}  # beginning of the name
 _REST = "rest"  # checkpointer, WAL writer, autovacuum, readers, and who came and went between two looks
 
 
 class Backends:
     """What the processes of one server used since the first look. A backend that ends is known by the look before."""
 
-    def __init__(self, postmaster: int, connection: asyncpg.Connection[Any]) -> None:
-        """``connection``: of a login that sees whose sessions there are."""
+    def __init__(
+        self,
+        postmaster: int,
+        connection: asyncpg.Connection[Any],
+        kinds: Mapping[str, str] = _KINDS,
+        sessions: str | None = None,
+    ) -> None:
+        """``connection``: of a login that sees whose sessions there are.
+
+        ``kinds``: beginning of a session's name → its kind, the first that fits. ``sessions``: asks for pid and name.
+        """
+        self._kinds = kinds
+        self._sessions = sessions or queries("bench")["sessions"]
         self._postmaster = psutil.Process(postmaster)
         self._connection = connection
         self._first: dict[int, float] | None = None
@@ -26,7 +38,7 @@ class Backends:
 
     async def look(self) -> None:
         """Note what each process has used so far."""
-        names = {row["pid"]: row["name"] for row in await self._connection.fetch(queries("bench")["sessions"])}
+        names = {row["pid"]: row["name"] for row in await self._connection.fetch(self._sessions)}
         used = {pid: cpu for child in self._postmaster.children() for pid, cpu in _cpu(child)}
         own = self._postmaster.cpu_times()
         total = own.user + own.system + own.children_user + own.children_system + sum(used.values())
@@ -34,17 +46,21 @@ class Backends:
             self._first, self._total = used, (total, total)
         self._total = self._total[0], total
         for pid, cpu in used.items():
-            self._seen[pid] = _kind(names.get(pid, "")), cpu
+            before = self._seen.get(pid, (_REST, 0.0))[0]  # it may have ended since it was asked for
+            self._seen[pid] = self._kind(names[pid]) if pid in names else before, cpu
 
     def used(self) -> dict[str, float]:
         """CPU seconds of each kind between the first look and the last."""
         first = self._first or {}
-        kinds = dict.fromkeys((*_KINDS.values(), _REST), 0.0)
+        kinds = dict.fromkeys((*self._kinds.values(), _REST), 0.0)
         for pid, (kind, cpu) in self._seen.items():
             kinds[kind] += cpu - first.get(pid, 0.0)
         known = sum(seconds for kind, seconds in kinds.items() if kind != _REST)
         kinds[_REST] = max(0.0, self._total[1] - self._total[0] - known)
         return kinds
+
+    def _kind(self, name: str) -> str:
+        return next((kind for begin, kind in self._kinds.items() if name.startswith(begin)), _REST)
 
 
 def _cpu(process: psutil.Process) -> list[tuple[int, float]]:
@@ -53,7 +69,3 @@ def _cpu(process: psutil.Process) -> list[tuple[int, float]]:
     except psutil.NoSuchProcess:
         return []
     return [(process.pid, times.user + times.system)]
-
-
-def _kind(name: str) -> str:
-    return next((kind for begin, kind in _KINDS.items() if name.startswith(begin)), _REST)

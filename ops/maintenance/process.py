@@ -78,6 +78,10 @@ class Maintenance:
         """What is known of each job."""
         return [kept.report(self.yielding.why(kept.job.name)) for kept in self._kept.values()]
 
+    def due(self, name: str) -> None:
+        """Run a job at once, whatever the time."""
+        self._kept[name].due.set()
+
     async def run(self, watch: Watch | None = None) -> None:
         """Run until cancelled. Whatever is under way is ended on the server too, and goes on with the next start."""
         try:
@@ -127,14 +131,14 @@ class Maintenance:
         every = min(kept.job.every, _ELSEWHERE_SECONDS) if ran.done.detail == ELSEWHERE else kept.job.every
         kept.next = next_start(every, ran.started, ran.ended, kept.failures, ran.done.more)
         if ran.done.wake:
-            self._wake(self._kept[ran.done.wake])
+            self._wake(ran.done.wake)
 
-    def _wake(self, asleep: Kept) -> None:
+    def _wake(self, name: str) -> None:
         """The budget is exceeded: retention works at once, unless it was found of late that it can't help."""
-        helped = asleep.ran is not None and bool(asleep.ran.done.bytes)
-        if helped or time.time() - self._woken > _WOKEN_AGAIN:
+        ran = self._kept[name].ran
+        if (ran is not None and ran.done.bytes) or time.time() - self._woken > _WOKEN_AGAIN:
             self._woken = time.time()
-            asleep.due.set()
+            self.due(name)
 
 
 async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:

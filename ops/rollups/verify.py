@@ -69,19 +69,21 @@ async def _verify(where: str, since: datetime | None, until: datetime | None) ->
 
 
 async def verify(
-    connection: asyncpg.Connection[Any], since: datetime | None = None, until: datetime | None = None
+    connection: asyncpg.Connection[Any],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    some: Sequence[asyncpg.Record] | None = None,
 ) -> Verified:
-    """The same on a connection that may read."""
+    """The same on a connection that may read. ``some``: of these channels alone, as section ``channels`` gives them."""
     queries = load("rollups")
     days = [row["day"] for row in await connection.fetch(queries["days"], since, until)]
-    channels = await connection.fetch(queries["channels"])
+    channels = some if some is not None else await connection.fetch(queries["channels"])
     differences: list[Difference] = []
     for day in days:
         for first in range(0, len(channels), _CHANNELS):
-            some = channels[first : first + _CHANNELS]
-            differences += await _day(
-                connection, day, [c["id"] for c in some], [c["id"] for c in some if c["discrete"]]
-            )
+            part = channels[first : first + _CHANNELS]
+            ids, discrete = [c["id"] for c in part], [c["id"] for c in part if c["discrete"]]
+            differences += await _day(connection, day, ids, discrete)
     return Verified(len(days), len(channels), differences)
 
 

@@ -33,16 +33,16 @@ def same(one: Columns, other: Columns) -> bool:
 
 
 def test_the_stream_is_the_same_however_it_is_cut() -> None:
-    whole = Plant(12, START).seconds(500)
+    whole = Plant(12, START).samples(500)
     plant = Plant(12, START)
-    assert same(whole, joined([plant.seconds(n) for n in (1, 99, 400)]))
+    assert same(whole, joined([plant.samples(n) for n in (1, 99, 400)]))
     stream = batches(Plant(12, START), 7)
     assert same(whole[:700], joined([next(stream) for _ in range(100)]))
-    assert not same(whole, Plant(12, START, seed=6).seconds(500))
+    assert not same(whole, Plant(12, START, seed=6).samples(500))
 
 
 def test_the_series_are_what_plants_have() -> None:
-    data = Plant(8, START).seconds(5000)
+    data = Plant(8, START).samples(5000)
     assert len(data) == 40_000
     assert np.array_equal(np.isnan(data.value), data.status == BAD)
     assert 0 < np.count_nonzero(data.status == BAD) < 400
@@ -58,7 +58,7 @@ def test_the_series_are_what_plants_have() -> None:
 
 
 def test_the_right_answers_are_right() -> None:
-    data = Plant(8, START).seconds(300)
+    data = Plant(8, START).samples(300)
     history = History(data)
     first, last = START + MINUTE, START + 3 * MINUTE
     mine = [
@@ -77,7 +77,7 @@ def test_the_right_answers_are_right() -> None:
 
 def pair(**changed: object) -> tuple[list[tuple[Raw, Raw]], list[tuple[Minutes, Minutes]]]:
     """A right answer, and what came; ``changed`` replaces columns of the latter."""
-    history = History(Plant(4, START).seconds(3600))
+    history = History(Plant(4, START).samples(3600))
     raw, minutes = history.raw(3, START, START + 3600 * SECOND), history.by_minute(3, START, START + 3600 * SECOND)
     given = {"time": raw.time, "value": raw.value, "status": raw.status, **changed}
     came = Raw(given["time"], given["value"], given["status"])  # type: ignore[arg-type]

@@ -62,16 +62,18 @@ def channel_units(channels: int) -> list[str]:
 
 
 class Plant:
-    """Channels at 1 Hz, a quarter of them each noisy, transmitter-like, transmitter-like with jittered times, and slow.
+    """Channels, a quarter of them each noisy, transmitter-like, transmitter-like with jittered times, and slow.
 
     The stream is the same however it is cut: each kind of draw has a generator of its own.
     """
 
-    def __init__(self, channels: int, start: int, seed: int = 5) -> None:
+    def __init__(self, channels: int, start: int, seed: int = 5, step: int = SECOND) -> None:
+        """``step``: µs between two samples of a channel, 20 ms or more."""
         if channels < 4:
             raise ValueError("there are four kinds of series: at least 4 channels")
         self.channels = channels
-        self.next = start  # µs; where the next second begins
+        self.next = start  # µs; where the next step begins
+        self._step = step
         self._noise, self._steps, self._moves, self._signs, self._jitter, self._quality = (
             np.random.default_rng([seed, draw]) for draw in range(6)
         )
@@ -79,8 +81,8 @@ class Plant:
         self._level = np.full(int(np.count_nonzero((self._kind == 1) | (self._kind == 2))), 5000.0)
         self._slow = np.full(int(np.count_nonzero(self._kind == 3)), 500.0)
 
-    def seconds(self, n: int) -> Columns:
-        """The next ``n`` seconds, second by second of all channels: the order of arrival."""
+    def samples(self, n: int) -> Columns:
+        """The next ``n`` samples of each channel, step by step of all channels: the order of arrival."""
         value = np.empty((n, self.channels))
         noisy, slow, jittered = self._kind == 0, self._kind == 3, self._kind == 2
         value[:, noisy] = self._noise.normal(50.0, 10.0, (n, int(noisy.sum())))
@@ -90,10 +92,10 @@ class Plant:
         drift = self._slow + np.cumsum(signs * (self._moves.random((n, len(self._slow))) < 1 / 300), axis=0)
         value[:, slow] = drift / 10
         self._level, self._slow = walk[-1], drift[-1]
-        regular = self.next + np.arange(n, dtype=np.int64)[:, None] * SECOND
+        regular = self.next + np.arange(n, dtype=np.int64)[:, None] * self._step
         time = np.broadcast_to(regular, (n, self.channels)).copy()
         time[:, jittered] += (self._jitter.random((n, int(jittered.sum()))) * 20_000).astype(np.int64)  # below 20 ms
-        self.next += n * SECOND
+        self.next += n * self._step
         quality = self._quality.random((n, self.channels))
         status = np.where(quality < 0.002, BAD, np.where(quality < 0.012, UNCERTAIN, 0)).astype(np.uint32)
         value[status == BAD] = np.nan
@@ -106,7 +108,7 @@ def batches(plant: Plant, size: int) -> Iterator[Columns]:
     seconds = max(1, -(-max(size, 20_000) // plant.channels))
     rest: list[Columns] = []
     while True:
-        block = plant.seconds(seconds)
+        block = plant.samples(seconds)
         if rest:
             block = joined([*rest, block])
         whole = len(block) // size * size

@@ -69,7 +69,7 @@ class Measured:
 async def measure(contestants: Sequence[Contestant], plan: Plan, say: Say) -> list[list[Measured]]:
     """For each contestant its repeats."""
     found: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
-    history = History(Plant(plan.channels, START).seconds(plan.history_seconds))
+    history = History(Plant(plan.channels, START).samples(plan.history_seconds))
     for repeat in range(plan.repeats):
         turn = repeat * len(contestants) // plan.repeats
         for contestant in [*contestants[turn:], *contestants[:turn]]:

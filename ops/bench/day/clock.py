@@ -1,0 +1,39 @@
+"""Times that the processes of the measurement share: how far the day is generated, and how far it may be."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+_TIMES = struct.Struct("=qq")  # µs: generated, allowed
+
+
+class Clock:
+    """A file of two times (µs since 1970); each has one process that sets it."""
+
+    def __init__(self, path: Path, generated: int | None = None) -> None:
+        """``generated``: the file is made, with this time for both."""
+        if generated is not None:
+            path.write_bytes(_TIMES.pack(generated, generated))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _TIMES.size)
+        self._times = memoryview(self._map).cast("q")
+
+    @property
+    def generated(self) -> int:
+        """All samples before this time are in the spool."""
+        return int(self._times[0])
+
+    @generated.setter
+    def generated(self, time: int) -> None:
+        self._times[0] = time
+
+    @property
+    def allowed(self) -> int:
+        """No sample of this time or a later one is generated yet."""
+        return int(self._times[1])
+
+    @allowed.setter
+    def allowed(self, time: int) -> None:
+        self._times[1] = time

@@ -1,0 +1,35 @@
+"""`plantlog bench day` on a real appliance: each part does its work in the order of generated time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from ops.bench.day import tables
+from ops.bench.day.measure import Asked, measure
+
+CHANNELS = 8
+HOURS = 4.5
+
+
+async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
+    """From 22:00 on: the hours before midnight are packed when their time is over, and then the day is sealed."""
+    said: list[str] = []
+    asked = Asked(CHANNELS, 1 / 10, HOURS, 3.0, 22, 2**30)
+    found = await measure(asked, tmp_path, None, said.append)
+    assert found.ended == "the day is over"
+    assert found.checked is not None
+    assert (found.checked.wrong, found.checked.failed_jobs) == ([], {})
+    assert found.checked.samples == CHANNELS * (HOURS * 360 + 1)
+    assert sum(one.samples for one in found.hours) <= found.checked.samples
+    assert [one.sealed_days for one in found.hours] == sorted(one.sealed_days for one in found.hours)
+    for one in found.hours:  # an hour is packed when it has been over for an hour, and no sooner
+        assert one.oldest_hours >= 1.0 or one.packed == 0
+        assert one.rows >= CHANNELS * 360
+    assert found.hours[-1].packed > 0
+    assert found.hours[-1].cpu["postgres: ingest"] > 0
+    assert len(tables.tables(found)) == 6
+    tables.plot(found, tmp_path / "day.svg")
+    assert "<svg" in (tmp_path / "day.svg").read_text()
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or ())]
