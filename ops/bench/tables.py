@@ -121,7 +121,7 @@ def overload(cases: list[Any]) -> Table:
     table = Table(
         title="beyond the limit: s until all is as before; CPU µs a sample of the appliance", box=SIMPLE_HEAD, padding=0
     )
-    heads = ("s", "lost", "with gap", "gap rows", "lag", "polls", "CPU", "after", "ratio")
+    heads = ("s", "lost", "with gap", "gaps", "rows", "lag", "polls", "CPU", "after", "ratio")
     table.add_column("strain", no_wrap=True)
     for column in heads:
         table.add_column(column, justify="right", no_wrap=True)
@@ -131,6 +131,7 @@ def overload(cases: list[Any]) -> Table:
             "never" if case.recovered is None else f"{case.recovered:.1f}",
             f"{case.lost:,}",
             f"{case.recorded:,}",
+            f"{case.gaps:,}",
             f"{case.gap_rows:,}",
             f"{case.worst_lag:.1f}",
             f"{case.worst_pace:.1f}" if case.worst_pace else "",

@@ -121,8 +121,13 @@ SELECT total.rows::int8                                                         
 FROM total LEFT JOIN ranked AS r ON true
 GROUP BY total.rows, total.groups;
 
--- name: gap_rows
-SELECT count(*) FROM plant.gap;
+-- name: gaps_since
+-- Of each reason: rows that were added from $1 on, and how many gaps they are: channels share those of a source and time.
+SELECT g.reason, count(*) AS rows, count(DISTINCT (g.source_id, g.from_time, g.to_time)) AS gaps
+FROM plant.gap AS g
+WHERE g.opened_at >= $1
+GROUP BY g.reason
+ORDER BY 2 DESC;
 
 -- name: flooded
 -- Samples of the flood's source.

@@ -21,6 +21,7 @@ def test_the_appliance_comes_back_from_each_strain(tmp_path: Path) -> None:
         assert case["lost"] == 0, case
         assert case["recovered"] is not None, case
         assert case["samples"] > 2600, case
+        assert case["gaps"] <= case["gap_rows"] == sum(rows for rows, _ in case["gap_reasons"].values()), case
         assert case["cpu_before"] > 0 < case["cpu_after"], case
         assert case["name"] in run.stdout
     flood = cases[-1]["gateway"]

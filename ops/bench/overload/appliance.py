@@ -14,6 +14,7 @@ import asyncpg
 import psutil
 
 from ingest.config.model import HealthOptions
+from ingest.writer.clock import timestamp
 from ops import health, ports
 from ops.bench.overload.strains import CHANNELS, SOURCE, TEMPLATE, Flood
 from ops.chaos.appliance import appliance as running
@@ -122,13 +123,21 @@ class Appliance:
         pids = [pid for name, pid in self._pids.items() if name != "simulator"]
         return ended + sum(_cpu(pid) for pid in (*pids, *(child.pid for child in server.children())))
 
-    async def fetchval(self, section: str) -> Any:
-        """One value of a section of ``bench.sql``."""
+    async def fetch(self, section: str, *parameters: Any) -> list[asyncpg.Record]:
+        """Rows of a section of ``bench.sql``."""
         connection = await asyncpg.connect(self.owner, timeout=_CONNECT_SECONDS)
         try:
-            return await connection.fetchval(load("bench")[section])
+            return list(await connection.fetch(load("bench")[section], *parameters))
         finally:
             connection.terminate()
+
+    async def gaps_since(self, since: int) -> dict[str, tuple[int, int]]:
+        """By reason: rows that were added to the table from then (µs) on, and how many gaps they are."""
+        return {row["reason"]: (row["rows"], row["gaps"]) for row in await self.fetch("gaps_since", timestamp(since))}
+
+    async def flooded(self) -> int:
+        """Samples of the flood that are stored."""
+        return int((await self.fetch("flooded"))[0][0])
 
 
 def _cpu(pid: int) -> float:

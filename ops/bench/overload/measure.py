@@ -47,7 +47,7 @@ class Case:
     recovered: float | None  # s after its end until all was as before; None: it was not
     lost: int  # samples that were published, are not in the table, and no gap says so
     recorded: int  # the same, and a gap says so
-    gap_rows: int
+    gap_reasons: dict[str, tuple[int, int]]  # rows, and gaps: channels share some
     samples: float  # a second, stored before
     samples_during: float
     worst_lag: float  # s
@@ -60,13 +60,24 @@ class Case:
     examples: list[str] = field(default_factory=list)
 
     @property
+    def gap_rows(self) -> int:
+        """Rows in the table of gaps."""
+        return sum(rows for rows, _ in self.gap_reasons.values())
+
+    @property
+    def gaps(self) -> int:
+        """The same, those of one source and time as one."""
+        return sum(gaps for _, gaps in self.gap_reasons.values())
+
+    @property
     def cpu_ratio(self) -> float:
         """CPU a sample after it, of that before."""
         return self.cpu_after / self.cpu_before if self.cpu_before else 0.0
 
     def json(self) -> dict[str, Any]:
         """For ``--json``."""
-        return {**asdict(self), "cpu_ratio": round(self.cpu_ratio, 3)}
+        sums = {"gap_rows": self.gap_rows, "gaps": self.gaps, "cpu_ratio": round(self.cpu_ratio, 3)}
+        return {**asdict(self), **sums}
 
 
 async def measure(asked: Asked, folder: Path, say: Callable[[str], None]) -> list[Case]:
@@ -107,8 +118,7 @@ async def _case(
     before, cpu_before = await _window(running, asked.window)
     pressed = pressure.look()
     rate = (before[1].samples - before[0].samples) / (before[1].at - before[0].at)
-    gaps = await running.fetchval("gap_rows")
-    taken, refused, flooded = running.flood.taken, running.flood.refused, await running.fetchval("flooded")
+    taken, refused, flooded = running.flood.taken, running.flood.refused, await running.flooded()
     worst_lag = worst_pace = 0.0
     overloaded = False
     say(f"{name}: {asked.seconds:.0f} s of it, after {rate:,.0f} samples/s with {cpu_before:.1f} µs each")
@@ -123,13 +133,17 @@ async def _case(
     said = "all is as before" if recovered is not None else f"not as before after {_MOST_SECONDS:.0f} s"
     say(f"{name}: {said}" + (f" after {recovered:.1f} s" if recovered is not None else ""))
     _, cpu_after = await _window(running, asked.window)
-    gap_rows = await running.fetchval("gap_rows") - gaps
-    stored = await running.fetchval("flooded") - flooded
+    gaps = await running.gaps_since(start)
+    say(
+        f"{name}: gaps: "
+        + (", ".join(f"{number:,} {why} in {n:,} rows" for why, (n, number) in gaps.items()) or "none")
+    )
+    stored = await running.flooded() - flooded
     gateway = {"taken": running.flood.taken - taken, "refused": running.flood.refused - refused, "stored": stored}
     compared = (await compare(running.truth, running.owner, start, now_us() - _LANDED_US))["all"]
     lost = compared.missing_silent + max(0, gateway["taken"] - stored)
     return Case(
-        name, recovered, lost, compared.missing_recorded, gap_rows, rate, during, worst_lag, worst_pace, overloaded,
+        name, recovered, lost, compared.missing_recorded, gaps, rate, during, worst_lag, worst_pace, overloaded,
         cpu_before, cpu_after, pressed, gateway if gateway["taken"] else {},
         compared.examples if compared.missing_silent else [],
     )  # fmt: skip
