@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,6 +38,34 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         if not task.cancelled():
             task.exception()  # it is known
     raise TimeoutError(f"nothing within {seconds:g} s")
+
+
+class Patience:
+    """Calls ``over`` once so many seconds are over in which this process ran, and nobody began anew."""
+
+    def __init__(self, seconds: float, over: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._over = over
+        self._step = min(seconds / _STEPS, _STEP)
+        self._timer = self._loop.call_later(self._step, self._look)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Something came: the seconds count from now."""
+        self._left, self._looked = self._seconds, self._loop.time()
+
+    def end(self) -> None:
+        """Nothing is waited for any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        before, self._looked = self._looked, self._loop.time()
+        self._left -= min(self._looked - before, self._step)
+        if self._left > 0:
+            self._timer = self._loop.call_later(min(self._left, self._step), self._look)
+        else:
+            self._over()
 
 
 async def slept(seconds: float) -> float:

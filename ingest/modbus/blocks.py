@@ -8,11 +8,8 @@ the device is deaf while it answers others is set apart as well, since each try 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
-from ingest.batch import Int32s
 from ingest.config.model import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
@@ -29,16 +26,12 @@ class Block:
 
     read: Read
     decoder: Decoder
-    tags: Int32s = field(init=False)  # those of the read
     refused: bool = False  # its only tag is what the device refuses
     apart_until: float = 0.0
     asked_at: float = 0.0
     silent_at: float = 0.0  # its last time-out; 0: it was answered since
     deaf: int = 0  # time-outs since it was answered, each after answers to others
     answers_then: int = -1  # the device's answers at the last one of these
-
-    def __post_init__(self) -> None:
-        self.tags = np.array(self.read.tags, np.int32)
 
     def answered(self) -> None:
         """It was read, or refused."""
@@ -66,6 +59,8 @@ class Group:
         self._source = source
         self._waits: dict[int, float] = {}  # refused tag → s until it is tried again
         self.blocks: list[Block] = []
+        self._decoded: list[Block] = []
+        self._decoder: Decoder | None = None  # of those
         self.left_out = False  # the last poll was given up: it did not get to some blocks
         self.plan()
 
@@ -88,6 +83,12 @@ class Group:
         if self.left_out:
             asked[1:] = sorted(asked[1:], key=lambda block: block.asked_at)
         return asked + probes[:1]
+
+    def decoder(self, blocks: list[Block]) -> Decoder:
+        """For the answers to these blocks, one behind another: mostly those of the poll before."""
+        if self._decoder is None or blocks != self._decoded:
+            self._decoded, self._decoder = blocks, Decoder.of([block.decoder for block in blocks])
+        return self._decoder
 
     def split(self, block: Block) -> list[Block]:
         """Put two blocks of half the tags each in the place of ``block``, which has more than one."""

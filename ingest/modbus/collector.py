@@ -29,7 +29,7 @@ from ingest.modbus.failures import (
 from ingest.modbus.outbox import Outbox
 from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.schedule import Schedule
-from ingest.modbus.transport import Device, Lines
+from ingest.modbus.transport import Answer, Device, Lines
 from ingest.status import SourceState, SourceStatus
 from ingest.versions import NO_VERSIONS
 
@@ -46,6 +46,7 @@ class _Turn:
 
     group: Group
     poll: Poll
+    answered: list[tuple[Block, Answer]] = field(default_factory=list)
     unanswered: list[Block] = field(default_factory=list)
     garbled: bool = False  # the connection had to be made anew
 
@@ -75,7 +76,8 @@ class Collector:
         self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
         self._late = metrics.late_answers.labels(source=status.name)
         self._took = metrics.request_seconds.labels(source=status.name)
-        self._device = Device(lines.to(source.address), source.time_out, self._late.inc, self._reconnected)
+        line, clock = lines.to(source.address), self._clock
+        self._device = Device(line, source.time_out, clock.now, self._late.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._rounded: set[int] = set()  # channel ids of which it was said that their integers are
         self._said: SourceState = "starting"  # the last state that became an event
@@ -214,11 +216,15 @@ class Collector:
         """Make the reads of one poll, or those that there is time for. Raises ConnectionLost."""
         before = self._answers
         left = turn.group.turn(steady())
-        while left:
-            late = bool(turn.unanswered) and steady() >= turn.group.schedule.next
-            if self._silent >= _SILENT or (late and self._answers != before):
-                break  # the next poll begins with what is left
-            await self._read(turn, left.pop(0))
+        try:
+            while left:
+                late = bool(turn.unanswered) and steady() >= turn.group.schedule.next
+                if self._silent >= _SILENT or (late and self._answers != before):
+                    break  # the next poll begins with what is left
+                made = await self._read(turn, left[:1] if turn.unanswered else left)
+                left = left[made:]
+        finally:
+            self._decode(turn)
         turn.group.left_out = bool(left)
         self._missed(len(left))
         silence = f"no answer within {self._source.time_out:g} s"
@@ -229,33 +235,52 @@ class Collector:
         for block in turn.unanswered:
             self._fail(turn, block, silence, BAD_TIMEOUT)
 
-    async def _read(self, turn: _Turn, block: Block) -> None:
-        """Make one read, or several where it has to be split. Raises ConnectionLost."""
-        block.asked_at = started = steady()
+    async def _read(self, turn: _Turn, blocks: Sequence[Block]) -> int:
+        """Make these reads up to the first that fails; returns how many that were. Raises ConnectionLost."""
+        started, failed = steady(), None
+        answers: list[Answer] = []
         try:
-            raw = await self._device.read(block.read)
-            at = self._clock.now()
-            values, texts, rounded = block.decoder.numbers(raw), block.decoder.texts(raw), block.decoder.rounded(raw)
-        except TimedOut:
+            await self._device.read([block.read for block in blocks], answers)
+        except (TimedOut, ExceptionAnswer, DecodeError) as error:
+            failed = error
+        finally:
+            for block in blocks[: len(answers) + 1]:
+                block.asked_at = started
+            for block, answer in zip(blocks, answers, strict=False):
+                turn.answered.append((block, answer))
+                self._answered(block)
+                self._took.observe(answer.took)
+        if failed is None:
+            return len(answers)
+        block = blocks[len(answers)]
+        if isinstance(failed, TimedOut):
             self._silent += 1
             block.timed_out(self._answers, steady(), self._source.time_out)
             turn.unanswered.append(block)
-        except ExceptionAnswer as answer:
-            self._answered(block)
-            await self._excepted(turn, block, answer)
-        except DecodeError as error:
-            self._answered(block)
-            await self._undecodable(turn, block, error)
         else:
-            self._took.observe(steady() - started)
             self._answered(block)
-            turn.poll.read(block.tags, at)
-            turn.poll.add(block.decoder.tags, at, values, 0)
-            turn.poll.texts += [(i, at, text) for i, text in texts]
-            if len(rounded):
-                self._are_rounded(turn.poll, self._ids[rounded].tolist(), at)
-            if self._bad:
-                self._recovered(block, turn.poll, at)
+            if isinstance(failed, ExceptionAnswer):
+                await self._excepted(turn, block, failed)
+            else:
+                await self._undecodable(turn, block, failed)
+        return len(answers) + 1
+
+    def _decode(self, turn: _Turn) -> None:
+        """All answers of a poll at once."""
+        if not turn.answered:
+            return
+        poll, blocks = turn.poll, [block for block, _ in turn.answered]
+        decoder = turn.group.decoder(blocks)
+        raw = np.concatenate([answer.registers for _, answer in turn.answered])
+        at = np.array([answer.at for _, answer in turn.answered], np.int64)
+        poll.read(decoder.covered, at[decoder.covered_by])
+        poll.add(decoder.tags, at[decoder.read], decoder.numbers(raw), 0)
+        poll.texts += [(i, int(at[read]), text) for i, read, text in decoder.texts(raw)]
+        self._are_rounded(poll, [(int(self._ids[i]), int(at[read])) for i, read in decoder.rounded(raw)])
+        if self._bad:
+            for block, answer in turn.answered:
+                self._recovered(block, poll, answer.at)
+        for block in blocks:
             if block.refused:
                 turn.group.accept(block)
 
@@ -267,7 +292,7 @@ class Collector:
             self._fail(turn, block, str(answer), answer.status, "refused")
         else:
             for half in turn.group.split(block):
-                await self._read(turn, half)
+                await self._read(turn, (half,))
 
     async def _undecodable(self, turn: _Turn, block: Block, error: DecodeError) -> None:
         self._status.decode_errors += 1
@@ -309,11 +334,12 @@ class Collector:
         numbers = np.array([i for i in tags if self._tags[i].kind != "text"], np.int32)
         poll.add(numbers, at, np.full(len(numbers), np.nan), status)
 
-    def _are_rounded(self, poll: Poll, channels: Sequence[int], at: int) -> None:
-        """An event for each channel whose integers are too large for a sample, once."""
-        fresh = [channel for channel in channels if channel not in self._rounded]
-        self._rounded.update(fresh)
-        poll.events += [Event("rounded", at, channel, detail=ROUNDED) for channel in fresh]
+    def _are_rounded(self, poll: Poll, channels: Sequence[tuple[int, int]]) -> None:
+        """An event for each channel (and time, µs) whose integers are too large for a sample, once."""
+        for channel, at in channels:
+            if channel not in self._rounded:
+                self._rounded.add(channel)
+                poll.events.append(Event("rounded", at, channel, detail=ROUNDED))
 
     def _recovered(self, block: Block, poll: Poll, at: int) -> None:
         for i in block.read.tags:

@@ -7,10 +7,9 @@ numbers follow the same rule over four words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,117 +29,155 @@ _DTYPES = {
     "uint64": ">u8",
     "float32": ">f4",
     "float64": ">f8",
+    "bool": ">u2",
 }
+_LONG = ("int64", "uint64")
+
+_Key: TypeAlias = tuple[str, WordOrder]  # type, and byte order
+_Scale: TypeAlias = tuple[float, float, float]  # scale, divisor and offset
+_NO_TAGS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Same:
-    """Values of one type and word order in a read."""
+    """Numbers of one type and byte order."""
 
-    dtype: str
-    word_order: WordOrder
-    at: NDArray[np.intp]  # (n, words) register indices within the read
-    into: slice  # where they go among the read's numbers
+    at: NDArray[np.intp]  # (n, words) register indices, the most significant word first
+    bit: NDArray[np.uint16]  # (n,) of a bool
+    tags: Int32s  # (n,)
+    read: Int32s  # (n,) which of the reads each is in
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Text:
     tag: int
-    dtype: str | None  # of the integer whose decimal form it is; None: a string
-    at: slice
-    word_order: WordOrder
+    type: str
+    order: WordOrder
+    at: NDArray[np.intp]  # (words,)
+    read: int
 
 
 class Decoder:
-    """Decodes the answers to one read."""
+    """Decodes the answer to one read; or those to several, laid one behind another (:meth:`of`)."""
 
     def __init__(self, read: Read, tags: Sequence[ModbusTag]) -> None:
-        self._count = read.count
-        self._bits = read.table in ("coil", "discrete")
-        numbers = [i for i in read.tags if tags[i].kind != "text"]
-        numbers.sort(key=lambda i: (tags[i].type, tags[i].word_order))
-        self.tags: Int32s = np.array(numbers, np.int32)
+        same: dict[_Key, list[int]] = {}
+        texts: list[_Text] = []
+        scales: dict[int, _Scale] = {}
+        for i in read.tags:
+            tag = tags[i]
+            if tag.kind == "text":
+                texts.append(_Text(i, tag.type, tag.word_order, np.array(_words(tag, read.start), np.intp), 0))
+                continue
+            order: WordOrder = "ABCD" if read.table in ("coil", "discrete") else tag.word_order
+            same.setdefault((tag.type, order), []).append(i)
+            if (scale := (tag.scale, tag.divisor, tag.offset)) != (1, 1, 0):
+                scales[i] = scale
+        columns = {
+            key: _Same(
+                np.array([_words(tags[i], read.start) for i in members], np.intp),
+                np.array([tags[i].bit or 0 for i in members], np.uint16),
+                np.array(members, np.int32),
+                np.zeros(len(members), np.int32),
+            )
+            for key, members in same.items()
+        }
+        self._hold(columns, texts, scales, read.count, [np.array(read.tags, np.int32)])
+
+    def _hold(
+        self,
+        same: Mapping[_Key, _Same],
+        texts: Sequence[_Text],
+        scales: Mapping[int, _Scale],
+        count: int,
+        covered: Sequence[Int32s],
+    ) -> None:
+        """``covered``: the tags of each read, which have ``count`` registers or bits together."""
+        self._same, self._texts, self._scales, self._count = same, texts, scales, count
+        self.covered: Int32s = np.concatenate(covered)
+        """Indices of all tags, also those of texts, read by read."""
+        self.covered_by = np.repeat(np.arange(len(covered), dtype=np.int32), [len(of) for of in covered])
+        """Which of the reads each of :attr:`covered` is in."""
+        self.tags: Int32s = np.concatenate([_NO_TAGS, *(of.tags for of in same.values())])
         """Indices of the tags whose numbers :meth:`numbers` returns, in its order."""
-        self._texts = [
-            _Text(i, _DTYPES.get(tags[i].type), slice(first, first + width(tags[i])), tags[i].word_order)
-            for i in read.tags
-            if tags[i].kind == "text"
-            for first in (tags[i].register - read.start,)
-        ]
-        self._same: list[_Same] = []
-        done = 0
-        for (kind, order), group in groupby(numbers, lambda i: (tags[i].type, tags[i].word_order)):
-            members = list(group)
-            into = slice(done, done + len(members))
-            done += len(members)
-            at = np.array([tags[i].register - read.start for i in members], np.intp)
-            if kind == "bool":
-                shift = np.array([tags[i].bit or 0 for i in members], np.intp)
-                self._same.append(_Same("bool", order, np.stack((at, shift), axis=1), into))
-            else:
-                words = np.arange(width(tags[members[0]]))
-                self._same.append(_Same(_DTYPES[kind], order, at[:, None] + words, into))
-        self._long = [same for same in self._same if same.dtype in (">i8", ">u8")]
-        scaled = [k for k, i in enumerate(numbers) if (tags[i].scale, tags[i].divisor, tags[i].offset) != (1, 1, 0)]
+        self.read: Int32s = np.concatenate([_NO_TAGS, *(of.read for of in same.values())])
+        """Which of the reads each of :attr:`tags` is in."""
         # Only these: adding 0.0 would turn a -0.0 into 0.0.
-        self._scaled = np.array(scaled, np.intp)
-        self._scale = np.array([tags[numbers[k]].scale for k in scaled])
-        self._divisor = np.array([tags[numbers[k]].divisor for k in scaled])
-        self._offset = np.array([tags[numbers[k]].offset for k in scaled])
+        self._scaled = np.flatnonzero(np.isin(self.tags, list(scales)))
+        of_each = np.array([scales[i] for i in self.tags[self._scaled].tolist()], np.float64)
+        self._scale, self._divisor, self._offset = of_each.reshape(-1, 3).T
+
+    @classmethod
+    def of(cls, decoders: Sequence[Decoder]) -> Decoder:
+        """For what each of these decodes, one behind another."""
+        same: dict[_Key, list[_Same]] = {}
+        texts: list[_Text] = []
+        scales: dict[int, _Scale] = {}
+        count = 0
+        for number, one in enumerate(decoders):
+            for key, of in one._same.items():
+                same.setdefault(key, []).append(_Same(of.at + count, of.bit, of.tags, of.read + np.int32(number)))
+            texts += [replace(text, at=text.at + count, read=number) for text in one._texts]
+            scales |= one._scales
+            count += one._count
+        columns = {
+            key: _Same(*(np.concatenate([getattr(one, f.name) for one in of]) for f in fields(_Same)))
+            for key, of in same.items()
+        }
+        made = cls.__new__(cls)
+        made._hold(columns, texts, scales, count, [one.covered for one in decoders])
+        return made
 
     def numbers(self, raw: NDArray[np.uint16]) -> Float64s:
-        """Values (n,) of :attr:`tags` from an answer's registers (or 0/1 bits). Raises DecodeError if it is short."""
+        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit). Raises DecodeError if they are too few."""
         if len(raw) < self._count:
-            raise DecodeError(f"short answer: {len(raw)} of {self._count} {'bits' if self._bits else 'registers'}")
+            raise DecodeError(f"short answer: {len(raw)} of {self._count} registers")
         values = np.empty(len(self.tags), np.float64)
-        for same in self._same:
-            if same.dtype == "bool":
-                words = raw[same.at[:, 0]]
-                shift = same.at[:, 1].astype(np.uint16)
-                values[same.into] = (
-                    words if self._bits else (_ordered(words[:, None], same.word_order)[:, 0] >> shift) & 1
-                )
-            else:
-                with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-                    values[same.into] = _numbers(raw[same.at], same.word_order, same.dtype)
+        done = 0
+        for (kind, order), same in self._same.items():
+            found = _numbers(raw[same.at], order, kind)
+            with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+                values[done : done + len(found)] = found >> same.bit & 1 if kind == "bool" else found
+            done += len(found)
         if len(self._scaled):
             with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest number: infinite
                 values[self._scaled] = values[self._scaled] * self._scale / self._divisor + self._offset
         return values
 
-    def rounded(self, raw: NDArray[np.uint16]) -> Int32s:
-        """Those of :attr:`tags` whose integers no float64 is equal to: beyond 2^53."""
-        found = [np.empty(0, np.int32)]
-        for same in self._long:
-            integers = _numbers(raw[same.at], same.word_order, same.dtype)
-            found.append(self.tags[same.into][is_rounded(integers, integers.astype(np.float64))])
-        return np.concatenate(found)
+    def rounded(self, raw: NDArray[np.uint16]) -> list[tuple[int, int]]:
+        """(tag, its read) of each of :attr:`tags` whose integer no float64 is equal to: beyond 2^53."""
+        found: list[tuple[int, int]] = []
+        for (kind, order), same in self._same.items():
+            if kind in _LONG:
+                integers = _numbers(raw[same.at], order, kind)
+                which = is_rounded(integers, integers.astype(np.float64))
+                found += zip(same.tags[which].tolist(), same.read[which].tolist(), strict=True)
+        return found
 
-    def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, str]]:
-        """(tag index, text) of the text tags: an integer's decimal form, a string up to the first NUL."""
-        return [
-            (t.tag, _text(raw[t.at], t.word_order) if t.dtype is None else _decimal(raw[t.at], t.word_order, t.dtype))
-            for t in self._texts
-        ]
+    def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, int, str]]:
+        """(tag, its read, text) of the text tags: an integer's decimal form, a string up to the first NUL."""
+        return [(t.tag, t.read, _text(raw[t.at], t.order, t.type)) for t in self._texts]
+
+
+def _words(tag: ModbusTag, start: int) -> range:
+    """Where a value's words stand in a read from ``start`` on: a number's from the most significant one on."""
+    first = tag.register - start
+    words = range(first, first + width(tag))
+    # Those of a string stand in reading order whatever the word order; only bytes are swapped.
+    return words[::-1] if tag.word_order in ("CDAB", "DCBA") and tag.type != "string" else words
 
 
 def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
-    """Words (n, w) of each value, the most significant word and byte first."""
-    if order in ("CDAB", "DCBA"):
-        words = words[:, ::-1]
-    return words.byteswap() if order in ("BADC", "DCBA") else words
+    """Words with their most significant byte first."""
+    return np.ascontiguousarray(words.byteswap() if order in ("BADC", "DCBA") else words, ">u2")
 
 
-def _numbers(words: NDArray[np.uint16], order: WordOrder, dtype: str) -> NDArray[Any]:
-    """(n,) from the words (n, w) of each."""
-    return np.ascontiguousarray(_ordered(words, order).astype(">u2")).view(dtype)[:, 0]
+def _numbers(words: NDArray[np.uint16], order: WordOrder, kind: str) -> NDArray[Any]:
+    """(n,) from the words (n, w) of each, the most significant one first."""
+    return _ordered(words, order).view(_DTYPES[kind])[:, 0]
 
 
-def _decimal(words: NDArray[np.uint16], order: WordOrder, dtype: str) -> str:
-    return str(_numbers(words[None, :], order, dtype)[0])
-
-
-def _text(words: NDArray[np.uint16], order: WordOrder) -> str:
-    # Words of a string stand in reading order whatever the word order; only bytes are swapped.
-    swapped = words.byteswap() if order in ("BADC", "DCBA") else words
-    return swapped.astype(">u2").tobytes().split(b"\0")[0].decode("utf-8", errors="replace").rstrip()
+def _text(words: NDArray[np.uint16], order: WordOrder, kind: str) -> str:
+    if kind != "string":
+        return str(_numbers(words[None, :], order, kind)[0])
+    return _ordered(words, order).tobytes().split(b"\0")[0].decode("utf-8", errors="replace").rstrip()

@@ -77,4 +77,4 @@ def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
     if bits:
         packed = np.frombuffer(pdu, np.uint8, offset=2)
         return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)
-    return np.frombuffer(pdu, ">u2", offset=2).astype(np.uint16)
+    return np.frombuffer(pdu, ">u2", offset=2)

@@ -25,16 +25,16 @@ class Round:
 
     def __init__(self) -> None:
         self._tags: list[Int32s] = []
-        self._at: list[int] = []
+        self._at: list[Int64s] = []
 
-    def read(self, tags: Int32s, at: int) -> None:
-        """One answer."""
+    def read(self, tags: Int32s, at: int | Int64s) -> None:
+        """Answers."""
         self._tags.append(tags)
-        self._at.append(at)
+        self._at.append(np.full(len(tags), at, np.int64))
 
     def columns(self) -> tuple[Int32s, Int64s]:
         """(n,) tags and times; at least one."""
-        return np.concatenate(self._tags), np.repeat(np.array(self._at, np.int64), [len(tags) for tags in self._tags])
+        return np.concatenate(self._tags), np.concatenate(self._at)
 
 
 @dataclass(slots=True)
@@ -54,14 +54,14 @@ class Poll:
     _value: list[Float64s] = field(default_factory=list)
     _status: list[UInt32s] = field(default_factory=list)
 
-    def read(self, tags: Int32s, at: int) -> None:
-        """All of these tags were read, in one answer."""
+    def read(self, tags: Int32s, at: int | Int64s) -> None:
+        """These tags were read, at one time or each at its own."""
         if not self.rounds:
             self.rounds.append(Round())
         self.rounds[-1].read(tags, at)
 
-    def add(self, tags: Int32s, at: int, value: Float64s, status: int) -> None:
-        """Samples of one read, of one time and status."""
+    def add(self, tags: Int32s, at: int | Int64s, value: Float64s, status: int) -> None:
+        """Samples of one status, at one time or each at its own."""
         if len(tags):
             self._tag.append(tags)
             self._time.append(np.full(len(tags), at, np.int64))

@@ -11,16 +11,17 @@ Some devices close the connection after an answer: the next request then goes ov
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.awake import unread, within
+from ingest.awake import Patience, unread, within
 from ingest.errors import SourceError
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, Garbled, TimedOut
 from ingest.modbus.frame import Frame, Framer, registers, request
@@ -28,20 +29,37 @@ from ingest.modbus.plan import Read
 
 log = logging.getLogger(__name__)
 
+_RECEIVED = 4096  # bytes at once; an answer has 260 at most
+_AT_ONCE = 0.001  # s; an answer that was read this soon did not lie there unread
 _SINGLE = 3  # connections one after another with one answer each: the device closes after each answer
 
 
-class _Link(asyncio.Protocol):
-    """One TCP connection."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What came for one read."""
 
-    def __init__(self, late: Callable[[int], None]) -> None:
+    registers: NDArray[np.uint16]  # or 0/1 for each bit, as many as were asked for
+    at: int  # µs
+    took: float  # s
+
+
+class _Link(asyncio.BufferedProtocol):
+    """One TCP connection. The next request is sent where an answer is received; the task is woken at the end."""
+
+    def __init__(self, late: Callable[[int], None], transactions: Iterator[int]) -> None:
         self._late = late
+        self._transactions = transactions  # their ids
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray(_RECEIVED)
         self._framer = Framer()
         self._expected = (-1, -1)  # transaction and unit id
-        self._answer: asyncio.Future[bytes] | None = None
+        self._follow: Callable[[bytes], Read | None] | None = None
+        self._end: asyncio.Future[None] | None = None
+        self._patience: Patience | None = None
         self._transport: asyncio.WriteTransport | None = None
         self.lost: SourceError | None = None
         self.answers = 0
+        self.asked_at = 0.0  # loop's s
         self.answered_at = 0.0  # loop's s, when it came, not when we read it
         self.heard = False  # something came since the last request
 
@@ -49,43 +67,80 @@ class _Link(asyncio.Protocol):
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.heard = True
         try:
-            for frame in self._framer.feed(data):
+            for frame in self._framer.feed(bytes(memoryview(self._received)[:nbytes])):
                 self._arrived(frame)
         except Garbled as error:
-            self._end(error)
+            self._fail(error)
             self.close()
 
     def _arrived(self, frame: Frame) -> None:
-        expected = self._answer is not None and not self._answer.done()
-        if expected and (frame.transaction, frame.unit_id) == self._expected:
-            assert self._answer is not None and self._transport is not None
-            self.answers += 1
-            self.answered_at = asyncio.get_running_loop().time() - unread(self._transport)
-            self._answer.set_result(frame.pdu)
-        else:
+        if self._follow is None or (frame.transaction, frame.unit_id) != self._expected:
             self._late(frame.unit_id)
+            return
+        self.answers += 1
+        self.answered_at = self._loop.time()
+        if self.answered_at - self.asked_at > _AT_ONCE:
+            assert self._transport is not None
+            self.answered_at -= unread(self._transport)
+        try:
+            following = self._follow(frame.pdu)
+        except SourceError as error:
+            self._over(error)
+        else:
+            if following is None:
+                self._over()
+            else:
+                self._send(following)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(ConnectionLost("connection closed by the device"))
+        self._fail(ConnectionLost("connection closed by the device"))
 
-    def _end(self, error: SourceError) -> None:
+    def _fail(self, error: SourceError) -> None:
         self.lost = self.lost or error
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(self.lost)
+        self._over(self.lost)
 
-    def ask(self, transaction: int, read: Read) -> asyncio.Future[bytes]:
-        """The PDU that answers ``read``, when it comes; or ConnectionLost or Garbled."""
+    def _over(self, error: SourceError | None = None) -> None:
+        """Nothing more is to be had; why, where that is an error."""
+        self._follow = None
+        if self._end is None or self._end.done():
+            return
+        if error is None:
+            self._end.set_result(None)
+        else:
+            self._end.set_exception(error)
+
+    async def ask(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+        """Ask for ``read``, and then for what ``follow`` makes of each answer's PDU, until that is nothing.
+
+        Raises TimedOut, ConnectionLost, Garbled, and what ``follow`` raises.
+        """
         self.heard = False
         if self.lost is not None:
             raise self.lost
-        assert self._transport is not None
+        self._end, self._follow = self._loop.create_future(), follow
+        silent = TimedOut(f"no answer within {time_out:g} s")
+        self._patience = Patience(time_out, lambda: self._over(silent))
+        try:
+            self._send(read)
+            await self._end
+        finally:
+            self._follow = None
+            self._patience.end()
+
+    def _send(self, read: Read) -> None:
+        assert self._transport is not None and self._patience is not None
+        transaction = next(self._transactions) & 0xFFFF
         self._expected = (transaction, read.unit_id)
-        self._answer = asyncio.get_running_loop().create_future()
+        self.heard = False
+        self.asked_at = self._loop.time()
+        self._patience.begin_anew()
         self._transport.write(request(transaction, read))
-        return self._answer
 
     def close(self) -> None:
         """Close at once, whatever waits to be sent."""
@@ -112,15 +167,17 @@ class Line:
         self._users: set[Device] = set()
         self._link: _Link | None = None
         self._asker: Device | None = None
-        self._transaction = random.randrange(0x10000)  # goes on over connections
+        self._wanted = 0  # by so many
+        self._transactions = itertools.count(random.randrange(0x10000))  # goes on over connections
         self._owed: dict[int, _Owed] = {}  # by unit id
         self._single = 0
+        self.asked_at = 0.0  # loop's s, the last request
         self.closes = False  # the device closes the connection after each answer
         self.waited = 0.0  # s for which devices were waited for: what they said and we had not read yet does not count
 
     async def join(self, user: Device) -> bool:
         """Connect, where nobody is. Returns whether the connection is a new one. Raises ConnectionLost."""
-        async with self._turn:
+        async with self._in_turn():
             fresh = self._link is None or self._link.lost is not None
             if fresh:
                 await self._connect(user.time_out)
@@ -134,41 +191,46 @@ class Line:
             self._link.close()
             self._link = None
 
-    async def ask(self, user: Device, read: Read) -> bytes:
-        """The PDU that answers ``read``. Raises TimedOut, Garbled or ConnectionLost."""
-        loop = asyncio.get_running_loop()
-        owed = self._owed.pop(read.unit_id, None)
-        if owed is not None and owed.until > loop.time():
-            with suppress(TimeoutError), self._waiting():
-                async with asyncio.timeout_at(owed.until):
-                    await owed.came.wait()
-        async with self._turn:
-            self._asker = user
-            link = self._link
-            if link is not None and not (self.closes and link.answers):
+    async def ask(self, user: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
+        """Add the answers to ``reads``, one after another, to ``answers``, which has those to the first of them.
+
+        Raises TimedOut, ExceptionAnswer, DecodeError or ConnectionLost where the next one can't be had.
+        """
+        while len(answers) < len(reads):
+            await self._until_answered(reads[len(answers)].unit_id)
+            async with self._in_turn():
+                self._asker = user
+                link = self._link
+                if link is None or (self.closes and link.answers):
+                    link = await self._connect(user.time_out)
                 try:
-                    return await self._exchange(link, user, read)
+                    await self._exchange(link, user, reads, answers)
                 except (ConnectionLost, Garbled):
                     if link.heard or not link.answers:
                         raise
-                self._single = self._single + 1 if link.answers == 1 else 0
-                user.reconnected()
-                if self._single >= _SINGLE:
-                    self.closes = True
-                    log.info("%s closes the connection after each answer: one connection a request", self.address)
-            return await self._exchange(await self._connect(user.time_out), user, read)
+                    self._single = self._single + 1 if link.answers == 1 else 0
+                    if self._single >= _SINGLE:
+                        self.closes = True
+                        log.info("%s closes the connection after each answer: one connection a request", self.address)
+                    user.reconnected()
+                    await self._connect(user.time_out)
 
-    async def _exchange(self, link: _Link, user: Device, read: Read) -> bytes:
-        self._transaction = (self._transaction + 1) & 0xFFFF
-        asked = asyncio.get_running_loop().time()
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        self._wanted += 1
         try:
-            pdu = await within(user.time_out, link.ask(self._transaction, read))
-        except TimeoutError:
-            self.waited += user.time_out
-            self._owed[read.unit_id] = _Owed(asyncio.get_running_loop().time() + user.time_out)
-            raise TimedOut(f"no answer within {user.time_out:g} s") from None
-        self.waited += link.answered_at - asked
-        return pdu
+            async with self._turn:
+                yield
+        finally:
+            self._wanted -= 1
+
+    async def _until_answered(self, unit_id: int) -> None:
+        """Wait for what a unit owes, but not longer than it may take."""
+        owed = self._owed.pop(unit_id, None)
+        if owed is not None and owed.until > asyncio.get_running_loop().time():
+            with suppress(TimeoutError), self._waiting():
+                async with asyncio.timeout_at(owed.until):
+                    await owed.came.wait()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -178,12 +240,34 @@ class Line:
         finally:
             self.waited += asyncio.get_running_loop().time() - began
 
+    async def _exchange(self, link: _Link, user: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
+        """Read on until somebody else wants the line, or it takes another connection."""
+
+        def follow(pdu: bytes) -> Read | None:
+            found = registers(reads[len(answers)], pdu)
+            took = link.answered_at - link.asked_at
+            answers.append(Answer(found, user.clock(), took))
+            self.waited += took
+            if len(answers) == len(reads) or self._wanted > 1 or self.closes:
+                return None
+            following = reads[len(answers)]
+            return None if following.unit_id in self._owed else following
+
+        try:
+            await link.ask(reads[len(answers)], user.time_out, follow)
+        except TimedOut:
+            self.waited += user.time_out
+            self._owed[reads[len(answers)].unit_id] = _Owed(asyncio.get_running_loop().time() + user.time_out)
+            raise
+        finally:
+            self.asked_at = link.asked_at
+
     async def _connect(self, time_out: float) -> _Link:
         """Make a new connection, within the deadline."""
         if self._link is not None:
             self._link.close()
             self._link = None
-        link = _Link(self._late)
+        link = _Link(self._late, self._transactions)
         try:
             loop = asyncio.get_running_loop()
             with self._waiting():
@@ -218,12 +302,21 @@ class Lines:
 class Device:
     """Reads registers over a line, for one source.
 
-    ``late`` is called for each answer dropped, ``reconnected`` for each new connection that a request needed.
+    ``clock`` gives the time (µs) of each answer. ``late`` is called for each answer dropped, ``reconnected`` for each
+    new connection that a request needed.
     """
 
-    def __init__(self, line: Line, time_out: float, late: Callable[[], None], reconnected: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        line: Line,
+        time_out: float,
+        clock: Callable[[], int],
+        late: Callable[[], None],
+        reconnected: Callable[[], None],
+    ) -> None:
         self.line = line
         self.time_out = time_out
+        self.clock = clock
         self.late = late
         self.reconnected = reconnected
         self._silent_since = 0.0  # loop's s, of the first request that was not answered; 0: the last one was
@@ -233,20 +326,18 @@ class Device:
         self._silent_since = 0.0
         return await self.line.join(self)
 
-    async def read(self, read: Read) -> NDArray[np.uint16]:
-        """Registers (or 0/1 for each bit), as many as ``read`` asks for.
+    async def read(self, reads: Sequence[Read], answers: list[Answer]) -> None:
+        """Make ``reads`` one after another, and add what comes to ``answers``, which is empty.
 
-        Raises TimedOut, ExceptionAnswer or DecodeError where just this read failed; Garbled where a new connection is
-        needed; ConnectionLost.
+        Raises what ends that: TimedOut, ExceptionAnswer or DecodeError where just the read behind those answered
+        failed; Garbled where a new connection is needed; ConnectionLost.
         """
-        asked = asyncio.get_running_loop().time()
+        silent_since, self._silent_since = self._silent_since, 0.0
         try:
-            pdu = await self.line.ask(self, read)
+            await self.line.ask(self, reads, answers)
         except TimedOut:
-            self._silent_since = self._silent_since or asked
+            self._silent_since = silent_since if silent_since and not answers else self.line.asked_at
             raise
-        self._silent_since = 0.0
-        return registers(read, pdu)
 
     def close(self) -> None:
         """Leave the line; what may still come is not read."""

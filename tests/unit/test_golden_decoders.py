@@ -63,8 +63,8 @@ def modbus_rows(tags: list[ModbusTag], raw: np.ndarray) -> list[str]:
     decoder = Decoder(read, tags)
     try:
         numbers = dict(zip(decoder.tags.tolist(), decoder.numbers(raw).tolist(), strict=True))
-        values: dict[int, float | str] = {**numbers, **dict(decoder.texts(raw))}
-        rounded = set(decoder.rounded(raw).tolist())
+        values: dict[int, float | str] = {**numbers, **{i: text for i, _, text in decoder.texts(raw)}}
+        rounded = {i for i, _ in decoder.rounded(raw)}
     except DecodeError as error:
         return [str(error)]
     return [f"{tag.name} {values[i]!r}{' rounded' if i in rounded else ''}" for i, tag in enumerate(tags)]

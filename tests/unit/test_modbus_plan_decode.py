@@ -87,7 +87,8 @@ def test_every_tag_is_read_once_within_limits_and_decoded_right(
         words = [value] if tag.type == "bool" else registers(tag.type, tag.word_order, value)
         image[tag.table][tag.register : tag.register + len(words)] = words
     seen: dict[int, float] = {}
-    for read in plan(tags, range(len(tags)), bridge, max_registers):
+    reads = plan(tags, range(len(tags)), bridge, max_registers)
+    for read in reads:
         assert read.count <= (2000 if read.table in ("coil", "discrete") else max_registers)
         decoder = Decoder(read, tags)
         values = decoder.numbers(image[read.table][read.start : read.start + read.count])
@@ -100,6 +101,16 @@ def test_every_tag_is_read_once_within_limits_and_decoded_right(
         assert (
             math.isnan(seen[i]) if math.isnan(expected) else struct.pack("d", seen[i]) == struct.pack("d", expected)
         ), tag
+    if not reads:
+        return
+    joined = Decoder.of([Decoder(read, tags) for read in reads])
+    raw = np.concatenate([image[read.table][read.start : read.start + read.count] for read in reads])
+    for i, of, value in zip(joined.tags.tolist(), joined.read.tolist(), joined.numbers(raw).tolist(), strict=True):
+        assert i in reads[of].tags
+        assert struct.pack("d", value) == struct.pack("d", seen.pop(i))
+    assert not seen
+    covered = zip(joined.covered.tolist(), joined.covered_by.tolist(), strict=True)
+    assert list(covered) == [(i, of) for of, read in enumerate(reads) for i in read.tags]
 
 
 def tag(address: str, value_type: str = "int16", **more: Any) -> ModbusTag:
@@ -127,12 +138,28 @@ def test_tenths_are_exact_with_a_divisor() -> None:
     assert values == {0: 0.3, 1: 2.0, 2: 1.0}
 
 
+def test_answers_one_behind_another_are_decoded_as_each_alone() -> None:
+    tags = [
+        tag("holding:0", divisor=10.0),
+        tag("holding:1", "string", length=2, kind="text", word_order="CDAB"),
+        tag("input:5", "uint64", word_order="CDAB"),
+        tag("input:9", "uint64", kind="text", word_order="CDAB"),
+        tag("input:13", scale=2.0, offset=1.0),
+    ]
+    decoder = Decoder.of([Decoder(read, tags) for read in plan(tags, range(5), 0, 125)])
+    large = registers("uint64", "CDAB", 2**64 - 1)
+    raw = np.array([*large, *large, 21, 3, 0x4F4B, 0], np.uint16)
+    assert dict(zip(decoder.tags.tolist(), decoder.numbers(raw).tolist(), strict=True)) == {0: 0.3, 2: 2.0**64, 4: 43.0}
+    assert decoder.texts(raw) == [(3, 0, str(2**64 - 1)), (1, 1, "OK")]
+    assert decoder.rounded(raw) == [(2, 0)]
+
+
 def test_texts_and_bits_in_swapped_bytes() -> None:
     tags = [tag("holding:0", "string", length=3, kind="text"), tag("holding:3", "bool", bit=0, word_order="BADC")]
     (read,) = plan(tags, range(2), 0, 125)
     decoder = Decoder(read, tags)
     raw = np.array([0x4155, 0x544F, 0x0000, 0x0100], np.uint16)
-    assert decoder.texts(raw) == [(0, "AUTO")]
+    assert decoder.texts(raw) == [(0, 0, "AUTO")]
     assert decoder.numbers(raw).tolist() == [1.0]
 
 

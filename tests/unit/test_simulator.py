@@ -103,7 +103,7 @@ def test_what_a_master_decodes_is_what_the_truth_says(seed: int, seconds: int) -
             raw = registers.image[read.table][read.start : read.start + read.count]
             for tag, value in zip(decoder.tags.tolist(), decoder.numbers(raw).tolist(), strict=True):
                 assert value == registers.decoded[index[tags[tag].name]], tags[tag].name
-            for tag, text in decoder.texts(raw):
+            for tag, _, text in decoder.texts(raw):
                 assert text == demo.text(index[tags[tag].name])
             covered = set(registers.covered(read.table, read.start, read.count).tolist())
             assert {index[tags[i].name] for i in read.tags} <= covered
