@@ -54,8 +54,10 @@ class _Protocol(UASocketProtocol):  # type: ignore[misc]
     """asyncua's, which would wait for all that a chunk's header announces."""
 
     receive_buffer: bytes | None
+    heard = False  # something came since this was last set
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         super().data_received(data)
         waiting = self.receive_buffer
         if waiting is not None and len(waiting) >= _HEADER.size and _HEADER.unpack_from(waiting)[1] > CHUNK:

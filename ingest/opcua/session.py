@@ -76,12 +76,19 @@ class _Client(Client):  # type: ignore[misc]
             self.set_user(source.username)
 
     async def _wait_for_health_signal(self) -> None:
-        """asyncua's, which gives a server one second to answer, and takes a late look for a late answer."""
+        """asyncua's, which gives a server one second to answer, takes a late look for a late answer, and asks a server
+        that it hears."""
+        protocol = self.uaclient.protocol
+        if protocol is not None:
+            protocol.heard = False
         async with self.uaclient.subscribe_state() as changes:
             with suppress(TimeoutError):
                 await changes.next_change(self._watchdog_intervall)
-        if self.uaclient.state is UaClientState.CONNECTED:
+        if self.uaclient.state is UaClientState.CONNECTED and not (protocol and protocol.heard):
             await self.nodes.server_state.read_value()  # within the time-out
+
+    async def _stale_watchdog_loop(self) -> None:
+        """asyncua's looks twice a second after the subscriptions that it made, and ours are none of them."""
 
     def server_policy(self, token_type: Any) -> Any:
         """How the server wants a user to identify himself. Raises SourceError where that gives the password away."""
