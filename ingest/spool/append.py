@@ -177,7 +177,8 @@ class Spool:
                 taken, self._waiting = self._waiting, []
                 refused, error = await loop.run_in_executor(self._thread, self._store, taken)
                 self._finish([w for w in taken if w not in refused], None)
-                self._finish(refused, error)
+                if refused:
+                    self._finish(refused, error)
                 if len(refused) < len(taken):
                     self._waker.wake()
                 async with self._committed:
@@ -225,9 +226,11 @@ class Spool:
                 sequence += 1
                 if not insert(connection, sequence, record):
                     raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} was given before")
-            for name, value in _together(taken).items():
+            noted = _together(taken)
+            for name, value in noted.items():
                 if value is None:
-                    connection.execute(self._queries["unnote"], (name,))
+                    if name in self._notes:
+                        connection.execute(self._queries["unnote"], (name,))
                 else:
                     connection.execute(self._queries["note"], (name, value, note_crc32(name, value)))
             connection.execute("COMMIT")
@@ -241,9 +244,7 @@ class Spool:
                 checkpoint(connection)
         if records:
             self._last.write(Mark(sequence, records[-1].received_at))
-        if changed := _together(taken):
-            notes = {**self._notes, **changed}
-            self._notes = {name: value for name, value in notes.items() if value is not None}
+        self._notes = {name: value for name, value in {**self._notes, **noted}.items() if value is not None}
         return used_bytes(connection)
 
     def _reopened(self, connection: sqlite3.Connection) -> None:

@@ -23,7 +23,6 @@ _NEWEST_VERSION = 1000  # no plantlog ever writes more: a larger one is damage
 _BUSY_SECONDS = 10.0  # the other process holds the file for milliseconds
 _CHECKPOINT_PAGES = 256  # 4 MiB: what a checkpoint may need of the ballast
 _CHECKED_BYTES = 256 * 1024**2  # a larger file is not read through when it is opened
-_PAGE_PRAGMAS = ("page_count", "freelist_count", "page_size")
 _CLOCK_GOES = 1_700_000_000_000_000  # µs, November 2023: a clock that shows less is dead
 _MAGIC = b"SQLite format 3\0"
 
@@ -112,14 +111,13 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 def used_bytes(connection: sqlite3.Connection) -> int:
     """Bytes of the pages in use; pages that deletes have freed are room."""
-    pages, free, size = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in _PAGE_PRAGMAS)
-    return int((pages - free) * size)
+    pages, free = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_count", "freelist_count"))
+    return int(pages - free) * PAGE_SIZE
 
 
 def free_bytes(connection: sqlite3.Connection) -> int:
     """Bytes of the pages that deletes have freed."""
-    free, size = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in _PAGE_PRAGMAS[1:])
-    return int(free * size)
+    return int(connection.execute("PRAGMA freelist_count").fetchone()[0]) * PAGE_SIZE
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
