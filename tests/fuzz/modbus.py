@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import struct
 import warnings
 from collections.abc import Sequence
@@ -190,8 +191,8 @@ def _number(tag: ModbusTag, words: Sequence[int]) -> float:
 class _Wire(asyncio.WriteTransport):
     """A transport that keeps what is written and tells whether it was closed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__({"socket": connection})
         self.written = b""
         self.closed = False
 
@@ -208,26 +209,27 @@ async def _exchange(read: Read, pieces: Sequence[bytes], frames: Sequence[Frame]
     def counted(unit_id: int) -> None:
         late[0] += 1
 
-    link, wire = _Link(counted, count(_TRANSACTION)), _Wire()
-    link.connection_made(wire)
-    read = replace(read, unit_id=_UNIT)
-    answers: list[bytes] = []
-    asking = asyncio.ensure_future(link.ask(read, 60.0, answers.append))
-    await asyncio.sleep(0)
-    assert wire.written == request(_TRANSACTION, read)
-    for piece in pieces:
-        if not wire.closed:  # asyncio gives nothing more to a protocol whose transport was aborted
-            link.get_buffer(-1)[: len(piece)] = piece
-            link.buffer_updated(len(piece))
-    assert wire.closed == garbled
-    link.connection_lost(None)
-    ours = [frame.pdu for frame in frames if (frame.transaction, frame.unit_id) == (_TRANSACTION, _UNIT)]
-    try:
-        await asking
-    except SourceError as error:
-        assert isinstance(error, Garbled if garbled else ConnectionLost)
-    assert answers == ours[:1]
-    assert late[0] == len(frames) - bool(ours)
+    with socket.socket() as connection:
+        link, wire = _Link(counted, count(_TRANSACTION)), _Wire(connection)
+        link.connection_made(wire)
+        read = replace(read, unit_id=_UNIT)
+        answers: list[bytes] = []
+        asking = asyncio.ensure_future(link.ask(read, 60.0, answers.append))
+        await asyncio.sleep(0)
+        assert wire.written == request(_TRANSACTION, read)
+        for piece in pieces:
+            if not wire.closed:  # asyncio gives nothing more to a protocol whose transport was aborted
+                link.get_buffer(-1)[: len(piece)] = piece
+                link.buffer_updated(len(piece))
+        assert wire.closed == garbled
+        link.connection_lost(None)
+        ours = [frame.pdu for frame in frames if (frame.transaction, frame.unit_id) == (_TRANSACTION, _UNIT)]
+        try:
+            await asking
+        except SourceError as error:
+            assert isinstance(error, Garbled if garbled else ConnectionLost)
+        assert answers == ours[:1]
+        assert late[0] == len(frames) - bool(ours)
 
 
 def seeds() -> dict[str, bytes]:
