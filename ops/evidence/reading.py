@@ -68,13 +68,14 @@ def moment_of(us: int) -> datetime:
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
-    """A session whose statements know their constants (chunks are found by them) and take one core."""
+    """A session whose statements know their constants (chunks are found by them), take one core, and end with us."""
     settings = {
         "application_name": application,
         "timezone": "UTC",
         "jit": "off",
         "plan_cache_mode": "force_custom_plan",
         "max_parallel_workers_per_gather": "0",
+        "client_connection_check_interval": "2000",
     }
     return await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings=settings)
 

@@ -43,13 +43,16 @@ class Done:
     differs: str
 
 
-async def seal_closed(dsn: str, state: State, before: datetime) -> list[date]:
+async def seal_closed(
+    dsn: str, state: State, before: datetime, begun: Callable[[int], None] = lambda pid: None
+) -> list[date]:
     """Seal the days that ended at ``before`` or earlier, and amend those that data came late for.
 
-    Returns the days that got a seal, oldest first; none while another session seals. ``dsn``: the owner's. Raises
-    OperationError and DatabaseError where key or chain are not in order.
+    Returns the days that got a seal, oldest first; none while another session seals. ``dsn``: the owner's. ``begun`` is
+    told the server's process that works for it. Raises OperationError and DatabaseError where key or chain are not in
+    order.
     """
-    done = await seal_days(dsn, state, before)
+    done = await seal_days(dsn, state, before, begun=begun)
     return sorted({date.fromisoformat(one.seal.day) for one in done or ()})
 
 
@@ -65,10 +68,12 @@ async def seal_days(
     only: date | None = None,
     accept_chain: bool = False,
     say: Say = lambda line: None,
+    begun: Callable[[int], None] = lambda pid: None,
 ) -> list[Done] | None:
     """The same with all that is to be told; ``only``: one day. None: another session seals."""
     connection = await connect(dsn, "plantlog seal")
     try:
+        begun(connection.get_server_pid())
         async with locked(connection) as ours:
             if not ours:
                 return None

@@ -11,6 +11,7 @@ import asyncpg
 
 from ingest import metrics
 from ingest.errors import DatabaseError
+from ingest.scheduling import step_back
 from ops import presence
 from ops.evidence.seal import seal_closed
 from ops.maintenance.budget import Unit, days_left, growth
@@ -80,7 +81,9 @@ async def seal(site: Site, connection: Connection) -> Done | Skip:
     said = await settings(connection)
     if not said.sealing:
         return Skip("[sealing] enabled = false")
-    days = await seal_closed(site.owner_dsn, site.state, said.late_until)
+    # It has a session of its own, which steps back as the job's does.
+    begun = step_back if site.server_is_here else lambda pid: None
+    days = await seal_closed(site.owner_dsn, site.state, said.late_until, begun)
     return Done(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 

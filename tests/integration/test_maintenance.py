@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 import pytest
 
 from ingest import metrics
+from ingest.scheduling import NICE
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Done, Job, Session, Site, Skip, run
@@ -110,6 +112,36 @@ async def test_a_job_that_this_build_lacks_is_said_once_and_no_failure(
     for _ in range(3):
         assert (await run(job, site_of(database, tmp_path))).outcome == "skipped"
     assert await runs(owner, "nothing") == [("skipped", None, "this build has no plant.nothing()")]
+
+
+async def test_the_session_that_seals_steps_back_and_ends_where_it_gives_way(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    """It is not the job's own: it would take the processor from ingest, and go on reading the day."""
+    await plant_in(owner, 9, 8)
+    await setting(owner, "sealing", "on")
+    (tmp_path / "postgres" / "cluster").mkdir(parents=True)  # the server is on this machine
+    other = await asyncpg.connect(database.owner_dsn)
+    waiting = """
+    SELECT a.pid FROM pg_stat_activity AS a
+    WHERE a.application_name = 'plantlog seal' AND a.wait_event_type = 'Lock'"""
+
+    async def waits() -> bool:
+        return bool(await owner.fetch(waiting))
+
+    async def gone() -> bool:
+        return not await waits()
+
+    async with other.transaction():
+        await other.execute("LOCK TABLE plant.seal_work IN ACCESS EXCLUSIVE MODE")
+        give_way = asyncio.Event()
+        sealing = asyncio.create_task(run(JOBS["seal"], site_of(database, tmp_path), give_way))
+        await until(waits)
+        assert psutil.Process(await owner.fetchval(waiting)).nice() == NICE
+        give_way.set()
+        assert (await sealing).done.more
+        await until(gone)
+    await other.close()
 
 
 async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, tmp_path: Path) -> None:
