@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -66,7 +67,9 @@ async def measure(asked: Asked, folder: Path, port: int | None, say: Callable[[s
     """Bring the appliance up in ``folder``, feed it, check it, bring it down."""
     state, start = State(folder / "state"), asked.start
     config = configure(folder / "config", asked.channels, port if port is not None else ports.free_ports(PORTS))
-    day = Day(asked)
+    day, task = Day(asked), asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # nothing is left behind
     async with AsyncExitStack() as stack:
         say(f"bringing up {asked.channels:,} channels")
         appliance = await stack.enter_async_context(running(state, config, start))
