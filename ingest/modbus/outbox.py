@@ -163,11 +163,14 @@ class Outbox:
         for failure in poll.failures:
             await self._missing(failure.tags, failure.reason, failure.detail)
         rounds = [each.columns() for each in poll.rounds]
-        reach = self._reach()
+        patience = self._patience.copy()
+        for paced, seconds in poll.paces:
+            patience[np.asarray(paced)] = int(PERIODS * seconds * 1e6)
+        # A pace excuses no silence that began before it was known, or that ends when it is over.
+        reach = Reach(self._had_to, np.minimum(patience, self._patience), ~self._open)
         if self._gaps.opened() is None:
             await self._late([gap for tags, at in rounds for gap in reach.had(tags, at)])
-        for paced, seconds in poll.paces:  # what it came behind is judged by the pace before
-            self._patience[np.asarray(paced)] = int(PERIODS * seconds * 1e6)
+        self._patience = patience
         refused = await self._samples(poll)
         refused = np.union1d(refused, await self._events(poll))
         if len(refused):
@@ -213,12 +216,9 @@ class Outbox:
             self._open[tags] = False
             await self._gaps.close_each([(self._ids[tags[of]], end) for end, of in groups(at)])
 
-    def _reach(self) -> Reach:
-        return Reach(self._had_to, self._patience, ~self._open)
-
     async def _silent_until(self, at: int) -> None:
         """Something else begins then (µs): what was silent for too long is on record before."""
-        reach = self._reach()
+        reach = Reach(self._had_to, self._patience, ~self._open)
         await self._late(reach.silent(np.arange(len(self._ids)), np.full(len(self._ids), at)))
         self._had_to = reach.to
 

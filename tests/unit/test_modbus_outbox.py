@@ -134,6 +134,23 @@ async def test_a_pace_holds_from_the_poll_on_that_told_it() -> None:
     assert [(gap.from_time, gap.to_time) for gap in kept.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
 
 
+async def test_a_pace_that_is_over_excuses_no_silence_that_ends_behind_it() -> None:
+    """The poll that is in time again stalls halfway, and so does the next one: two gaps of all channels."""
+    slow, again, stalls = poll(SECOND), poll(20 * SECOND, range(20)), poll(23 * SECOND, range(20))
+    slow.paces.append((range(N), 9.0))
+    again.paces.append((range(N), 1.0))
+    for made, at in ((again, 22 * SECOND), (stalls, 30 * SECOND)):
+        rest = poll(at, range(20, 40))
+        for tags, when in zip(*(np.split(column, 20) for column in rest.rounds[0].columns()), strict=True):
+            made.read(tags, int(when[0]))
+        made.at = rest.at
+    kept = await told_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        (None, 20 * SECOND + 19_000, 22 * SECOND + 39_000),
+        (None, 23 * SECOND + 19_000, 30 * SECOND + 39_000),
+    ]
+
+
 async def test_a_source_is_away_until_the_first_poll_also_where_more_are_written_with_it() -> None:
     kept = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
     assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
