@@ -10,8 +10,13 @@ import psutil
 
 from schema.queries import load as queries
 
-_KINDS = {"plantlog writer": "ingest connections", "plantlog maintenance": "maintenance"}  # beginning of the name
-_REST = "rest"  # checkpointer, WAL writer, autovacuum, readers, and who came and went between two looks
+_KINDS = {  # by the beginning of the name, the first that fits
+    "plantlog writer: rollups": "closing minutes",
+    "plantlog writer": "ingest connections",
+    "plantlog maintenance": "maintenance",
+    "autovacuum worker": "autovacuum",
+}
+_REST = "rest"  # checkpointer, WAL writer, readers, and who came and went between two looks
 
 
 class Backends:

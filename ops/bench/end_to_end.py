@@ -53,7 +53,7 @@ class EndToEnd:
     newest_p50: float
     newest_p99: float
     rows_per_group: float  # of one transaction
-    postgres: dict[str, float]  # CPU µs a stored sample: of ingest connections, maintenance and the rest
+    postgres: dict[str, float]  # CPU µs a stored sample, by whom it works for
     processes: dict[str, ProcessUse]
 
 

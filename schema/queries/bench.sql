@@ -173,5 +173,12 @@ SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'sam
        (SELECT sum(b.rows) FROM plant.ingest_batch AS b WHERE b.kind = 'samples')::int8              AS rows;
 
 -- name: sessions
--- Which processes of the server work for whom.
-SELECT a.pid, coalesce(a.application_name, '') AS name FROM pg_catalog.pg_stat_activity AS a;
+-- Which processes of the server work for whom, or what they are.
+SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type) AS name FROM pg_catalog.pg_stat_activity AS a;
+
+-- name: flush
+-- What this session has counted is seen by all from its end on.
+SELECT pg_catalog.pg_stat_force_next_flush();
+
+-- name: wal
+SELECT w.wal_bytes::float8 AS bytes, w.wal_fpi::float8 AS full_pages FROM pg_catalog.pg_stat_wal AS w;
