@@ -269,6 +269,28 @@ def day(
         raise typer.Exit(1)
 
 
+@app.command()
+def groups(
+    sizes: Annotated[str, typer.Option(help="Rows of a group, comma separated.")] = "6500,500,1000,2000,4000,13000",
+    ways: Annotated[
+        list[str] | None, typer.Option("--set", help="Settings, NAME=VALUE[,…], beside the default.")
+    ] = None,
+    channels: Annotated[int, typer.Option(min=500, help="Channels, each with a sample a second.")] = 20_000,
+    seconds: Annotated[int, typer.Option(min=1, help="So many samples of each are there before.")] = 300,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all in turn; the medians are shown.")] = 5,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """PostgreSQL's CPU and WAL a row against rows a group, and with other settings, each on a server of its own."""
+    from ops.bench import tables
+    from ops.bench.groups import measure
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        wanted = [int(size) for size in sizes.split(",")]
+        costs = measure(ways or [], wanted, channels, seconds, rounds, Path(folder), _say)
+    _tell({"groups": [asdict(cost) for cost in costs]}, [tables.groups(costs)], as_json, file)
+
+
 def _say(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

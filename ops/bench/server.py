@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,12 +17,12 @@ from ops.postgres.server import Server
 
 
 @contextmanager
-def private(folder: Path) -> Iterator[Bench]:
-    """A migrated, empty database on a server that exists inside the block."""
+def private(folder: Path, options: Sequence[str] = ()) -> Iterator[Bench]:
+    """A migrated, empty database on a server that exists inside the block; ``options`` of postgres' command line."""
     binaries = provide(state_folder(), lambda line: None)
     if binaries.private:
         os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
-    with Server(folder / "server") as server:
+    with Server(folder / "server", options) as server:
         ingest = server.role("ingest")
         asyncio.run(bootstrap(server.owner_dsn, {"ingest": urlsplit(ingest).password or ""}))
         parts = urlsplit(server.owner_dsn)

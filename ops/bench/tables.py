@@ -68,6 +68,18 @@ def process(runs: list[Any]) -> Table:
     return table
 
 
+def groups(costs: list[Any]) -> Table:
+    """What a row costs PostgreSQL."""
+    table = Table(title="a row in PostgreSQL's ingest connection")
+    for column in ("settings", "rows a group", "CPU µs", "WAL bytes", "full pages"):
+        table.add_column(column, justify="right")
+    for cost in costs:
+        group = f"{cost.group:,}{', pages whole' if cost.after_checkpoint else ''}"
+        figures = (f"{cost.cpu_us:.2f}", f"{cost.wal_bytes:.0f}", f"{cost.full_pages:.4f}")
+        table.add_row(cost.settings or "as it is", group, *figures)
+    return table
+
+
 def storage(cells: list[Any]) -> Table:
     """Bytes and times of each form and series; it fits into 80 columns."""
     table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms", box=SIMPLE_HEAD, padding=0)
