@@ -10,7 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,16 +76,16 @@ async def measure(
     try:
         time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
         async with _backends(state) as backends:
-            await backends.look()
             before, started = _watched(state), datetime.now(UTC)
+            await backends.look()
             say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
             rss: dict[str, list[float]] = {name: [] for name in before}
             for _ in range(_MEMORY_POINTS):
                 await _watch(backends, seconds / _MEMORY_POINTS)
-                for name, process in _watched(state).items():
-                    rss.setdefault(name, []).append(process.rss_mib)
-            after, ended = _watched(state), datetime.now(UTC)
+                for name, process in before.items():
+                    rss[name].append(_rss_mib(process.pids))
             await backends.look()
+            ended, after = datetime.now(UTC), _watched(state)
         time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
         lag = await _lag(state, started, ended)
         if look is not None:
@@ -105,14 +105,14 @@ async def measure(
         lag["newest_p99"],
         lag["rows"] / lag["groups"],
         {kind: cpu / lag["rows"] * 1e6 for kind, cpu in backends.used().items()},
-        {name: _use(before.get(name), after[name], rss[name]) for name in after},
+        {name: _use(before.get(name), after[name], rss.get(name, [])) for name in after},
     )
 
 
 @dataclass(slots=True)
 class _Watched:
+    pids: list[int] = field(default_factory=list)
     cpu_seconds: float = 0.0
-    rss_mib: float = 0.0
     samples: int | None = None
 
 
@@ -141,7 +141,7 @@ def _plantlog(environment: dict[str, str], *arguments: str) -> None:
 
 
 def _watched(state: Path) -> dict[str, _Watched]:
-    """CPU and memory of every process of the appliance in ``state``, by its name in the supervisor."""
+    """CPU of every process of the appliance in ``state``, by its name in the supervisor. PostgreSQL pays for asking."""
     environment = {**os.environ, "PLANTLOG_STATE": str(state)}
     run = subprocess.run([_LAUNCHER, "status", "--json"], env=environment, capture_output=True, text=True, check=True)
     status: dict[str, Any] = json.loads(run.stdout)
@@ -150,16 +150,29 @@ def _watched(state: Path) -> dict[str, _Watched]:
         if not process.get("pid"):
             continue
         seen = watched.setdefault(process["name"], _Watched(samples=process.get("samples")))
-        parent = psutil.Process(process["pid"])
-        for one in (parent, *parent.children(recursive=True)):
-            try:
+        seen.pids.append(process["pid"])
+        for one in _family(process["pid"]):
+            with suppress(psutil.NoSuchProcess):
                 times = one.cpu_times()
                 seen.cpu_seconds += times.user + times.system
-                memory = one.memory_full_info()
-                seen.rss_mib += memory.pss / 1024**2  # shared_buffers counted once, not once a backend
-            except psutil.NoSuchProcess:
-                continue
     return watched
+
+
+def _rss_mib(pids: list[int]) -> float:
+    """The proportional share: shared_buffers counted once, not once a backend."""
+    total = 0.0
+    for one in (one for pid in pids for one in _family(pid)):
+        with suppress(psutil.NoSuchProcess):
+            total += one.memory_full_info().pss / 1024**2
+    return total
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and all that come from it; none where it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    return []
 
 
 def _use(before: _Watched | None, after: _Watched, rss_mib: list[float]) -> ProcessUse:
