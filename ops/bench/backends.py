@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -69,6 +71,9 @@ class Backends:
 
 
 def _cpu(process: psutil.Process) -> list[tuple[int, float]]:
+    """Its id and CPU seconds; nothing where it is gone."""
+    with suppress(OSError, ValueError, IndexError):  # in ns; cpu_times counts in 10 ms
+        return [(process.pid, int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9)]
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
