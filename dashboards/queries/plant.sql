@@ -10,9 +10,13 @@ SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.
 ORDER BY 1;
 
 -- name: channels
-SELECT count(*) AS "Channels", count(DISTINCT regexp_replace(c.name, '/[^/]*$', '')) AS "Units"
-FROM plant.channel AS c
-WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring});
+SELECT coalesce(sum(u.channels), 0)::bigint AS "Channels", count(*) AS "Units"
+FROM (
+    SELECT count(*) AS channels
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+    GROUP BY regexp_replace(c.name, '/[^/]*$', '')
+) AS u;
 
 -- name: missing_now
 SELECT count(DISTINCT g.channel_id) AS "Without data now"
@@ -21,47 +25,69 @@ JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring});
 
 -- name: units
+-- A gap of a whole source is one of each unit that has channels there, and is not looked at for each of these.
 WITH
-channels AS MATERIALIZED (
-    SELECT c.id, regexp_replace(c.name, '/[^/]*$', '') AS unit
+parts AS MATERIALIZED (
+    SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+    GROUP BY 1, 2
 ),
-missing AS (
-    SELECT c.unit, count(DISTINCT c.id) AS channels, min(g.reason) AS reason, min(g.from_time) AS since
-    FROM plant.gap_channel AS g
-    JOIN channels AS c ON c.id = g.channel_id
+gaps AS MATERIALIZED (
+    SELECT g.source_id, g.channel_id, g.from_time, g.to_time, g.reason
+    FROM plant.gap AS g
     WHERE g.to_time IS NULL
-    GROUP BY c.unit
+       OR (g.to_time > g.from_time AND g.from_time < $__timeTo()::timestamptz AND g.to_time > $__timeFrom()::timestamptz)
+),
+away AS (
+    SELECT DISTINCT g.source_id FROM gaps AS g WHERE g.channel_id IS NULL AND g.to_time IS NULL
+),
+-- One after the other and added up by unit, as joins of so many units would be guesses. missing: channels without data
+-- that nothing else here counts.
+told AS (
+    SELECT p.unit, p.channels, 0 AS missing, NULL::timestamptz AS from_time, NULL::timestamptz AS to_time,
+           NULL::text AS reason, 0 AS alarms, NULL::int AS rank
+    FROM parts AS p
+    UNION ALL
+    SELECT p.unit, 0, CASE WHEN g.to_time IS NULL
+                            AND row_number() OVER (PARTITION BY p.unit, p.source_id, g.to_time IS NULL) = 1
+                           THEN p.channels ELSE 0 END, g.from_time, g.to_time, g.reason, 0, NULL
+    FROM gaps AS g
+    JOIN parts AS p ON p.source_id = g.source_id
+    WHERE g.channel_id IS NULL
+    UNION ALL
+    SELECT regexp_replace(c.name, '/[^/]*$', ''), 0,
+           CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM away AS w)
+                 AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL) = 1 THEN 1 ELSE 0 END,
+           g.from_time, g.to_time, g.reason, 0, NULL
+    FROM gaps AS g
+    JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
+    WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+    UNION ALL
+    SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
+    FROM plant.alarm_active AS a
 ),
 -- Outages: stretches of time in which something of the unit was missing, however many of its channels.
-lost AS (
-    SELECT m.unit, (SELECT count(*) FROM unnest(m.missing)) AS outages
-    FROM (
-        SELECT c.unit, range_agg(tstzrange(g.from_time, g.to_time)) AS missing
-        FROM plant.gap_channel AS g
-        JOIN channels AS c ON c.id = g.channel_id
-        WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
-        GROUP BY c.unit
-    ) AS m
-),
-alarms AS (
-    SELECT a.plant_unit AS unit, count(*) AS n, min(a.priority_rank) FILTER (WHERE a.active) AS rank
-    FROM plant.alarm_active AS a
-    GROUP BY a.plant_unit
+units AS (
+    SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
+           min(t.rank) AS rank, min(t.reason) FILTER (WHERE t.to_time IS NULL) AS reason,
+           min(t.from_time) FILTER (WHERE t.to_time IS NULL) AS since,
+           range_agg(tstzrange(t.from_time, t.to_time))
+               FILTER (WHERE t.from_time < $__timeTo()::timestamptz
+                         AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz) AS lost
+    FROM told AS t
+    GROUP BY t.unit
+    HAVING sum(t.channels) > 0
 )
 SELECT u.unit AS "Unit",
-       CASE WHEN a.rank <= 2 THEN 'alarm'
-            WHEN m.channels >= u.channels THEN 'no data' WHEN m.channels > 0 THEN 'partly'
-            WHEN a.n > 0 THEN 'warning' ELSE 'good' END AS "State",
-       coalesce(a.n, 0) AS "Alarms", u.channels AS "Channels", coalesce(m.channels, 0) AS "Without data",
-       coalesce(l.outages, 0) AS "Outages",
-       m.reason AS "Reason", m.since AS "Since"
-FROM (SELECT c.unit, count(*) AS channels FROM channels AS c GROUP BY c.unit) AS u
-LEFT JOIN missing AS m ON m.unit = u.unit
-LEFT JOIN lost AS l ON l.unit = u.unit
-LEFT JOIN alarms AS a ON a.unit = u.unit
-ORDER BY a.rank, coalesce(m.channels, 0) = 0, u.unit
+       CASE WHEN u.rank <= 2 THEN 'alarm'
+            WHEN u.missing >= u.channels THEN 'no data' WHEN u.missing > 0 THEN 'partly'
+            WHEN u.alarms > 0 THEN 'warning' ELSE 'good' END AS "State",
+       u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "Without data",
+       (SELECT count(*) FROM unnest(u.lost)) AS "Outages",
+       u.reason AS "Reason", u.since AS "Since"
+FROM units AS u
+ORDER BY u.rank, u.missing = 0, u.unit
 LIMIT 1000;
 
 -- name: key_values

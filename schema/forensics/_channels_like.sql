@@ -28,7 +28,7 @@ SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE patterns IS NULL
-   OR EXISTS (SELECT FROM unnest(patterns) AS p (pattern)
-              -- Only * is special: names are full of _, which LIKE would take for any letter.
-              WHERE c.name LIKE replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%'))
+   -- Only * is special: names are full of _, which LIKE would take for any letter. All patterns are turned once.
+   OR c.name LIKE ANY (ARRAY(SELECT replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%')
+                             FROM unnest(patterns) AS p (pattern)))
 $$;

@@ -26,13 +26,40 @@ _CHANNELS, _UNITS, _AREAS = 30_000, 1_500, 750
 _UNIT = "area 0749/unit 1499"
 _CHANNEL = f"{_UNIT}/c 29980"
 _VALUES = {"unit": [_UNIT], "measure": ["bar"], "channel": [_CHANNEL], "compare": ["600"], "channels": [f"{_UNIT}/*"]}
+_GAPS = """
+INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)
+SELECT s.id, NULL::int, $1::timestamptz - INTERVAL '1 min' * n, $1::timestamptz - INTERVAL '1 min' * (n - 1.5),
+       'disconnected'
+FROM generate_series(2, 40) AS n
+CROSS JOIN plant.source AS s
+UNION ALL
+SELECT s.id, NULL, $1::timestamptz - INTERVAL '432 s', NULL, 'poll_failed' FROM plant.source AS s WHERE s.name = 'away'
+UNION ALL
+SELECT c.source_id, c.id, $1::timestamptz - INTERVAL '1 min' * (c.id % 9 + 1),
+       CASE WHEN c.id % 5 > 0 THEN $1::timestamptz - INTERVAL '20 s' * (c.id % 4) END, 'stale'
+FROM plant.channel AS c
+WHERE c.id % 11 = 0
+"""
+# Channels without data and outages by unit, by the definition: gaps of each channel.
+_BY_CHANNEL = """
+SELECT u.unit, count(DISTINCT g.channel_id) FILTER (WHERE g.to_time IS NULL),
+       min(g.reason) FILTER (WHERE g.to_time IS NULL),
+       (SELECT count(*) FROM unnest(range_agg(tstzrange(g.from_time, g.to_time))
+                                    FILTER (WHERE g.from_time < $2 AND coalesce(g.to_time, now()) > $1)))
+FROM (SELECT c.id, regexp_replace(c.name, '/[^/]*$', '') AS unit FROM plant.channel AS c) AS u
+JOIN plant.gap_channel AS g ON g.channel_id = u.id
+WHERE u.unit LIKE 'area 07%'
+GROUP BY u.unit
+"""
 _FILL = f"""
-INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', 'tcp://127.0.0.1:1');
+INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', 'tcp://127.0.0.1:1'),
+                                                      ('away', 'modbus', 'tcp://127.0.0.1:2');
 INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi)
 SELECT format('area %s/unit %s/c %s', to_char(n / 40, 'FM0000'), to_char(n / 20, 'FM0000'), to_char(n, 'FM00000')),
        s.id, '', 'analog', 'bar', 0, 10
 FROM generate_series(0, {_CHANNELS} - 1) AS n
-CROSS JOIN plant.source AS s;
+JOIN plant.source AS s ON s.name = CASE WHEN n % 100 < 30 THEN 'away' ELSE 'plc' END
+ORDER BY n;
 """
 
 
@@ -100,6 +127,34 @@ async def test_all_of_more_values_than_are_sent_are_all(page: str) -> None:
     number = next(p["id"] for p in Library().dashboard("plantlog-plant").panels() if p["title"] == "Size")
     asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables={"area": ["$__all"]})
     assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
+
+
+async def test_a_gap_of_a_source_is_not_looked_at_for_each_channel(database: Database, many: Reader) -> None:
+    owner = await asyncpg.connect(database.owner_dsn)
+    await owner.execute(_GAPS.replace("$1", f"'{NOW}'"))
+    (panel,) = (
+        p for p in Library().dashboard("plantlog-plant").panels() if (p["type"], p["title"]) == ("table", "Units")
+    )
+    (query,) = Library().dashboard("plantlog-plant").panel(panel["id"])
+    areas = {"area": [f"area {n:04}" for n in range(700, 750)]}
+    sql, parameters = expand(query.sql, areas, Range(SINCE, NOW, 5000))
+    answer = await many.ask(sql, parameters)
+    found = dict(zip(answer.names, answer.columns, strict=True))
+    of = zip(found["Unit"], found["Without data"], found["Reason"], found["Outages"], strict=True)
+    wanted = [tuple(row) for row in await owner.fetch(_BY_CHANNEL, SINCE, NOW)]
+    assert sorted(of) == sorted(wanted) and len(wanted) == 100
+    every = {"area": ["$__all"]}, Range(SINCE, NOW, 5000), Library().dashboard("plantlog-plant").every()
+    sql, parameters = expand(query.sql, *every)
+    explained = await owner.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", *parameters)
+    await owner.close()
+    assert max(_rows(json.loads(explained)[0]["Plan"])) < 4 * _CHANNELS
+
+
+def _rows(node: dict[str, Any]) -> Iterator[float]:
+    """Of a plan and its parts."""
+    yield node["Actual Rows"] * node["Actual Loops"]
+    for part in node.get("Plans", ()):
+        yield from _rows(part)
 
 
 async def test_a_unit_is_found_in_the_page(page: str) -> None:
