@@ -241,11 +241,19 @@ ORDER BY t.bin, r.reason;
 
 -- name: sources
 SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since AS "Since",
-       (SELECT count(*) FROM plant.channel AS c WHERE c.source_id = s.id AND c.retired_at IS NULL) AS "Channels",
-       (SELECT count(DISTINCT c.id) FROM plant.gap_channel AS g JOIN plant.channel AS c ON c.id = g.channel_id
-        WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) AS "Without data",
+       coalesce(h.channels, 0) AS "Channels",
+       CASE WHEN EXISTS (SELECT FROM plant.gap AS g
+                         WHERE g.source_id = s.id AND g.channel_id IS NULL AND g.to_time IS NULL)
+            THEN coalesce(h.channels, 0)
+            ELSE (SELECT count(DISTINCT c.id)
+                  FROM plant.gap AS g
+                  JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
+                  WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "Without data",
        b.newest AS "Newest sample", b.ahead AS "From the future", s.reason AS "Reason", s.address AS "Address"
 FROM plant.source AS s
+LEFT JOIN (
+    SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
+) AS h ON h.source_id = s.id
 CROSS JOIN LATERAL (
     SELECT max(least(b.last_time, b.received_at)) AS newest,
            max(extract(epoch FROM b.last_time - b.received_at))
