@@ -80,6 +80,9 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
     await plant_in(owner)
     port = free_ports(7)
     state = told(tmp_path, database, port)
+    newest = "SELECT r.outcome FROM plant.job_run AS r WHERE r.job = 'rollups' ORDER BY r.id DESC LIMIT 1"
+    # On a busy machine it may have begun to wait for that: the record has the reason with which it began.
+    waited = "SELECT count(*) FROM plant.job_run AS r WHERE r.detail LIKE 'waits: %' AND r.job = 'rollups'"
     async with ingest(database, state) as writer, process(state):
 
         async def rolls_up() -> bool:
@@ -96,16 +99,19 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
             await lock.execute(load("chaos")["lock"])
 
             async def overloaded() -> bool:
-                return (await asyncio.to_thread(health, port))["overload"]["since"] is not None
+                overload = (await asyncio.to_thread(health, port))["overload"]
+                return overload["since"] is not None and overload["lag_seconds"] >= 5
 
             await until(overloaded)
-            said = await asyncio.to_thread(health, port)
-            assert said["overload"]["lag_seconds"] >= 5
+
+            said: dict[str, Any] = {}
 
             async def waits() -> bool:
+                nonlocal said
                 said = await asyncio.to_thread(health, port)
                 (rollups,) = [job for job in said["jobs"] if job["name"] == "rollups"]
-                return bool(rollups["waits"].startswith("waits: ingest is behind since "))
+                on_record = await owner.fetchval(waited)
+                return bool(rollups["waits"].startswith("waits: ingest is behind since ")) and on_record >= 1
 
             await until(waits)
             others = {
@@ -113,9 +119,6 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
             }
             assert set(others.values()) == {""}
         await lock.close()
-        newest = "SELECT r.outcome FROM plant.job_run AS r WHERE r.job = 'rollups' ORDER BY r.id DESC LIMIT 1"
-        waited = "SELECT count(*) FROM plant.job_run AS r WHERE r.detail LIKE 'waits: ingest is%' AND r.job = 'rollups'"
-        assert await owner.fetchval(waited) >= 1
 
         async def over() -> bool:
             said = (await asyncio.to_thread(health, port))["overload"]["since"] is None
@@ -123,10 +126,12 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
             return said and ran and [text for text, _ in await overloads(owner)][-1:] == ["good"]
 
         await until(over)
-        (begun, first), (ended, worst) = await overloads(owner)
-        assert (begun, ended) == ("overloaded", "good")
-        assert worst["lag_seconds"] >= first["lag_seconds"] >= 5
-        assert worst["seconds"] > 0
+        said_of = await overloads(owner)  # of one, or of several where the machine is busy besides
+        assert [text for text, _ in said_of] == ["overloaded", "good"] * (len(said_of) // 2)
+        figures = [detail for _, detail in said_of]
+        begun, ended = max(zip(figures[::2], figures[1::2], strict=True), key=lambda one: one[1]["lag_seconds"])
+        assert ended["lag_seconds"] >= begun["lag_seconds"] >= 5
+        assert ended["seconds"] > 0
     assert writer.written > 0
 
 
