@@ -6,8 +6,6 @@ Runs ``./plantlog up`` with the simulator's load mode in a state folder of its o
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,9 +19,10 @@ import psutil
 
 from ingest.errors import OperationError
 from ops.bench.backends import Backends
+from ops.chaos.appliance import plantlog
+from ops.paths import State
 from schema.queries import load as queries
 
-_LAUNCHER = Path(__file__).parents[2] / "plantlog"
 _WARM_UP_SECONDS = 20.0  # connections, first chunk, caches
 _SETTLE_SECONDS = 3.0  # batches of the last moment reach the table
 _MEMORY_POINTS = 10
@@ -70,13 +69,12 @@ async def measure(
 
     ``port``: as of ``up``. ``look`` is called before it goes down.
     """
-    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
     ports = () if port is None else ("--port", str(port))
-    _plantlog(environment, "up", "--channels", str(channels), "--hz", str(hz), *ports)
+    await plantlog(State(state), "up", "--channels", str(channels), "--hz", str(hz), *ports)
     try:
         time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
         async with _backends(state) as backends:
-            before, started = _watched(state), datetime.now(UTC)
+            before, started = await _watched(state), datetime.now(UTC)
             await backends.look()
             say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
             rss: dict[str, list[float]] = {name: [] for name in before}
@@ -85,13 +83,13 @@ async def measure(
                 for name, process in before.items():
                     rss[name].append(_rss_mib(process.pids))
             await backends.look()
-            ended, after = datetime.now(UTC), _watched(state)
+            ended, after = datetime.now(UTC), await _watched(state)
         time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
         lag = await _lag(state, started, ended)
         if look is not None:
             await look()
     finally:
-        _plantlog(environment, "down")
+        await plantlog(State(state), "down")
     elapsed = (ended - started).total_seconds()
     return EndToEnd(
         channels,
@@ -134,17 +132,9 @@ async def _watch(backends: Backends, seconds: float) -> None:
         await backends.look()
 
 
-def _plantlog(environment: dict[str, str], *arguments: str) -> None:
-    run = subprocess.run([_LAUNCHER, *arguments], env=environment, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise OperationError(f"plantlog {' '.join(arguments)} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
-
-
-def _watched(state: Path) -> dict[str, _Watched]:
+async def _watched(state: Path) -> dict[str, _Watched]:
     """CPU of every process of the appliance in ``state``, by its name in the supervisor. PostgreSQL pays for asking."""
-    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
-    run = subprocess.run([_LAUNCHER, "status", "--json"], env=environment, capture_output=True, text=True, check=True)
-    status: dict[str, Any] = json.loads(run.stdout)
+    status: dict[str, Any] = json.loads(await plantlog(State(state), "status", "--json"))
     watched: dict[str, _Watched] = {}
     for process in status["processes"]:
         if not process.get("pid"):

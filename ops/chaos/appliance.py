@@ -16,13 +16,14 @@ from ops.paths import CHECKOUT, State
 async def appliance(state: State, config: Path) -> AsyncIterator[None]:
     """It runs inside the block. Raises OperationError where it does not come up or go down."""
     try:
-        await _plantlog(state, "up", "--config", str(config), "--no-simulator")
+        await plantlog(state, "up", "--config", str(config), "--no-simulator")
         yield
     finally:
-        await _plantlog(state, "down")
+        await plantlog(state, "down")
 
 
-async def _plantlog(state: State, *arguments: str) -> None:
+async def plantlog(state: State, *arguments: str) -> str:
+    """Run a command on that appliance; returns its standard output. Raises OperationError where it fails."""
     environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
     # Where the database's programs need a root file system of their own, one is enough for all state folders.
     environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
@@ -31,8 +32,9 @@ async def _plantlog(state: State, *arguments: str) -> None:
         *arguments,
         env=environment,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
+    said, wrong = (each.decode() for each in await process.communicate())
     if process.returncode:
-        raise OperationError(f"plantlog {' '.join(arguments)} ended with {process.returncode}:\n{said.decode()}")
+        raise OperationError(f"plantlog {' '.join(arguments)} ended with {process.returncode}:\n{said}{wrong}")
+    return said
