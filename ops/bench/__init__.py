@@ -181,7 +181,8 @@ def overload(
     with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
         cases = asyncio.run(measure(asked, Path(folder), _say))
     figures = {"asked": asdict(asked), "overload": [case.json() for case in cases]}
-    _tell(figures, [tables.overload(cases)], as_json, file)
+    pushed = [tables.flooded(cases)] if any(case.gateway for case in cases) else []
+    _tell(figures, [tables.overload(cases), *pushed], as_json, file)
 
 
 @app.command()

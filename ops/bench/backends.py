@@ -46,9 +46,7 @@ class Backends:
     async def look(self) -> None:
         """Note what each process has used so far."""
         names = {row["pid"]: row["name"] for row in await self._connection.fetch(self._sessions)}
-        used = {pid: cpu for child in self._postmaster.children() for pid, cpu in _cpu(child)}
-        own = self._postmaster.cpu_times()
-        total = own.user + own.system + own.children_user + own.children_system + sum(used.values())
+        used, total = server_cpu(self._postmaster)
         if self._first is None:
             self._first, self._total = used, (total, total)
         self._total = self._total[0], total
@@ -68,6 +66,13 @@ class Backends:
 
     def _kind(self, name: str) -> str:
         return next((kind for begin, kind in self._kinds.items() if name.startswith(begin)), _REST)
+
+
+def server_cpu(postmaster: psutil.Process) -> tuple[dict[int, float], float]:
+    """CPU seconds of each process of a server but the first, and of them all, those that have ended counted."""
+    used = {pid: cpu for child in postmaster.children() for pid, cpu in _cpu(child)}
+    own = postmaster.cpu_times()
+    return used, own.user + own.system + own.children_user + own.children_system + sum(used.values())
 
 
 def _cpu(process: psutil.Process) -> list[tuple[int, float]]:

@@ -152,3 +152,17 @@ def overload(cases: list[Any]) -> Table:
             f"{case.cpu_ratio:.2f}",
         )
     return table
+
+
+def flooded(cases: list[Any]) -> Table:
+    """What gateways offered that never wait for an answer, and what became of it."""
+    pushed = [case for case in cases if case.gateway]
+    gateways = max((case.gateway["gateways"] for case in pushed), default=0)
+    table = Table(title=f"lines/s of {gateways} gateways that wait for no answer", box=SIMPLE_HEAD, padding=0)
+    heads = ("asked", "offered", "taken", "refused", "unanswered", "wrong", "stored")
+    table.add_column("strain", no_wrap=True)
+    for column in heads:
+        table.add_column(column, justify="right", no_wrap=True)
+    for case in pushed:
+        table.add_row(case.name, *(f"{case.gateway.get(head, 0) / case.seconds:,.0f}" for head in heads))
+    return table

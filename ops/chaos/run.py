@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -13,18 +14,17 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from ingest.batch import now_us
-from ingest.config.model import HealthOptions
 from ops import health, ports
 from ops.chaos import disk
 from ops.chaos.act import Scene, act
 from ops.chaos.appliance import appliance
-from ops.chaos.calm import calm
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from ops.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
 from ops.chaos.report import Report
 from ops.chaos.schedule import FAULTS, Fault, Step, schedule
 from ops.chaos.settle import settle
 from ops.chaos.wires import whole, wired
+from ops.overload.calm import as_before, look
 from ops.paths import State
 from ops.supervisor import Supervisor
 from schema.queries import load
@@ -33,6 +33,7 @@ from simulator.compare import compare
 _HOST = "127.0.0.1"
 _PORTS = 9 + len(health.PORTS)
 _DISK_MEGABYTES = 96
+_CALM_SECONDS = 60.0  # after all faults, until all must be as before
 _WARM_UP_US = 3_000_000  # every channel has had its first sample
 _BEHIND = ("writer", "collector-push")  # what speaks to the database
 
@@ -99,7 +100,8 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
         end = now_us()
         say("the faults are over; waiting until what they held up has landed")
         settled = await settle(state, reader, gateway, end + 1_000_000)
-        calm_seconds, not_calm = await calm(HealthOptions(port=numbers.plant.health), plant.has_modbus)
+        period = 1 / asked.hz if isinstance(plant, Simulated) else None
+        after = await as_before(lambda: look(state), time.monotonic(), period, _CALM_SECONDS)
         compared = await compare(plant.truth, reader, start, end)
         gaps, quarantined = await _on_record(reader)
         return Report(
@@ -113,8 +115,8 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
             settled,
             gateway.refused,
             left_out,
-            calm_seconds,
-            not_calm,
+            after.seconds,
+            after.left,
         )
 
 

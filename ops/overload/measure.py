@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import time
@@ -75,19 +74,25 @@ class Waiting:
 
 
 def waiting(folder: Path) -> Waiting:
-    """Of all spools in ``folder`` but those of what is backfilled, which waits for everything else."""
-    oldest, used = math.inf, 0
-    for path in folder.glob("*.sqlite"):
+    """Of all spools in ``folder``."""
+    each = waits(folder).values()
+    return Waiting(max((one.seconds for one in each), default=0.0), sum(one.bytes for one in each))
+
+
+def waits(folder: Path) -> dict[str, Waiting]:
+    """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
+    found: dict[str, Waiting] = {}
+    for path in sorted(folder.glob("*.sqlite")):
         if path.name.endswith(".backfill.sqlite"):
             continue
         try:
-            used += path.stat().st_size
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
                 (received,) = connection.execute(load("spool")["oldest_waiting"]).fetchone() or (None,)
+                since = time.time() if received is None else received / 1e6
+            found[path.stem] = Waiting(max(0.0, time.time() - since), path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
             continue
-        oldest = min(oldest, math.inf if received is None else received)
-    return Waiting(max(0.0, time.time() - oldest / 1e6) if oldest < math.inf else 0.0, used)
+    return found
 
 
 def _pace(source: Mapping[str, Any], now: float) -> float:

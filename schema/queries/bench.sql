@@ -130,11 +130,15 @@ GROUP BY g.reason
 ORDER BY 2 DESC;
 
 -- name: flooded
--- Samples of the flood's source.
-SELECT coalesce(sum(b.rows), 0)::int8
-FROM plant.ingest_batch AS b
-JOIN plant.source AS s ON s.id = b.source_id
-WHERE s.name = 'flood' AND b.kind = 'samples';
+-- What the flood's gateways pushed since $1: bodies, by the value of their first line, and samples.
+SELECT (SELECT coalesce(array_agg(r.value), '{}')
+        FROM plant.samples_raw AS r
+        JOIN plant.channel AS c ON c.id = r.channel_id
+        WHERE c.name LIKE 'flood%/c0000.value' AND r.time >= $1) AS bodies,
+       (SELECT coalesce(sum(b.rows), 0)
+        FROM plant.ingest_batch AS b
+        JOIN plant.source AS s ON s.id = b.source_id
+        WHERE s.name LIKE 'flood%' AND b.kind = 'samples' AND b.received_at >= $1)::int8 AS samples;
 
 -- name: source
 SELECT s.id FROM plant.source AS s WHERE s.name = 'bench';

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from ingest.batch import now_us
-from ops.bench.overload.appliance import Appliance, Seen, appliance
-from ops.bench.overload.strains import at_most, busy, slowed
+from ops.bench.overload.appliance import Appliance, appliance
+from ops.bench.overload.flood import GATEWAYS, LINES
+from ops.bench.overload.strains import busy, slowed
+from ops.overload.calm import Seen, as_before
 from ops.overload.measure import Pressure
 from simulator.compare import compare
 
-_LOOK_SECONDS = 0.5
-_LOOKS = 6  # in a row that are as before
 _MOST_SECONDS = 180.0  # after which a case has not recovered
-_AGE_SECONDS = 1.5  # behind its interval the newest sample of a source may be
-_LAG_SECONDS = 1.5  # that the oldest batch may wait
 _LANDED_US = 5_000_000
 _HOLDS_SECONDS = 10.0
-_FASTEST = 1e7  # lines/s that nobody sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +42,23 @@ class Case:
     """What one strain did."""
 
     name: str
+    seconds: float
     recovered: float | None  # s after its end until all was as before; None: it was not
     lost: int  # samples that were published, are not in the table, and no gap says so
     recorded: int  # the same, and a gap says so
     gap_reasons: dict[str, tuple[int, int]]  # rows, and gaps: channels share some
     samples: float  # a second, stored before
     samples_during: float
-    worst_lag: float  # s
+    worst_lag: float  # s that the oldest batch of what is polled or subscribed to waited for the database
     worst_pace: float  # s between two polls; 0: as configured
     overloaded: bool  # the appliance said so
     cpu_before: float  # µs a stored sample, all processes but the plant
     cpu_after: float
     pressure: float  # CPU pressure before: what else the machine does
-    gateway: dict[str, int] = field(default_factory=dict)  # lines that were taken and refused, and stored
+    memory_mib: dict[str, tuple[float, float]]  # of each process before, and the most since
+    spool_mib: float  # the most that all spools were
+    left: list[str]  # what was not as before in the end
+    gateway: dict[str, int] = field(default_factory=dict)  # how many, lines by answer, and what was stored of them
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -93,13 +95,14 @@ async def measure(asked: Asked, folder: Path, say: Callable[[str], None]) -> lis
             cases.append(await _case(f"database × {share:g}", strain, running, asked, say))
         if asked.load:
             say("how much it holds")
-            holds = await at_most(_FASTEST, running.flood, _HOLDS_SECONDS, running.written)
+            await running.flood.introduce()
+            holds = await running.flood.at_most(_HOLDS_SECONDS, running.written)
             say(f"it holds {holds:,.0f} samples/s")
-            await _until(running, _calm(asked))
+            await as_before(running.look, time.monotonic(), 1 / asked.hz, _MOST_SECONDS)
             for times in asked.load:
-                flood = running.flood.at(times * holds, max(1, round(times)))
+                flood = running.flood.at(times * holds)
                 case = await _case(f"load × {times:g}", flood, running, asked, say)
-                case.gateway["asked_per_second"] = round(times * holds)
+                case.gateway = {"gateways": GATEWAYS, "asked": round(times * holds * asked.seconds), **case.gateway}
                 cases.append(case)
     return cases
 
@@ -117,36 +120,63 @@ async def _case(
     pressure.look()
     before, cpu_before = await _window(running, asked.window)
     pressed = pressure.look()
-    rate = (before[1].samples - before[0].samples) / (before[1].at - before[0].at)
-    taken, refused, flooded = running.flood.taken, running.flood.refused, await running.flooded()
-    worst_lag = worst_pace = 0.0
-    overloaded = False
+    rate = (_samples(before[1]) - _samples(before[0])) / (before[1].at - before[0].at)
+    told, taken = Counter(running.flood.told), set(running.flood.taken)
+    memory = await asyncio.to_thread(running.memory)
     say(f"{name}: {asked.seconds:.0f} s of it, after {rate:,.0f} samples/s with {cpu_before:.1f} µs each")
-    async with _watched(running) as looks, strain:
-        begun, written = time.monotonic(), await asyncio.to_thread(running.written)
-        await asyncio.sleep(asked.seconds)
-        during = (await asyncio.to_thread(running.written) - written) / (time.monotonic() - begun)
-    recovered = await _until(running, _calm(asked), looks)
-    for seen in looks:
-        worst_lag, worst_pace = max(worst_lag, seen.lag), max(worst_pace, seen.pace)
-        overloaded |= seen.overloaded
-    said = "all is as before" if recovered is not None else f"not as before after {_MOST_SECONDS:.0f} s"
-    say(f"{name}: {said}" + (f" after {recovered:.1f} s" if recovered is not None else ""))
+    async with _watched(running) as (looks, largest):
+        async with strain:
+            begun, written = time.monotonic(), await asyncio.to_thread(running.written)
+            await asyncio.sleep(asked.seconds)
+            during = (await asyncio.to_thread(running.written) - written) / (time.monotonic() - begun)
+            ended = time.monotonic()
+        after = await as_before(running.look, ended, 1 / asked.hz, _MOST_SECONDS)
+    looks += after.looks
+    recovered = None if after.left else after.seconds
+    said = f"not as before after {after.seconds:.0f} s: {'; '.join(after.left)}"
+    say(f"{name}: " + (said if after.left else f"all is as before after {after.seconds:.1f} s"))
     _, cpu_after = await _window(running, asked.window)
     gaps = await running.gaps_since(start)
     say(
         f"{name}: gaps: "
         + (", ".join(f"{number:,} {why} in {n:,} rows" for why, (n, number) in gaps.items()) or "none")
     )
-    stored = await running.flooded() - flooded
-    gateway = {"taken": running.flood.taken - taken, "refused": running.flood.refused - refused, "stored": stored}
+    gateway, unstored = await _pushed(running, running.flood.told - told, running.flood.taken - taken, start)
     compared = (await compare(running.truth, running.owner, start, now_us() - _LANDED_US))["all"]
-    lost = compared.missing_silent + max(0, gateway["taken"] - stored)
     return Case(
-        name, recovered, lost, compared.missing_recorded, gaps, rate, during, worst_lag, worst_pace, overloaded,
-        cpu_before, cpu_after, pressed, gateway if gateway["taken"] else {},
+        name,
+        asked.seconds,
+        recovered,
+        compared.missing_silent + unstored,
+        compared.missing_recorded,
+        gaps,
+        rate,
+        during,
+        max(seen.lag for seen in looks),
+        max(seen.pace for seen in looks),
+        any(seen.overloaded for seen in looks),
+        cpu_before,
+        cpu_after,
+        pressed,
+        {process: (round(mib), round(largest[process])) for process, mib in memory.items()},
+        round(max(sum(wait.bytes for wait in seen.waits.values()) for seen in looks) / 1024**2, 1),
+        after.left,
+        gateway,
         compared.examples if compared.missing_silent else [],
-    )  # fmt: skip
+    )
+
+
+def _samples(seen: Seen) -> int:
+    return sum(source["samples"] for source in seen.read)
+
+
+async def _pushed(running: Appliance, told: Counter[str], taken: set[int], since: int) -> tuple[dict[str, int], int]:
+    """Lines by answer and stored, and those that were answered with 204 and are not in the table."""
+    if not told:
+        return {}, 0
+    bodies, stored = await running.flooded(since)
+    lost = max(LINES * len(taken - bodies), LINES * len(bodies) - stored)
+    return {**told, "stored": stored}, lost
 
 
 async def _window(running: Appliance, seconds: float) -> tuple[tuple[Seen, Seen], float]:
@@ -154,52 +184,29 @@ async def _window(running: Appliance, seconds: float) -> tuple[tuple[Seen, Seen]
     first, used = await asyncio.to_thread(running.look), running.cpu()
     await asyncio.sleep(seconds)
     last, then = await asyncio.to_thread(running.look), running.cpu()
-    return (first, last), (then - used) / max(1, last.written - first.written) * 1e6
+    return (first, last), (then - used) / max(1, _written(last) - _written(first)) * 1e6
+
+
+def _written(seen: Seen) -> int:
+    return int((seen.said["writer"] or {"written": 0})["written"])
 
 
 @asynccontextmanager
-async def _watched(running: Appliance) -> AsyncIterator[list[Seen]]:
-    """Looks that are taken inside the block, a second apart."""
+async def _watched(running: Appliance) -> AsyncIterator[tuple[list[Seen], Counter[str]]]:
+    """Looks that are taken inside the block, a second apart, and the most that each process has had of memory."""
     looks: list[Seen] = []
+    largest: Counter[str] = Counter()
 
     async def watch() -> None:
         while True:
             looks.append(await asyncio.to_thread(running.look))
+            for process, mib in (await asyncio.to_thread(running.memory)).items():
+                largest[process] = max(largest[process], round(mib))
             await asyncio.sleep(1.0)
 
     task = asyncio.create_task(watch())
     try:
-        yield looks
+        yield looks, largest
     finally:
         task.cancel()
         await asyncio.wait((task,))
-
-
-def _calm(asked: Asked) -> Callable[[Seen, Seen], bool]:
-    """Whether all is as before at a look: every source in time, no poll missed since the one before, nothing waits."""
-
-    def judge(before: Seen, now: Seen) -> bool:
-        in_time = now.connected and now.age < 1 / asked.hz + _AGE_SECONDS
-        return in_time and now.missed == before.missed and now.pace == 0.0 and now.lag < _LAG_SECONDS
-
-    return judge
-
-
-async def _until(
-    running: Appliance, calm: Callable[[Seen, Seen], bool], looks: list[Seen] | None = None
-) -> float | None:
-    """Seconds from now until looks in a row are calm, up to the first of them; None: they are not."""
-    began = time.monotonic()
-    seen = [await asyncio.to_thread(running.look)]
-    in_a_row = 0
-    while time.monotonic() - began < _MOST_SECONDS:
-        await asyncio.sleep(_LOOK_SECONDS)
-        seen.append(await asyncio.to_thread(running.look))
-        in_a_row = in_a_row + 1 if calm(seen[-2], seen[-1]) else 0
-        if in_a_row >= _LOOKS:
-            if looks is not None:
-                looks += seen
-            return max(0.0, seen[-_LOOKS].at - began)
-    if looks is not None:
-        looks += seen
-    return None

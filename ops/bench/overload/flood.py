@@ -1,0 +1,117 @@
+"""Gateways that push more than the appliance can take, whatever they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Literal, TypeAlias
+
+import aiohttp
+
+GATEWAYS = 10  # each a source of its own, from an address of its own
+LINES = 1000  # of a body, each of a channel of its own
+_ANSWER_SECONDS = 5.0  # as Telegraf waits by default
+_BODY = "\n".join(f"c{i:04d} value={i}" for i in range(1, LINES)).encode()
+
+Answer: TypeAlias = Literal["taken", "refused", "unanswered", "wrong"]
+
+
+def source(number: int) -> str:
+    """The name of a gateway's source."""
+    return f"flood{number:02d}"
+
+
+class Flood:
+    """Bodies of lines without times: all of one body are of the moment in which it comes.
+
+    A body is due when its schedule says so, whatever became of the one before: as many are under way as a time-out
+    allows. ``told``: lines ``offered``, and by what they were answered: ``taken`` (204), ``refused`` (429 or 503 with
+    the time to wait, a gateway would send them again, and these don't), ``unanswered`` (in time), or ``wrong``.
+    """
+
+    def __init__(self, url: str, tokens: Sequence[str]) -> None:
+        self._url = f"{url}/api/v2/write"
+        self._tokens = tokens
+        self._serials = itertools.count(1)
+        self.told: Counter[str] = Counter()
+        self.taken: set[int] = set()  # bodies, by the value of their first line
+
+    @asynccontextmanager
+    async def at(self, rate: float) -> AsyncIterator[None]:
+        """Offer ``rate`` lines/s in all."""
+        async with self._sessions(len(self._tokens)) as sessions, asyncio.TaskGroup() as group:
+            schedules = [group.create_task(self._on_schedule(one, LINES * len(sessions) / rate)) for one in sessions]
+            try:
+                yield
+            finally:
+                for schedule in schedules:
+                    schedule.cancel()
+
+    async def introduce(self) -> None:
+        """A body of each gateway is taken: its channels are made by it."""
+        async with self._sessions(len(self._tokens)) as sessions:
+            for session in sessions:
+                while await self._push(session) != "taken":
+                    await asyncio.sleep(1.0)
+
+    async def at_most(self, seconds: float, written: Callable[[], int]) -> float:
+        """Samples/s that are written while two gateways push as fast as they are answered."""
+        async with self._sessions(2) as sessions, asyncio.TaskGroup() as group:
+            pushing = [group.create_task(self._when_answered(session)) for session in sessions]
+            await asyncio.sleep(seconds / 3)
+            before, began = await asyncio.to_thread(written), time.monotonic()
+            await asyncio.sleep(seconds)
+            rate = (await asyncio.to_thread(written) - before) / (time.monotonic() - began)
+            for task in pushing:
+                task.cancel()
+        return rate
+
+    @asynccontextmanager
+    async def _sessions(self, number: int) -> AsyncIterator[list[aiohttp.ClientSession]]:
+        time_out = aiohttp.ClientTimeout(_ANSWER_SECONDS)
+        async with AsyncExitStack() as stack:
+            sessions = []
+            for i, token in enumerate(self._tokens[:number]):
+                connector = aiohttp.TCPConnector(limit=0, local_addr=(f"127.0.1.{i + 1}", 0))
+                headers = {"Authorization": f"Token {token}"}
+                session = aiohttp.ClientSession(connector=connector, headers=headers, timeout=time_out)
+                sessions.append(await stack.enter_async_context(session))
+            yield sessions
+
+    async def _on_schedule(self, session: aiohttp.ClientSession, period: float) -> None:
+        """Until cancelled; then what is under way is waited for."""
+        due = time.monotonic() + period * random.random()
+        async with asyncio.TaskGroup() as under_way:
+            try:
+                while True:
+                    await asyncio.sleep(max(0.0, due - time.monotonic()))
+                    under_way.create_task(self._push(session))
+                    due += period
+            except asyncio.CancelledError:
+                pass
+
+    async def _when_answered(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            await self._push(session)
+
+    async def _push(self, session: aiohttp.ClientSession) -> Answer:
+        # Another body each time: the same one again would be a retry.
+        serial = next(self._serials)
+        self.told["offered"] += LINES
+        answer: Answer = "unanswered"
+        try:
+            async with session.post(self._url, data=b"c0000 value=%d\n%b" % (serial, _BODY)) as response:
+                await response.read()
+                politely = response.status in (429, 503) and "Retry-After" in response.headers
+                answer = "taken" if response.status == 204 else "refused" if politely else "wrong"
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass
+        self.told[answer] += LINES
+        if answer == "taken":
+            self.taken.add(serial)
+        return answer
