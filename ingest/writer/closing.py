@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, cast
@@ -67,8 +68,9 @@ class Closer:
     async def _turn(self) -> bool:
         """Fold what is written, and close the oldest minute that is over; whether there was one."""
         loop = asyncio.get_running_loop()
-        over = self._minutes.over(now_us())
-        if groups := self._minutes.to_fold(all_written=over is not None):
+        now = now_us()
+        over = self._minutes.over(now)
+        if groups := self._minutes.to_fold(now, over):
             await loop.run_in_executor(self._thread, _fold, self._made, groups)
         if over is None or (rows := self._minutes.close(over)) is None:
             return False
@@ -105,38 +107,44 @@ class Closer:
         begin = timestamp(closed.begin)
         async with connection.transaction():
             await connection.execute(queries["close_minute"], begin)
-            await connection.execute(queries["take_minute"], rows)
-            discrete = np.array([row["id"] for row in await connection.fetch(queries["discrete"])], np.int32)
-            fresh = await self._following(connection, closed, discrete)
+            held = _ids(row["id"] for row in await connection.fetch(queries["take_minute"], rows))
+            discrete = _ids(row["id"] for row in await connection.fetch(queries["discrete"]))
+            fresh = await self._following(connection, closed, discrete, held)
             await _copy(connection, closed, fresh)
-            doubtful = np.concatenate((closed.doubtful, np.setdiff1d(closed.rows.channel_id, fresh.channel_id)))
-            if len(doubtful):
-                many = len(doubtful) > max(_NAMED, len(fresh))
-                channels = None if many else np.unique(doubtful).tolist()
-                await connection.execute(queries["dirty"], begin, timestamp(closed.begin + MINUTE_US), channels)
-            if len(fresh):
-                await connection.execute(
-                    queries["dirty_hour"], begin, fresh.channel_id.tolist() if len(fresh) <= _NAMED else None
-                )
+            doubtful = np.union1d(closed.doubtful, np.setdiff1d(closed.rows.channel_id, fresh.channel_id))
+            silent = np.setdiff1d(held, np.union1d(closed.rows.channel_id, doubtful))
+            others = _ids(
+                row["id"] for row in await connection.fetch(queries["having_minutes"], silent.tolist(), begin)
+            )
+            await _dirty(connection, closed.begin, doubtful, many=len(doubtful) > max(_NAMED, len(fresh)))
+            await _dirty(connection, closed.begin, np.union1d(np.intersect1d(held, doubtful), others), onward=True)
+            made = np.union1d(fresh.channel_id, np.setdiff1d(silent, others))
+            if len(made):
+                await connection.execute(queries["dirty_hour"], begin, made.tolist() if len(made) <= _NAMED else None)
+            await connection.execute(queries["closed"], len(fresh))
         return discrete
 
-    async def _following(self, connection: asyncpg.Connection[Any], closed: Closed, discrete: Int32s) -> Rows:
-        """The rows that can be written: what was carried into them is what the database has."""
-        rows = closed.rows
+    async def _following(
+        self, connection: asyncpg.Connection[Any], closed: Closed, discrete: Int32s, held: Int32s
+    ) -> Rows:
+        """The rows that can be written: what was carried into them is what the database has, and of gaps in the minute
+        it has only ``held`` ones, of which we know."""
+        rows, queries = closed.rows, load("write")
         is_discrete, was_discrete = np.isin(rows.channel_id, discrete), np.isin(rows.channel_id, closed.discrete)
-        rows = rows.part((is_discrete == was_discrete) & self._minutes.gaps.ended_before(rows))
+        gaps = _ids(row["id"] for row in await connection.fetch(queries["gaps_in_minute"], timestamp(closed.begin)))
+        rows = rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, np.setdiff1d(gaps, held)))
         values = [
             value if carries else None
             for value, carries in zip(rows.carried.tolist(), rows.carries.tolist(), strict=True)
         ]
         others = await connection.fetch(
-            load("write")["not_following"],
+            queries["not_following"],
             rows.channel_id.tolist(),
             rows.carried_time.tolist(),
             values,
             timestamp(closed.begin),
         )
-        return rows.part(~np.isin(rows.channel_id, [row["id"] for row in others]))
+        return rows.part(~np.isin(rows.channel_id, _ids(row["id"] for row in others)))
 
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
@@ -160,8 +168,21 @@ class Closer:
 
 def _fold(made: Accumulator, groups: list[Taken]) -> None:
     for taken in groups:
-        if taken.columns is not None:
-            made.fold(taken.columns, taken.minutes)
+        made.fold(taken.columns, taken.minutes, taken.gaps)
+
+
+def _ids(channels: Iterable[int]) -> Int32s:
+    """Each once, ascending."""
+    return np.unique(np.fromiter(channels, np.int32))
+
+
+async def _dirty(
+    connection: asyncpg.Connection[Any], begin: int, channels: Int32s, *, many: bool = False, onward: bool = False
+) -> None:
+    """A minute is to be made of what is stored. ``many``: of any channel."""
+    if len(channels):
+        named = None if many else channels.tolist()
+        await connection.execute(load("write")["dirty"], timestamp(begin), timestamp(begin + MINUTE_US), named, onward)
 
 
 async def _copy(connection: asyncpg.Connection[Any], closed: Closed, fresh: Rows) -> None:

@@ -82,7 +82,7 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
 
 def parameters(rows: list[Dirty]) -> list[tuple[object, ...]]:
     """The parameters of section ``dirty`` of write.sql, a tuple for each row."""
-    return [(timestamp(begin), timestamp(end), channels) for begin, end, channels in rows]
+    return [(timestamp(begin), timestamp(end), channels, False) for begin, end, channels in rows]
 
 
 def _runs(minutes: Int64s, near: int) -> list[tuple[int, int]]:

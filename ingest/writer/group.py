@@ -35,6 +35,9 @@ class Columns:
         return Columns(self.channel_id[which], self.time[which], self.value[which], self.status[which])
 
 
+NO_COLUMNS = Columns(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.uint32))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
     """The increments of one batch. They are written if its row in ``plant.ingest_batch`` is new, and only then."""

@@ -3,14 +3,14 @@
 The rows are those that the database makes of the same samples (see ``rollup_rows``), to the bit, provided that what is
 carried into the minute is what was folded last. So sums are added in the order of time, one by one: numpy's own are
 made pairwise. A channel is doubtful in a minute where that does not hold: nothing was folded of it before, or a sample
-came that was not behind all others.
+or a gap came that was not behind all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,20 @@ from ingest.writer.group import Columns
 from ingest.writer.rollup_rows import Bools, Course, Rows, States, changes, rows, states, weight
 
 NEVER = -(2**62)  # µs: the time of the sample before the first
+_UNSET = NEVER - 1  # µs: nothing was carried yet
 _BAD = 0x80000000
 _RANKS = 16  # samples of a channel that are added all channels at once; of more, channel by channel
 _GROW = 4096
+
+
+class Begins(NamedTuple):
+    """Where gaps begin, as columns of equal length: from half a µs after ``time`` on nothing is known."""
+
+    channel_id: Int32s
+    time: Int64s  # µs
+
+
+NO_GAPS = Begins(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Channels:
@@ -46,7 +57,7 @@ class _Channels:
 
 
 class _Last(_Channels):
-    """The last sample of each channel."""
+    """The last sample of each channel, or the gap that began behind it, which is not good."""
 
     _empty: ClassVar = {"time": np.int64(NEVER), "value": np.float64(0), "good": np.False_}
     time: Int64s
@@ -62,7 +73,7 @@ class _Sums(_Channels):
         **dict.fromkeys(("sum", "area", "first", "last", "carried"), np.float64(0)),
         **{"min": np.float64(np.inf), "max": np.float64(-np.inf)},
         **dict.fromkeys(("known", "first_time", "last_time"), np.int64(0)),
-        "carried_time": np.int64(NEVER),
+        "carried_time": np.int64(_UNSET),
         **dict.fromkeys(("holds", "carries", "doubtful"), np.False_),
     }
     n: Int32s
@@ -103,33 +114,39 @@ class Closed:
 
 
 class Accumulator:
-    """The minutes that are open, and the last sample of each channel."""
+    """The minutes that are open, and what each channel had last."""
 
     def __init__(self) -> None:
         self._last = _Last()
         self._open: dict[int, _Minute] = {}
         self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes that begin from now on; ascending
 
-    def fold(self, columns: Columns, minutes: Iterable[int]) -> None:
-        """Samples that are stored. ``minutes`` (since 1970) are open; of others the last sample counts."""
+    def fold(self, columns: Columns, minutes: Iterable[int], gaps: Begins = NO_GAPS) -> None:
+        """Samples that are stored, and gaps. ``minutes`` (since 1970) are open; of others what came last counts."""
+        opened = [self._minute(minute) for minute in minutes]
+        sample = None  # which are samples; None: all
+        if len(gaps.time):
+            columns, sample = _merged(columns, gaps)
         if not len(columns):
             return
         self._last.grow(int(columns.channel_id[-1]) + 1)
-        opened = [self._minute(minute) for minute in minutes]
-        late = columns.time <= self._last.time[columns.channel_id]
+        last = self._last.time[columns.channel_id]
+        late = columns.time <= last if sample is None else columns.time < last + sample
         if late.any():
             for minute in opened:
                 inside = late & (columns.time // MINUTE_US * MINUTE_US == minute.begin)
                 minute.sums.grow(len(self._last.time))
                 minute.sums.doubtful[columns.channel_id[inside]] = True
-            columns = columns.part(~late)
+            columns, sample = columns.part(~late), None if sample is None else sample[~late]
             if not len(columns):
                 return
         course = self._course(columns)
         for minute in opened:
             inside = (course.time >= minute.begin) & (course.time < minute.begin + MINUTE_US)
-            if inside.any():
-                _add(minute, course if inside.all() else course.part(inside))
+            if inside.all():
+                _add(minute, course, sample)
+            elif inside.any():
+                _add(minute, course.part(inside), None if sample is None else sample[inside])
 
     def close(self, minute: int) -> Closed:
         """What ``minute`` (since 1970) has; it is forgotten."""
@@ -148,7 +165,7 @@ class Accumulator:
         return self._open[minute]
 
     def _course(self, columns: Columns) -> Course:
-        """The samples with the one before each; the last of each channel is kept in mind."""
+        """The samples and gaps with what was before each; the last of each channel is kept in mind."""
         last, channel = self._last, columns.channel_id
         good = (columns.status < _BAD) & ~np.isnan(columns.value)
         first = changes(channel)
@@ -160,14 +177,26 @@ class Accumulator:
         return Course(channel, columns.time, columns.value, good, time, value, was_good)
 
 
-def _add(minute: _Minute, course: Course) -> None:
-    """Samples of the minute, each channel's behind those that it has."""
+def _merged(columns: Columns, gaps: Begins) -> tuple[Columns, Bools]:
+    """Samples and gaps by channel and time, gaps as Bad and behind samples of their time; and which are samples."""
+    n, m = len(columns), len(gaps.time)
+    sample = np.repeat([True, False], [n, m])
+    channel = np.concatenate((columns.channel_id, gaps.channel_id))
+    time = np.concatenate((columns.time, gaps.time))
+    value = np.concatenate((columns.value, np.zeros(m)))
+    status = np.concatenate((columns.status, np.full(m, _BAD, np.uint32)))
+    order = np.lexsort((~sample, time, channel))
+    return Columns(channel, time, value, status).part(order), sample[order]
+
+
+def _add(minute: _Minute, course: Course, sample: Bools | None) -> None:
+    """What came in the minute, each channel's behind that which it has; ``sample``: which are no gaps, None: all."""
     sums = minute.sums
     sums.grow(int(course.channel[-1]) + 1)
     first = np.flatnonzero(changes(course.channel))
     channel = course.channel[first]
     count = np.diff(first, append=len(course.channel))
-    new = sums.n[channel] == 0
+    new = sums.carried_time[channel] == _UNSET
     carried = first[new]
     sums.carried_time[channel[new]] = course.time_before[carried]
     sums.carried[channel[new]] = course.before[carried]
@@ -179,7 +208,7 @@ def _add(minute: _Minute, course: Course) -> None:
     _add_in_order(sums.sum, channel, first, count, np.where(good, weight(value), 0.0))
     _add_in_order(sums.area, channel, first, count, area)
     sums.known[channel] += np.add.reduceat(held, first)
-    sums.n[channel] += count.astype(np.int32)
+    sums.n[channel] += (count if sample is None else np.add.reduceat(sample, first, dtype=np.int32)).astype(np.int32)
     sums.holds[channel] = good[first + count - 1]
     if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
         minute.courses.append(course.part(discrete))

@@ -2,6 +2,7 @@
 
 A minute opens with the first group that has samples of it, and is closed when it has been over for a little longer than
 samples take, and all groups that touch it are written. What comes for it later is late, and goes through rollup_dirty.
+A gap touches the minute that it begins in.
 Groups are folded in the order in which they were taken, whatever order they were written in.
 
 Where all that comes is behind our clock, a backlog that is caught up with or a plant that sends late, minutes go by the
@@ -11,21 +12,22 @@ newest of it: else all of them would be made from what is stored.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.batch import GapBatch, Int32s, Int64s, SampleBatch
+from ingest.batch import Int32s
 from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import Columns, Group
-from ingest.writer.minutes import NEVER
-from ingest.writer.rollup_rows import Bools, Rows
+from ingest.writer.group import NO_COLUMNS, Columns, Group
+from ingest.writer.minutes import NO_GAPS, Begins
+from ingest.writer.transaction import Written
 
 _SECOND_US = 1_000_000
 _AHEAD_US = 20 * _SECOND_US  # by which the time of a sample may be ahead of our clock
 _LEAST_US = 2 * _SECOND_US  # that a minute stays open when it is over
 _MOST_US = 45 * _SECOND_US  # see plant.open_for()
+_STUCK_US = 10 * _SECOND_US  # and so much longer where a group is not written
 _FOLDED = 20_000  # rows at a time, or what there is when a minute is over
 _BEHIND_US = MINUTE_US  # by less than that nobody is behind our clock, and for so long we remember who was
 _WAITING = 500_000  # rows that wait for a group that was taken before them
@@ -38,19 +40,18 @@ class Taken:
     """A group that was taken from the spools."""
 
     minutes: range  # since 1970, that are open for it
-    first: int = 0  # its oldest sample of them, µs
-    columns: Columns | None = None  # of it that are new
+    columns: Columns = NO_COLUMNS  # of it that are new
+    gaps: Begins = NO_GAPS  # of it that are new
     written: bool = False
 
     def __len__(self) -> int:
-        return 0 if self.columns is None else len(self.columns)
+        return len(self.columns)
 
 
 class OpenMinutes:
     """Of one writer."""
 
     def __init__(self) -> None:
-        self.gaps = GapBegins()
         self.left: list[int] = []  # rows of rollup_dirty of minutes that this writer does not make after all
         self._taken: deque[Taken] = deque()  # what is not yet folded
         self._rows: dict[int, list[int]] = {}  # of rollup_dirty, by minute
@@ -61,26 +62,35 @@ class OpenMinutes:
 
     def take(self, group: Group, now: int, low: bool) -> Taken:
         """Call it for each group, in the order of taking. ``low``: of the lane that is not in order."""
-        self.gaps.note(group)
-        columns = group.columns
-        if columns is None or low or int(columns.channel_id[0]) < 0 or int(columns.channel_id[-1]) >= _MOST_CHANNELS:
+        columns, gaps = group.columns or NO_COLUMNS, [gap for batch in group.gaps() for gap in batch.gaps]
+        if low or not _fits(columns.channel_id) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
             return Taken(range(0))
-        oldest, newest = int(columns.time.min()), int(columns.time.max())
-        self._came(newest, now)
+        begins = [gap.from_time for gap in gaps if gap.to_time != gap.from_time]
+        times = np.concatenate((columns.time, np.array(begins, np.int64)))
+        if not len(times):
+            return Taken(range(0))
+        if len(columns):
+            self._came(int(columns.time.max()), now)
         clock = self._clock(now)
-        first = max(self._closed_to, clock // MINUTE_US - 1, oldest // MINUTE_US)
-        last = min((clock + _AHEAD_US) // MINUTE_US, newest // MINUTE_US)
-        taken = Taken(range(first, last + 1), max(oldest, first * MINUTE_US))
+        first = max(self._closed_to, clock // MINUTE_US - 1, int(times.min()) // MINUTE_US)
+        last = min((clock + _AHEAD_US) // MINUTE_US, int(times.max()) // MINUTE_US)
+        taken = Taken(range(first, last + 1))
         self._taken.append(taken)
         return taken
 
-    def written(self, taken: Taken, fresh: Columns | None, rows: Mapping[int, int], now: int) -> None:
-        """The database has it: ``fresh`` samples (None: not known which), and ``rows`` of rollup_dirty by minute."""
-        taken.columns, taken.written = fresh, True
-        for minute, row in rows.items():
-            (self._rows.setdefault(minute, []) if minute in taken.minutes else self.left).append(row)
-        if rows:
-            self._lateness[0] = max(self._lateness[0], self._clock(now) - taken.first)
+    def written(self, taken: Taken, now: int, by: Written | None) -> None:
+        """The database has it; ``by`` the transaction of all of it, None: there was none."""
+        taken.written = True
+        if by is None:
+            return
+        taken.columns, taken.gaps = by.fresh or NO_COLUMNS, by.gaps
+        for minute, rows in by.opened.items():
+            known = self._rows.setdefault(minute, []) if minute in taken.minutes else self.left
+            known += rows
+        times, clock = np.concatenate((taken.columns.time, by.gaps.time)), self._clock(now)
+        times = times[times >= taken.minutes.start * MINUTE_US]
+        if by.opened:
+            self._lateness[0] = max(self._lateness[0], clock - int(times.min(initial=clock)))
 
     def over(self, now: int) -> int | None:
         """The oldest minute, where it has been over for long enough."""
@@ -89,15 +99,17 @@ class OpenMinutes:
         oldest = min(minutes, default=None)
         return oldest if oldest is not None and self._clock(now) >= (oldest + 1) * MINUTE_US + allowance else None
 
-    def to_fold(self, all_written: bool) -> list[Taken]:
-        """Groups that can be folded now, in order, which are forgotten; few at a time are not worth it."""
+    def to_fold(self, now: int, over: int | None) -> list[Taken]:
+        """Groups that can be folded now, in order, which are forgotten; few at a time are not worth it as long as no
+        minute is ``over``. One that is not written holds up those behind it, but not without an end."""
+        late = over is not None and self._clock(now) >= (over + 1) * MINUTE_US + _MOST_US + _STUCK_US
+        in_order = not late and sum(map(len, self._taken)) <= _WAITING
         ready: list[Taken] = []
-        in_order = not all_written and sum(map(len, self._taken)) <= _WAITING
         for taken in self._taken:
             if in_order and not taken.written:
                 break
             ready += [taken] if taken.written else []
-        if not all_written and sum(map(len, ready)) < _FOLDED:
+        if over is None and sum(map(len, ready)) < _FOLDED:
             return []
         gone = set(map(id, ready))
         self._taken = deque(taken for taken in self._taken if id(taken) not in gone)
@@ -133,42 +145,6 @@ class OpenMinutes:
         return now - behind if behind >= _BEHIND_US else now
 
 
-class GapBegins:
-    """Since when each channel, or its source, has its newest gap: what was carried from before is not known then."""
-
-    def __init__(self) -> None:
-        self._of_channel: Int64s = np.zeros(0, np.int64)  # µs, by channel id
-        self._source: Int32s = np.zeros(0, np.int32)  # by channel id
-        self._of_source: dict[int, int] = {}  # µs
-
-    def note(self, group: Group) -> None:
-        """Gaps of a group that is about to be written, and whose channels there are."""
-        for spooled in group.batches():
-            batch = spooled.batch
-            if isinstance(batch, SampleBatch):
-                channel = batch.channel_id[(batch.channel_id >= 0) & (batch.channel_id < _MOST_CHANNELS)]
-                self._grow(channel)
-                self._source[channel] = batch.source_id
-            elif isinstance(batch, GapBatch):
-                for gap in batch.gaps:
-                    if gap.channel_ids is None:
-                        of_source = self._of_source
-                        of_source[batch.source_id] = max(of_source.get(batch.source_id, NEVER), gap.from_time)
-                        continue
-                    channel = np.array([c for c in gap.channel_ids if 0 <= c < _MOST_CHANNELS], np.int32)
-                    self._grow(channel)
-                    self._of_channel[channel] = np.maximum(self._of_channel[channel], gap.from_time)
-
-    def ended_before(self, rows: Rows) -> Bools:
-        """Whether no gap began since what is carried into each row."""
-        newest = self._of_channel[rows.channel_id]
-        source = self._source[rows.channel_id]
-        for of, begin in self._of_source.items():
-            newest = np.where(source == of, np.maximum(newest, begin), newest)
-        return rows.carried_time > newest
-
-    def _grow(self, channel: Int32s) -> None:
-        if (size := int(channel.max(initial=-1)) + 1) > len(self._source):
-            more = size + size // 8 + 1024 - len(self._source)
-            self._source = np.concatenate((self._source, np.zeros(more, np.int32)))
-            self._of_channel = np.concatenate((self._of_channel, np.full(more, NEVER)))
+def _fits(channels: Sequence[int] | Int32s) -> bool:
+    """Whether the ids, ascending, can be places in arrays."""
+    return not len(channels) or 0 <= int(channels[0]) <= int(channels[-1]) < _MOST_CHANNELS

@@ -21,12 +21,12 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 class Course(NamedTuple):
-    """Samples by channel and time, and the one before each, as columns of equal length."""
+    """Samples and begins of gaps by channel and time, and what was before each, as columns of equal length."""
 
     channel: Int32s
     time: Int64s
     value: Float64s
-    good: Bools  # neither Bad nor NaN
+    good: Bools  # neither Bad nor NaN, nor a gap
     time_before: Int64s  # far in the past: none
     before: Float64s
     good_before: Bools
@@ -59,9 +59,9 @@ class Rows:
     last_time: Int64s  # µs
     n_good: Int32s
     holds: Bools
-    carried_time: Int64s  # of the last sample before the minute, µs
+    carried_time: Int64s  # of what came last before the minute, µs
     carried: Float64s
-    carries: Bools  # that sample has a value; else nothing is known until the first of the minute
+    carries: Bools  # that has a value; else nothing is known until the first of the minute
 
     def __len__(self) -> int:
         return len(self.channel_id)

@@ -24,7 +24,9 @@ from ingest.writer.counting import Increased
 from ingest.writer.counts import MINUTE_US, NOTHING, Counts, of_events, of_quality
 from ingest.writer.dirty import apart, dirty, parameters
 from ingest.writer.event_rows import event_columns, state_columns, version_columns
+from ingest.writer.gap_rows import write_gaps
 from ingest.writer.group import Columns, Group, conflict, same
+from ingest.writer.minutes import NO_GAPS, Begins
 from ingest.writer.repeating import Repeating
 from schema.queries import load
 
@@ -43,7 +45,8 @@ class Written:
     quarantined: int  # samples, events, gaps and increments that were kept out
     increased: Increased
     fresh: Columns | None = None  # the samples that are new, where it is known which
-    opened: dict[int, int] = field(default_factory=dict)  # minutes since 1970 that are held open: row of rollup_dirty
+    opened: dict[int, list[int]] = field(default_factory=dict)  # minutes since 1970, held open: rows of rollup_dirty
+    gaps: Begins = NO_GAPS  # that are new
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ async def write(
     Only a group that COPY refuses as not unique goes through the staging table, which the connection must have
     (section ``staging``). Those of channels that are ``repeating`` are looked for beforehand.
 
-    Rollups of new samples in ``minutes`` (since 1970) are the caller's to make (``open_minutes``).
+    Rollups of new samples and gaps in ``minutes`` (since 1970) are the caller's to make (``open_minutes``).
     """
     columns = group.columns
     try:
@@ -185,8 +188,9 @@ async def _finish(
     if read := [event for _, event in group.events if event.type == "version_read"]:
         await connection.execute(queries["version_read"], *version_columns(read))
     await record(connection, group.events)
-    if rows := _gap_rows(group.gaps()):
-        await connection.execute(queries["gap"], *map(list, zip(*rows, strict=True)))
+    begins, held = await write_gaps(connection, group.gaps(), minutes)
+    for minute, row in held:
+        opened.setdefault(minute, []).append(row)
     new_facts = await connection.fetch(queries["batch_facts"], *_fact_columns(complete)) if complete else ()
     known = {spooled.fact for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
@@ -212,10 +216,13 @@ async def _finish(
         len(kept_out),
         increased,
         opened=opened,
+        gaps=begins,
     )
 
 
-async def _mark(connection: asyncpg.Connection[Any], columns: Columns, minutes: Collection[int]) -> dict[int, int]:
+async def _mark(
+    connection: asyncpg.Connection[Any], columns: Columns, minutes: Collection[int]
+) -> dict[int, list[int]]:
     """Say which minutes of the rollups these samples change; the rows of those that are held open."""
     queries = load("write")
     touched, others = apart(columns, minutes) if len(columns) else ([], columns)
@@ -224,7 +231,7 @@ async def _mark(connection: asyncpg.Connection[Any], columns: Columns, minutes: 
     if not touched:
         return {}
     rows = await connection.fetch(queries["open_minutes"], [timestamp(minute * MINUTE_US) for minute in touched])
-    return {microseconds(row["from_time"]) // MINUTE_US: row["id"] for row in rows}
+    return {microseconds(row["from_time"]) // MINUTE_US: [row["id"]] for row in rows}
 
 
 def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
@@ -239,22 +246,6 @@ def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
         [timestamp(b.last_time) for b in batches],
         [timestamp(b.batch.received_at) for b in batches],
     )
-
-
-def _gap_rows(batches: Sequence[GapBatch]) -> list[tuple[Any, ...]]:
-    """The parameters of section ``gap``, a tuple for each key of the table, in its order: what was said last; order
-    within a batch breaks ties of revision."""
-    rows: dict[tuple[int, int, bool, int], tuple[Any, ...]] = {}  # by source, time, whether of one channel, which
-    for batch in batches:
-        for place, gap in enumerate(batch.gaps):
-            begin, end = timestamp(gap.from_time), None if gap.to_time is None else timestamp(gap.to_time)
-            revision = batch.received_at + place
-            said = begin, end, gap.reason, gap.detail, gap.backfilled, revision
-            for channel in (None,) if gap.channel_ids is None else gap.channel_ids:
-                key = batch.source_id, gap.from_time, channel is not None, channel or 0
-                if key not in rows or rows[key][-1] < revision:
-                    rows[key] = batch.source_id, channel, *said
-    return [rows[key] for key in sorted(rows)]
 
 
 def _source_of(group: Group) -> dict[int, int]:

@@ -192,7 +192,7 @@ class Writer:
         """Write ``piece``, again until the database has it, after which what is complete may leave the spools."""
         low = any(is_low(path) for path, _ in piece.group.taken)
         taken, whole = self._minutes.take(piece.group, now_us(), low), piece
-        fresh, opened = None, dict[int, int]()
+        of_all: Written | None = None
         pieces = deque([piece])
         backoff = Backoff()
         while pieces:
@@ -209,8 +209,8 @@ class Writer:
                 self._spools.committed(piece.complete)
                 self._thread.submit(self._delete)  # while the next group gathers
                 if piece is whole:
-                    fresh, opened = written.fresh, written.opened
-        self._minutes.written(taken, fresh, opened, now_us())
+                    of_all = written
+        self._minutes.written(taken, now_us(), of_all)
         return connection
 
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece, minutes: Collection[int]) -> Written:

@@ -148,24 +148,48 @@ FROM unnest($1::int8[], $2::text[], $3::int[], $4::timestamptz[], $5::int[], $6:
             $9::text[]) AS q (id, reason, source_id, received_at, channel_id, time_us, value, status, detail)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: held_open
+-- Which minutes, $1 timestamptz[], this transaction holds open: what new gaps leave in rollup_dirty of them says so.
+SELECT set_config('plant.held_open', $1::timestamptz[]::text, true);
+
 -- name: gap
 -- What collectors say of gaps, each (source, channel, from_time) once: $1 source_id, $2 channel_id int[] (NULL: the whole
 -- source), $3 from_time, $4 to_time timestamptz[] (NULL: still open), $5 reason, $6 detail text[], $7 backfilled bool[],
--- $8 revision int8[]. What was said later stays, whatever order they come in.
-INSERT INTO plant.gap AS g
-    (source_id, channel_id, from_time, to_time, reason, detail, backfilled_at, revision)
-SELECT n.source_id, n.channel_id, n.from_time, n.to_time, n.reason, n.detail,
-       CASE WHEN n.backfilled THEN clock_timestamp() END, n.revision
-FROM unnest($1::int[], $2::int[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::bool[], $8::int8[])
-    AS n (source_id, channel_id, from_time, to_time, reason, detail, backfilled, revision)
-ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
-SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
-    backfilled_at = excluded.backfilled_at, revision = excluded.revision
-WHERE g.revision < excluded.revision;
+-- $8 revision int8[]. What was said later stays, whatever order they come in. Returns where gaps begin (µs) that were not
+-- there, and the channels that have them.
+WITH put AS (
+    INSERT INTO plant.gap AS g
+        (source_id, channel_id, from_time, to_time, reason, detail, backfilled_at, revision)
+    SELECT n.source_id, n.channel_id, n.from_time, n.to_time, n.reason, n.detail,
+           CASE WHEN n.backfilled THEN clock_timestamp() END, n.revision
+    FROM unnest($1::int[], $2::int[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::bool[], $8::int8[])
+        AS n (source_id, channel_id, from_time, to_time, reason, detail, backfilled, revision)
+    ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
+    SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
+        backfilled_at = excluded.backfilled_at, revision = excluded.revision
+    WHERE g.revision < excluded.revision
+    RETURNING g.source_id, g.channel_id, g.from_time,
+              g.xmax = 0 AND g.to_time IS DISTINCT FROM g.from_time AND g.backfilled_at IS NULL AS begins -- 0: inserted
+)
+SELECT (extract(epoch FROM p.from_time) * 1000000)::int8 AS time, array_agg(DISTINCT c.id) AS channels
+FROM put AS p
+CROSS JOIN LATERAL (
+    SELECT p.channel_id AS id WHERE p.channel_id IS NOT NULL
+    UNION ALL
+    SELECT c.id FROM plant.channel AS c WHERE p.channel_id IS NULL AND c.source_id = p.source_id
+) AS c
+WHERE p.begins
+GROUP BY p.from_time;
+
+-- name: held_gaps
+-- The rows of rollup_dirty that gaps of this transaction left in minutes that it holds open.
+SELECT d.id, d.from_time
+FROM plant.rollup_dirty AS d
+WHERE d.open_since IS NOT NULL AND d.onward AND d.xmin = pg_current_xact_id()::xid;
 
 -- name: dirty
--- Buckets of the rollups that these samples change: $1 from_time, $2 to_time, $3 channels int[] (NULL: any).
-INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3);
+-- Buckets of the rollups that these samples change: $1 from_time, $2 to_time, $3 channels int[] (NULL: any), $4 onward.
+INSERT INTO plant.rollup_dirty (from_time, to_time, channels, onward) VALUES ($1, $2, $3, $4);
 
 -- name: open_minutes
 -- Minutes that this writer makes, and that others leave alone until then: $1 timestamptz[]. Returns their rows.
@@ -185,8 +209,30 @@ SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' ORDER BY c.id;
 UPDATE plant.rollup_closed AS c SET minute = $1;
 
 -- name: take_minute
--- The minute's rows $1 int8[]. Where maintenance has taken some, it has made the minute: nothing follows on it.
-DELETE FROM plant.rollup_dirty AS d WHERE d.id = ANY ($1::int8[]);
+-- The minute's rows $1 int8[]. Where maintenance has taken some, it has made the minute: nothing follows on it. Returns
+-- the channels of which they say that gaps begin in it.
+WITH taken AS (DELETE FROM plant.rollup_dirty AS d WHERE d.id = ANY ($1::int8[]) RETURNING d.channels, d.onward)
+SELECT DISTINCT c.id FROM taken AS t CROSS JOIN unnest(t.channels) AS c (id) WHERE t.onward;
+
+-- name: gaps_in_minute
+-- Channels of which gaps begin in the minute $1.
+WITH begun AS (
+    SELECT g.source_id, g.channel_id
+    FROM plant.gap AS g
+    WHERE g.from_time >= $1 AND g.from_time < $1 + INTERVAL '1 minute'
+      AND g.to_time IS DISTINCT FROM g.from_time AND g.backfilled_at IS NULL
+)
+SELECT b.channel_id AS id FROM begun AS b WHERE b.channel_id IS NOT NULL
+UNION
+SELECT c.id FROM plant.channel AS c WHERE c.source_id IN (SELECT b.source_id FROM begun AS b WHERE b.channel_id IS NULL);
+
+-- name: having_minutes
+-- Which of the channels $1 have minutes from $2 on.
+SELECT unnest(plant.having_minutes($1::int[], $2)) AS id;
+
+-- name: closed
+-- The minute is closed with $1 rows of the writer's own.
+UPDATE plant.rollup_closed AS c SET minutes = c.minutes + CASE WHEN $1::int > 0 THEN 1 ELSE 0 END, rows = c.rows + $1::int;
 
 -- name: not_following
 -- Channels of which the minute $4 can't be written: $1 ids, $2 times int8[] (µs), $3 values of the samples before it.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -192,6 +194,14 @@ def without(one: SampleBatch, channel: int) -> SampleBatch:
     return part(one, one.channel_id != channel)
 
 
+def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:
+    """What is not of one of the channels at a time (µs since the day began) that is missing."""
+    gone = np.zeros(len(one), bool)
+    for span in missing:
+        gone |= (one.time - DAY_US >= span.start) & (one.time - DAY_US < span.stop)
+    return part(one, ~(gone & np.isin(one.channel_id, channels)))
+
+
 async def test_minutes_in_order_are_not_made_anew(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
 ) -> None:
@@ -237,25 +247,108 @@ async def test_minutes_of_a_backlog_are_not_made_anew(
     await assert_exact(owner)
 
 
-async def test_a_gap_costs_the_minutes_of_its_channels(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+@pytest.mark.parametrize("channels", [(3, 4), None])
+async def test_a_gap_in_order_makes_nothing_anew(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, channels: tuple[int, ...] | None
 ) -> None:
+    """As collectors say it: in one minute, from one into the next, and over one without any."""
     some = random.Random(2)
     running = Running(tmp_path / "1", database, clock)
+    gaps = {
+        2: (2 * MINUTE_US + 20 * SECOND + 20_000, 2 * MINUTE_US + 29 * SECOND),
+        3: (3 * MINUTE_US + 50 * SECOND + 20_000, 4 * MINUTE_US + 10 * SECOND),
+        5: (5 * MINUTE_US, 7 * MINUTE_US + 10 * SECOND),
+    }
+    missing = [range(*gap) for gap in gaps.values()]
+    of = channels or tuple(range(1, 13))
+    for minute in range(9):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches: list[Batch] = [without_those(one, of, missing) for one in minute_of(minute, some)]
+        if minute in gaps:
+            begin, end = (DAY_US + at for at in gaps[minute])
+            opened, ended = (
+                GapBatch(1, clock.now + i, [Gap(begin, to, "stale", channels)]) for i, to in enumerate((None, end))
+            )
+            behind = [b for b in batches if isinstance(b, SampleBatch) and len(b) and b.time[0] > begin]
+            batches.insert(len(batches) - len(behind), opened)
+        await running.send(*(one for one in batches if len(one)))
+        if minute in gaps:
+            await running.send(ended)
+        await running.close(owner, minute)
+        if minute == 0:
+            await refreshed(owner)
+        assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+    assert await owner.fetchval("SELECT minutes FROM plant.rollup_closed") == (8 if channels else 6)
+    await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("what", ["late", "closed", "none", "backfilled", "others"])
+async def test_a_gap_that_is_another_makes_its_minutes_anew(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+) -> None:
+    """Said behind later samples, when its minute is closed, or found to be none; or not by this writer."""
+    some = random.Random(7)
+    running = Running(tmp_path / "1", database, clock)
+    began = 0
     for minute in range(5):
         clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
         batches: list[Batch] = [*minute_of(minute, some)]
-        if minute == 2:
-            began = clock.now - 20 * SECOND - 500_000
-            batches.insert(9, GapBatch(1, clock.now, [Gap(began, began + SECOND, "stale", (3, 4))]))
+        began = int(batches[3].time.max()) + 1 if minute == 2 and isinstance(batches[3], SampleBatch) else began
+        opened = GapBatch(1, clock.now, [Gap(began, None, "stale", (3, 4))])
+        if minute == 2 and what not in ("late", "closed"):
+            batches.insert(4, opened)
+        if minute == 2 and what == "others":
+            query = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, 5, $1, 'stale')"
+            await owner.execute(query, timestamp(began))
         await running.send(*batches)
+        said = {"none": Gap(began, began, "stale", (3, 4)), "backfilled": Gap(began, None, "stale", (3, 4), "", True)}
+        said["late"] = opened.gaps[0]
+        if minute == 2 and what in said:
+            await running.send(GapBatch(1, clock.now + 1, [said[what]]))
         await running.close(owner, minute)
+        if minute == 2 and what == "closed":
+            await running.send(opened)
         if minute == 2:
-            assert await dirty_channels(owner, minute) == [3, 4]
-        elif minute > 0:
-            assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
-        await refreshed(owner)
+            assert await dirty_channels(owner, minute) == ([5] if what == "others" else [3, 4])
+        if minute != 3:
+            await refreshed(owner)
     await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_gap_whose_writer_was_killed(
+    database: Database,
+    owner: asyncpg.Connection[Any],
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    silent: bool,
+) -> None:
+    """What was carried on from its minute is made anew, also where the minute itself has nothing to make."""
+    some = random.Random(8)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(3):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches = [without(one, 7) if silent and minute == 2 else one for one in minute_of(minute, some)]
+        await running.send(*batches)
+        if minute < 2:
+            await running.close(owner, minute)
+            await refreshed(owner)
+    if silent:  # an other one made a later minute without a word on the gap
+        await owner.execute(
+            "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 7, 0)",
+            timestamp(DAY_US + 3 * MINUTE_US + 1),
+        )
+        query = """
+            INSERT INTO plant.rollup_1m
+            SELECT m.* FROM plant.minutes_of('{7}', $1::timestamptz, $1 + INTERVAL '1 minute') AS m"""
+        await owner.execute(query, timestamp(DAY_US + 3 * MINUTE_US))
+    await running.send(GapBatch(1, clock.now, [Gap(clock.now + 900_000, None, "stale", (7,))]))
+    assert not await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NULL AND NOT hours")
+    await running.kill(monkeypatch)
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_for()")
     await assert_exact(owner)
 
 
@@ -358,6 +451,20 @@ async def test_a_writer_that_was_killed(
     await assert_exact(owner)
 
 
+def said_of_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -> list[Gap]:
+    """A new one, in order or late, or what became of one of ``gaps``: it ends, was none, is one after all, was read."""
+    if some.random() < 0.3:
+        began = some.choice((newest, now - some.randrange(100) * SECOND)) + some.choice((0, 1, 1000))
+        channels = None if some.random() < 0.1 else (some.randrange(1, 13),)
+        gaps.append(Gap(began, some.choice((None, began + 3 * SECOND)), "stale", channels))
+        return gaps[-1:]
+    if some.random() < 0.1 and gaps:
+        gap = some.choice(gaps)
+        ends = some.choice((gap.from_time, gap.from_time + SECOND, None))
+        return [replace(gap, to_time=ends, backfilled=some.random() < 0.2)]
+    return []
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_comes_between(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, seed: int
@@ -387,6 +494,8 @@ async def test_whatever_comes_between(
 
     others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
     sent: list[SampleBatch] = []
+    gaps: list[Gap] = []
+    said = itertools.count(DAY_US)
     for minute in range(6):
         clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
         for whole in minute_of(minute, some):
@@ -396,11 +505,9 @@ async def test_whatever_comes_between(
                 old = part(old, old.channel_id == some.randrange(1, 13))
                 conflicting = SampleBatch(1, clock.now, old.channel_id, old.time, old.value + 1, old.status)
                 await writers[0].spool.append(some.choice((old, conflicting)))
-            if some.random() < 0.15:
-                began = clock.now - some.randrange(100) * SECOND + some.choice((0, 1, 1000))
-                channels = None if some.random() < 0.1 else (some.randrange(1, 13),)
-                gap = Gap(began, some.choice((None, began + 3 * SECOND)), "stale", channels)
-                await writers[0].spool.append(GapBatch(1, clock.now, [gap]))
+            newest = int(sent[-1].time.max()) if sent else clock.now
+            for gap in said_of_gaps(some, clock.now, newest, gaps):
+                await writers[some.choice((0, 0, 0, 1))].spool.append(GapBatch(1, next(said), [gap]))
             if some.random() < 0.1:
                 at = max(0, minute * MINUTE_US - some.randrange(100 * SECOND))
                 await writers[0].spool.append(batch([(some.randrange(1, 13), at, 5.0, 0)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -13,12 +14,11 @@ from hypothesis import strategies as st
 
 from ingest.writer.clock import microseconds, timestamp
 from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import Columns
-from ingest.writer.minutes import Accumulator, Closed
+from ingest.writer.group import NO_COLUMNS, Columns
+from ingest.writer.minutes import Accumulator, Begins, Closed
 from tests.database import Database
 from tests.packed import DAY_US, HOUR_US, Sample, bits, copy
 
-_channels = itertools.count(1)
 _SETTINGS = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -50,13 +50,26 @@ def _course(draw: st.DrawFn) -> list[Sample]:
     return samples
 
 
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """Courses of some channels, gaps, and where groups of them end (µs since the day began)."""
+
+    courses: list[list[Sample]]
+    gaps: list[tuple[int, int | None]]  # since when, and of which channel; None: of all
+    ends: list[int]
+
+
 @st.composite
-def _plants(draw: st.DrawFn) -> tuple[list[list[Sample]], list[int]]:
-    """Courses of some channels, and where groups of them end (µs since the day began)."""
+def _plants(draw: st.DrawFn) -> Plant:
     courses = draw(st.lists(_course(), min_size=1, max_size=3))
     times = sorted({time for course in courses for time, *_ in course})
+    near = st.builds(
+        int.__add__, st.sampled_from(times), st.sampled_from([0, 0, 1, -1, 2_000_000, MINUTE_US, HOUR_US])
+    ).map(lambda at: max(at, 0))
+    channels = st.sampled_from([None, *range(len(courses))])
+    gaps = draw(st.lists(st.tuples(near, channels), max_size=12, unique=True))
     ends = draw(st.lists(st.sampled_from(times), max_size=8, unique=True))
-    return courses, [*sorted(ends), 2**60]
+    return Plant(courses, gaps, [*sorted(ends), 2**60])
 
 
 @pytest.fixture
@@ -73,16 +86,22 @@ def _columns(samples: list[tuple[int, int, int, int]]) -> Columns:
     return Columns(np.array(channel, np.int32), times, values, np.array(status, np.uint32))
 
 
-def _accumulated(samples: list[tuple[int, int, int, int]], ends: list[int]) -> list[Closed]:
-    """Every minute, of samples that come in groups."""
+def _accumulated(
+    samples: list[tuple[int, int, int, int]], gaps: list[tuple[int, int]], ends: list[int]
+) -> list[Closed]:
+    """Every minute, of samples and gaps (µs since the day began, channel) that come in groups."""
     made = Accumulator()
     made.discrete = np.unique(np.array([channel for channel, *_ in samples], np.int32))
     minutes: set[int] = set()
     for begin, end in itertools.pairwise([-1, *ends]):
-        if group := [s for s in samples if begin < s[1] <= end]:
-            columns = _columns(group)
-            touched = np.unique(columns.time // MINUTE_US).tolist()
-            made.fold(columns, touched)
+        group = [s for s in samples if begin < s[1] <= end]
+        some = [gap for gap in gaps if begin < gap[0] <= end]
+        if group or some:
+            columns = _columns(group) if group else NO_COLUMNS
+            at, channel = np.array(some, np.int64).reshape(-1, 2).T
+            times = np.concatenate((columns.time, at + DAY_US))
+            touched = np.unique(times // MINUTE_US).tolist()
+            made.fold(columns, touched, Begins(channel.astype(np.int32), at + DAY_US))
             minutes.update(touched)
     return [made.close(minute) for minute in sorted(minutes)]
 
@@ -126,22 +145,39 @@ async def _expected(
     return minutes, states
 
 
+async def _store(owner: asyncpg.Connection[Any], plant: Plant) -> list[int]:
+    """Samples and gaps; the ids of the channels."""
+    source = await owner.fetchval(
+        "INSERT INTO plant.source (name, kind, address) VALUES (gen_random_uuid()::text, 'push', '') RETURNING id"
+    )
+    query = """
+        INSERT INTO plant.channel (name, source_id, address, kind)
+        VALUES (gen_random_uuid()::text, $1, '', 'discrete') RETURNING id"""
+    channels = [await owner.fetchval(query, source) for _ in plant.courses]
+    for channel, course in zip(channels, plant.courses, strict=True):
+        await copy(owner, channel, course)
+    of_gap = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES ($1, $2, $3, 'stale')"
+    of_channel = [None if place is None else channels[place] for _, place in plant.gaps]
+    begins = [timestamp(DAY_US + at) for at, _ in plant.gaps]
+    rows = [(source, channel, begin) for channel, begin in zip(of_channel, begins, strict=True)]
+    await owner.executemany(of_gap, rows)
+    return channels
+
+
 @_SETTINGS
 @given(_plants())
-async def test_minutes_are_those_of_the_database(
-    owner: asyncpg.Connection[Any], plant: tuple[list[list[Sample]], list[int]]
-) -> None:
-    courses, ends = plant
-    channels = [next(_channels) for _ in courses]
-    samples = [(channel, *sample) for channel, course in zip(channels, courses, strict=True) for sample in course]
-    for channel, course in zip(channels, courses, strict=True):
-        await copy(owner, channel, course)
-    minutes, states = _found(_accumulated(samples, ends))
+async def test_minutes_are_those_of_the_database(owner: asyncpg.Connection[Any], plant: Plant) -> None:
+    channels = await _store(owner, plant)
+    each = list(zip(channels, plant.courses, strict=True))
+    samples = [(channel, *sample) for channel, course in each for sample in course]
+    gaps = [(at, c) for at, place in plant.gaps for c in (channels if place is None else [channels[place]])]
+    minutes, states = _found(_accumulated(samples, gaps, plant.ends))
     expected = await _expected(owner, channels, max(time for _, time, *_ in samples))
     # Of the first minute of a channel it is not known what was before.
-    first = {
-        (channel, DAY_US + course[0][0] // MINUTE_US * MINUTE_US)
-        for channel, course in zip(channels, courses, strict=True)
+    began = {
+        channel: min([course[0][0], *(at for at, c in gaps if c == channel)]) // MINUTE_US * MINUTE_US
+        for channel, course in each
     }
+    first = {(channel, DAY_US + minute) for channel, minute in began.items()}
     assert minutes == {key: row for key, row in expected[0].items() if key not in first}
     assert states == {key: row for key, row in expected[1].items() if key[:2] not in first}
