@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, cast
 
 import asyncpg
@@ -46,12 +47,15 @@ class Closer:
         self._made = Accumulator()  # only the thread changes it
         self._thread = ThreadPoolExecutor(1, "minutes")
         self._connection: asyncpg.Connection[Any] | None = None
+        self._began = time.monotonic()  # nothing was written before
+        self._former = True  # minutes that our predecessor held open when it was killed may be waiting
 
     async def run(self) -> None:
         """Until it is cancelled."""
         try:
             while True:
                 await asyncio.sleep(_LOOK_SECONDS)
+                await self._leave_former()
                 try:
                     while await self._turn():
                         pass  # of a backlog, several are over
@@ -156,6 +160,17 @@ class Closer:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+    async def _leave_former(self) -> None:
+        """There is one writer at a time: who held minutes open before we began does not come back to close them."""
+        if self._former:
+            with suppress(Exception):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    connection = await self._connected()
+                    clock = await connection.fetchval(load("write")["clock"])
+                    began = clock - timedelta(seconds=time.monotonic() - self._began)  # or a little before
+                    await connection.execute(load("write")["leave_former"], began)
+                    self._former = False
 
     async def _leave(self) -> None:
         rows, self._minutes.left = self._minutes.left, []

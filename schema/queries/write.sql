@@ -201,6 +201,13 @@ RETURNING from_time, id;
 -- Rows of them, $1 int8[], that the writer does not make after all.
 UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.id = ANY ($1::int8[]);
 
+-- name: clock
+SELECT clock_timestamp();
+
+-- name: leave_former
+-- What a writer that ended before $1 held open is to be made of what is stored.
+UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.open_since < $1::timestamptz;
+
 -- name: discrete
 SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' ORDER BY c.id;
 

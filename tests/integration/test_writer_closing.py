@@ -441,6 +441,13 @@ async def test_a_writer_that_was_killed(
     await refreshed(owner)
     assert await minutes_made(owner, 2) == 0  # it may come back
     again = Running(tmp_path / "1", database, clock)
+
+    async def left() -> bool:
+        return not await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL")
+
+    await until(left)  # it came back, and does not have them
+    await refreshed(owner)
+    assert await minutes_made(owner, 2) == CHANNELS
     await again.send(*batches[8:])
     await again.send(*minute_of(3, some))
     await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_for()")
