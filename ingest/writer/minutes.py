@@ -169,6 +169,11 @@ class Accumulator:
         last, channel = self._last, columns.channel_id
         good = (columns.status < _BAD) & ~np.isnan(columns.value)
         first = changes(channel)
+        if first.all():  # live data, nearly always
+            at = _places(channel)
+            before = last.time[at].copy(), last.value[at].copy(), last.good[at].copy()
+            last.time[at], last.value[at], last.good[at] = columns.time, columns.value, good
+            return Course(channel, columns.time, columns.value, good, *before)
         begins = channel[first]
         time, value, was_good = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(good, 1)
         time[first], value[first], was_good[first] = last.time[begins], last.value[begins], last.good[begins]
@@ -193,65 +198,96 @@ def _add(minute: _Minute, course: Course, sample: Bools | None) -> None:
     """What came in the minute, each channel's behind that which it has; ``sample``: which are no gaps, None: all."""
     sums = minute.sums
     sums.grow(int(course.channel[-1]) + 1)
-    first = np.flatnonzero(changes(course.channel))
-    channel = course.channel[first]
-    count = np.diff(first, append=len(course.channel))
-    new = sums.carried_time[channel] == _UNSET
-    carried = first[new]
-    sums.carried_time[channel[new]] = course.time_before[carried]
-    sums.carried[channel[new]] = course.before[carried]
-    sums.carries[channel[new]] = course.good_before[carried]
-    sums.doubtful[channel[new]] |= course.time_before[carried] == NEVER
+    runs = _Runs.of(course.channel)
+    channel, at = runs.channel, runs.at
+    if (new := sums.carried_time[at] == _UNSET).any():
+        of, carried = channel[new], runs.begins[new]
+        sums.carried_time[of] = course.time_before[carried]
+        sums.carried[of] = course.before[carried]
+        sums.carries[of] = course.good_before[carried]
+        sums.doubtful[of] |= course.time_before[carried] == NEVER
     good, value = course.good, course.value
     held = course.held(minute.begin)
     area = np.where(course.good_before, weight(course.before) * (held / 1e6), 0.0)
-    _add_in_order(sums.sum, channel, first, count, np.where(good, weight(value), 0.0))
-    _add_in_order(sums.area, channel, first, count, area)
-    sums.known[channel] += np.add.reduceat(held, first)
-    sums.n[channel] += (count if sample is None else np.add.reduceat(sample, first, dtype=np.int32)).astype(np.int32)
-    sums.holds[channel] = good[first + count - 1]
+    runs.add(sums.sum, np.where(good, weight(value), 0.0))
+    runs.add(sums.area, area)
+    sums.known[at] += runs.total(held)
+    sums.n[at] += runs.count if sample is None else runs.total(sample.astype(np.int32))
+    sums.holds[at] = runs.last(good)
     if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
         minute.courses.append(course.part(discrete))
     if not good.all():  # what is left counts good ones only
         course = course.part(good)
         if not len(course.channel):
             return
-        first = np.flatnonzero(changes(course.channel))
-        channel, value = course.channel[first], course.value
-        count = np.diff(first, append=len(course.channel))
-    low, high = _extremes(value, first)
+        runs, value = _Runs.of(course.channel), course.value
+        channel, at = runs.channel, runs.at
+    low, high = _extremes(value, runs)
     # Of equal ones (0 and -0) the last, as in PostgreSQL.
-    sums.min[channel] = np.where(sums.min[channel] < low, sums.min[channel], low)
-    sums.max[channel] = np.where(sums.max[channel] > high, sums.max[channel], high)
-    new = sums.n_good[channel] == 0
-    sums.first[channel[new]], sums.first_time[channel[new]] = value[first[new]], course.time[first[new]]
-    sums.last[channel], sums.last_time[channel] = value[first + count - 1], course.time[first + count - 1]
-    sums.n_good[channel] += count.astype(np.int32)
+    sums.min[at] = np.where(sums.min[at] < low, sums.min[at], low)
+    sums.max[at] = np.where(sums.max[at] > high, sums.max[at], high)
+    if (new := sums.n_good[at] == 0).any():
+        begins = runs.begins[new]
+        sums.first[channel[new]], sums.first_time[channel[new]] = value[begins], course.time[begins]
+    sums.last[at], sums.last_time[at] = runs.last(value), runs.last(course.time)
+    sums.n_good[at] += runs.count
 
 
-def _extremes(value: Float64s, first: NDArray[np.intp]) -> tuple[Float64s, Float64s]:
+def _places(channel: Int32s) -> slice | NDArray[np.intp]:
+    """Where channels, ascending and each once, stand in arrays by channel id: those without others between in a row."""
+    first, last = int(channel[0]), int(channel[-1])
+    return slice(first, last + 1) if last - first + 1 == len(channel) else channel.astype(np.intp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Runs:
+    """What columns have of each channel, one after another."""
+
+    channel: Int32s  # (m,)
+    at: slice | NDArray[np.intp]  # where channels stand in arrays by channel id
+    begins: NDArray[np.intp]  # (m,) places in the columns
+    count: Int32s  # (m,)
+    single: bool  # one of each
+
+    @classmethod
+    def of(cls, column: Int32s) -> _Runs:
+        """Those of channels, ascending."""
+        begins = np.flatnonzero(changes(column))
+        single = len(begins) == len(column)
+        channel = column if single else column[begins]
+        return cls(channel, _places(channel), begins, np.diff(begins, append=len(column)).astype(np.int32), single)
+
+    def total(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Sums of whole numbers."""
+        return column if self.single else np.add.reduceat(column, self.begins)
+
+    def last(self, column: NDArray[Any]) -> NDArray[Any]:
+        """What came last."""
+        return column if self.single else column[self.begins + self.count - 1]
+
+    def add(self, total: Float64s, terms: Float64s) -> None:
+        """Add terms to what each channel has in ``total``, one after another."""
+        if self.single:
+            total[self.at] += terms
+            return
+        sums = total[self.channel]
+        many = self.count > _RANKS
+        for rank in range(int(self.count[~many].max(initial=0))):
+            some = (self.count > rank) & ~many
+            sums[some] += terms[self.begins[some] + rank]
+        for i in np.flatnonzero(many):
+            own = terms[self.begins[i] : self.begins[i] + self.count[i]]
+            sums[i] = np.add.accumulate(np.concatenate((sums[i : i + 1], own)))[-1]
+        total[self.channel] = sums
+
+
+def _extremes(value: Float64s, runs: _Runs) -> tuple[Float64s, Float64s]:
     """Least and greatest of each run; of 0 and -0 the one that came last."""
-    low, high = np.minimum.reduceat(value, first), np.maximum.reduceat(value, first)
+    if runs.single:
+        return value, value
+    low, high = np.minimum.reduceat(value, runs.begins), np.maximum.reduceat(value, runs.begins)
     zero = value == 0
     if np.signbit(value[zero]).any():
-        last = np.maximum.reduceat(np.where(zero, np.arange(len(value)), 0), first)
+        last = np.maximum.reduceat(np.where(zero, np.arange(len(value)), 0), runs.begins)
         low, high = np.where(low == 0, value[last], low), np.where(high == 0, value[last], high)
     return low, high
-
-
-def _add_in_order(
-    total: Float64s, channel: Int32s, first: NDArray[np.intp], count: NDArray[np.intp], terms: Float64s
-) -> None:
-    """Add each channel's ``count`` terms from ``first`` on to its ``total``, one after another."""
-    if len(terms) == len(channel):
-        total[channel] += terms
-        return
-    sums = total[channel]
-    many = count > _RANKS
-    for rank in range(int(count[~many].max(initial=0))):
-        some = (count > rank) & ~many
-        sums[some] += terms[first[some] + rank]
-    for i in np.flatnonzero(many):
-        own = terms[first[i] : first[i] + count[i]]
-        sums[i] = np.add.accumulate(np.concatenate((sums[i : i + 1], own)))[-1]
-    total[channel] = sums
