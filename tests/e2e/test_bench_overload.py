@@ -25,5 +25,6 @@ def test_the_appliance_comes_back_from_each_strain(tmp_path: Path) -> None:
         assert case["cpu_before"] > 0 < case["cpu_after"], case
         assert case["name"] in run.stdout
     flood = cases[-1]["gateway"]
-    assert flood["stored"] == flood["taken"] > 0
+    assert flood["offered"] >= flood["stored"] >= flood["taken"] > 0, "what was not answered in time may be stored, too"
+    assert "wrong" not in flood
     assert cases[-1]["samples_during"] > cases[-1]["samples"], "the flood is written beside the plant's"
