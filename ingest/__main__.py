@@ -6,29 +6,34 @@ SIGTERM makes durable what is in hand and ends with 0; a second one ends at once
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from functools import partial
 
 from ingest.entry import Process, add_arguments, run
 from ingest.process import run_collectors, run_notifier, run_push, run_writer
 from ingest.scheduling import own_session
 
-_PROCESSES: dict[str, Process] = {
-    "opcua": lambda plant, state, stop: run_collectors("opcua", plant, state, stop),
-    "modbus": lambda plant, state, stop: run_collectors("modbus", plant, state, stop),
-    "push": run_push,
-    "writer": run_writer,
-    "notifier": run_notifier,
-}
+_PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer, "notifier": run_notifier}
+
+
+def _process(name: str) -> Process:
+    """``opcua``, ``modbus``, further ones of these such as ``modbus-2``, or one of the others."""
+    if collector := re.fullmatch("(?:opcua|(modbus))(?:-([2-9]|1[0-9]))?", name):
+        return partial(run_collectors, "modbus" if collector[1] else "opcua", int(collector[2] or 1))
+    if name not in _PROCESSES:
+        raise argparse.ArgumentTypeError(f"{name!r}; legal: opcua, modbus, modbus-2 …, {', '.join(_PROCESSES)}")
+    return _PROCESSES[name]
 
 
 def main() -> int:
     """Run one process until it is told to stop."""
     arguments = argparse.ArgumentParser(prog="python -m ingest", description=__doc__)
-    arguments.add_argument("process", choices=sorted(_PROCESSES))
+    arguments.add_argument("process", type=_process)
     add_arguments(arguments)
     given = arguments.parse_args()
     own_session()
-    return run(_PROCESSES[given.process], given.state)
+    return run(given.process, given.state)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,7 +67,7 @@ def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> list[Cert
     return [one for one in found if one.days < _WARN_DAYS]
 
 
-async def watch_certificates(pki: Path, sources: Callable[[], Mapping[int, OpcuaSource]], spool: Appender) -> None:
+async def watch_certificates(pki: Path, sources: Mapping[int, OpcuaSource], spool: Appender) -> None:
     """Say each day which certificates end soon, in the log and as events of the first source; until cancelled.
 
     ``sources``: those that are read now, by id.
@@ -75,12 +75,11 @@ async def watch_certificates(pki: Path, sources: Callable[[], Mapping[int, Opcua
     while True:
         now = now_us()
         events = []
-        read = sources()
-        for one in await asyncio.to_thread(measure_certificates, pki, list(read.values())):
+        for one in await asyncio.to_thread(measure_certificates, pki, list(sources.values())):
             log.warning("%s", one)
             detail = {"certificate": str(one.path), "ends": one.ends.isoformat(), "days": round(one.days, 1)}
             events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
         with suppress(SpoolError):  # the log has it, and it is said again tomorrow
-            if events and read:
-                await spool.append(EventBatch(min(read), now, events))
+            if events and sources:
+                await spool.append(EventBatch(min(sources), now, events))
         await asyncio.sleep(86400)

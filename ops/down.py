@@ -14,7 +14,7 @@ from ops import strays
 from ops.paths import State
 from ops.register import spooled_rows
 from ops.steps import Step, Steps
-from ops.supervisor import COLLECTORS, STARTED, STOP_ORDER, Supervisor
+from ops.supervisor import STARTED, Supervisor, is_collector, stop_order
 from ops.up import exclusive
 from ops.words import count
 
@@ -44,13 +44,12 @@ def _stop(state: State, steps: Steps) -> None:
     if supervisor.answers():
         names = [process.name for process in supervisor.processes() if process.state in STARTED]
         with steps.step("stop the collectors") as step:
-            for name in COLLECTORS:
-                if name in names:
-                    supervisor.stop_program(name)
+            for name in filter(is_collector, names):
+                supervisor.stop_program(name)
         with steps.step("write what the spool holds") as step:
             step.result = _drain(state, "writer" in names, step)
-        for name in STOP_ORDER:
-            if name in names and name not in COLLECTORS:
+        for name in stop_order(names):
+            if not is_collector(name):
                 with steps.step(f"stop {name}"):
                     supervisor.stop_program(name)
         with steps.step("stop the supervisor"):

@@ -9,6 +9,7 @@ from ingest.config.load import load
 from ingest.config.model import Source
 from ingest.config.snapshot import Snapshot, in_force, newest, plant_in_force
 from ingest.errors import ConfigError, OperationError
+from ingest.processes import collector
 from ops.paths import State
 from ops.words import count
 
@@ -26,10 +27,11 @@ class Drift:
         self._said: dict[str, Any] = {}
 
     @property
-    def sources(self) -> list[tuple[Source, int]]:
-        """Those that are to be read, as of the last look, each without its tags, and how many it has."""
-        snapshot = self._snapshot
-        return [] if snapshot is None else [(one, snapshot.channels[one.name]) for one in snapshot.plant.sources]
+    def sources(self) -> list[tuple[Source, int, str]]:
+        """Those that are to be read, as of the last look, each without its tags, how many it has, and who reads it."""
+        now = self._snapshot
+        sources = () if now is None else now.plant.sources
+        return [(s, now.channels[s.name], collector(s.kind, now.process(s.name))) for s in sources if now is not None]
 
     def look(self) -> dict[str, Any]:
         """``file``, ``number`` and ``since`` (s since 1970) of what runs, None before the first ``up``; ``differs``;

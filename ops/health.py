@@ -7,22 +7,9 @@ import json
 from typing import Any
 
 from ingest.config.model import HealthOptions, Plant
+from ingest.processes import collectors, port
 
 _SECONDS = 3.0
-PORTS = {
-    "collector-opcua": 0,
-    "collector-modbus": 1,
-    "writer": 2,
-    "collector-push": 3,
-    "maintenance": 4,
-    "viewer": 5,
-    "notifier": 6,
-}  # behind [health].port
-
-
-def port(process: str, options: HealthOptions) -> int:
-    """Where a process answers."""
-    return options.port + PORTS[process]
 
 
 def control_port(options: HealthOptions) -> int:
@@ -34,9 +21,9 @@ def processes(plant: Plant) -> list[str]:
     """Our own processes that a plant needs, in the order in which they start."""
     return [
         "writer",
-        *(["collector-opcua"] if plant.opcua_sources() else []),
-        *(["collector-modbus"] if plant.modbus_sources() else []),
-        *(["collector-push"] if plant.push_sources() else []),
+        *collectors(plant, "opcua"),
+        *collectors(plant, "modbus"),
+        *collectors(plant, "push"),
         "maintenance",
         *(["notifier"] if plant.notify is not None else []),
         "viewer",

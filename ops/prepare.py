@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
+from ingest.errors import OperationError
 from ops.database import Database
 from ops.meaning import Choice
 from ops.paths import State
@@ -30,6 +31,11 @@ def prepare(config: Path, console: Console, take_over: bool, choice: Choice) -> 
     steps = Steps(console)
     with steps.step("check the configuration") as step:
         plant, digests = load_with_digests(config)
+        if plant.collectors.processes > 1:
+            raise OperationError(
+                f"{config}: [collectors] processes is {plant.collectors.processes}: who starts processes for himself, "
+                "as containers do, starts one collector a protocol; legal: 1, or `plantlog up`"
+            )
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     used = Database(state, None)
     with steps.step("bring the schema to this version") as step:

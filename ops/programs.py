@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ingest import processes
 from ingest.config.files import named
 from ingest.config.model import Plant, PushSource, Source
 from ops import health
@@ -21,10 +22,6 @@ from ops.supervisor import Program
 
 _OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 _OTHER_PORTS = "end that, or choose other ports for the simulator's plant with up --port"
-
-
-# They apply another configuration while they run, told by SIGHUP; all others are started anew.
-FOLLOWING = ("collector-opcua", "collector-modbus", "collector-push")
 
 
 def postgres(state: State) -> Program:
@@ -76,16 +73,17 @@ def ingest(plant: Plant, state: State) -> list[Program]:
         Program(
             name,
             _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
-            _environment(_digest([json.dumps([plant.health.model_dump(), *read[name]]).encode()]), "ingest", "schema"),
+            _environment(_digest([json.dumps([plant.health.model_dump(), *said]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
-        if name in read
+        if (said := read.get(processes.first_of(name))) is not None
     ]
 
 
 def maintenance(plant: Plant, state: State) -> Program:
     """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
-    said = json.dumps([plant.health.model_dump(), plant.model_dump(include={"storage", "sealing", "retention"})])
+    options = plant.model_dump(include={"storage", "sealing", "retention"})
+    said = json.dumps([plant.health.model_dump(), options, processes.collectors(plant, "modbus")])
     environment = _environment(
         _digest([said.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops/maintenance", "ops/evidence"),
@@ -108,7 +106,7 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[Wanted]]:
         name: [
             Wanted(
                 plant.health.host,
-                health.port(name, plant.health),
+                processes.port(name, plant.health),
                 name,
                 f"choose another port under [health] in {deployment.config}, or up --port for the simulator's plant",
             )

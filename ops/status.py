@@ -58,14 +58,14 @@ class Watch:
         writer = said.get("writer")
         configuration = self._drift.look()
         heard = {source["name"] for source in sources}
-        silent = [_silent(one, channels) for one, channels in self._drift.sources if one.name not in heard]
+        silent = [_silent(*one) for one in self._drift.sources if one[0].name not in heard]
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
             "configuration": configuration,
             "processes": self._processes(said, configuration["number"]),
             "sources": [_source(source, rates.get(source["name"])) for source in (*sources, *silent)],
-            "spools": {report["process"].removeprefix("collector-"): report["spool"] for report in collectors},
+            "spools": {report["spool"]["name"]: report["spool"] for report in collectors},
             "alarms": _alarms(collectors),
             "notifier": _notifier(said.get("notifier")),
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
@@ -155,11 +155,11 @@ def _why_not(report: dict[str, Any] | None, number: int | None) -> str:
     return ""
 
 
-def _silent(source: Source, channels: int) -> dict[str, Any]:
+def _silent(source: Source, channels: int, process: str) -> dict[str, Any]:
     """A source whose collector says nothing."""
     status = SourceStatus(0, source.name, source.kind, source.address, channels)
     said = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
-    return said | {"state": "unknown", "reason": f"collector-{source.kind} does not answer"}
+    return said | {"state": "unknown", "reason": f"{process} does not answer"}
 
 
 def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:

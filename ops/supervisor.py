@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import xmlrpc.client
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,10 +24,9 @@ from ops.paths import State
 _LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while it binds
 _RPC_SECONDS = 90.0  # longer than any process may take to stop
 _START_SECONDS = 20.0
-_SHUTDOWN_STATE = 6  # supervisor.xmlrpc.Faults
+_SHUTDOWN_STATE, _NOT_RUNNING = 6, 70  # supervisor.xmlrpc.Faults
 STARTED = ("STARTING", "RUNNING", "BACKOFF")
-COLLECTORS = ("collector-opcua", "collector-modbus", "collector-push")
-STOP_ORDER = (*COLLECTORS, "notifier", "viewer", "maintenance", "writer", "simulator", "postgres")
+_STOP_ORDER = ("notifier", "viewer", "maintenance", "writer", "simulator", "postgres")  # behind the collectors
 
 
 class SupervisorEnds(OperationError):  # noqa: N818  (a state, not a fault)
@@ -102,6 +101,16 @@ def render(state: State, programs: Sequence[Program]) -> str:
             )
         )
     return "\n".join(sections)
+
+
+def is_collector(name: str) -> bool:
+    """Whether a process reads sources."""
+    return name.startswith("collector-")
+
+
+def stop_order(names: Iterable[str]) -> list[str]:
+    """Processes in the order of the flow."""
+    return sorted(names, key=lambda name: (not is_collector(name), name in _STOP_ORDER and _STOP_ORDER.index(name)))
 
 
 def socket_path(state: State) -> Path:
@@ -231,12 +240,16 @@ class Supervisor:
             self._call("stopProcess", name)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a program that runs."""
-        self._call("signalProcess", name, str(number.value))
+        """Send a signal to a program that runs; nothing where it has ended meanwhile."""
+        try:
+            self._call("signalProcess", name, str(number.value))
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != _NOT_RUNNING:
+                raise
 
     def shutdown(self) -> None:
         """Stop the supervisor and what still runs, in the order of the flow; returns when it no longer answers."""
-        for name in STOP_ORDER:
+        for name in stop_order(process.name for process in self.processes()):
             self.stop_program(name)
         self._call("shutdown")
         while self.answers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ingest import processes
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
 from ingest.config.model import OpcuaSource, Plant, PushSource, Source
@@ -27,7 +29,7 @@ from ops.meaning import Choice
 from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.register import register
 from ops.steps import Step, Steps
-from ops.supervisor import STARTED, Program, Supervisor
+from ops.supervisor import STARTED, Program, Supervisor, is_collector
 from ops.waiting import Progress, ended, until_alive, until_configured, until_ready, wait
 from ops.words import count
 
@@ -79,6 +81,7 @@ def up(asked: Asked, console: Console) -> None:
             if not supervisor.of_this_plantlog():
                 _carried_over(supervisor, wanted, used, state, step)
             else:
+                _hand_over(supervisor, plant, state)
                 for what, names in zip(("changed, so started anew", "stopped"), supervisor.update(wanted), strict=True):
                     if names:
                         step.say(f"{what}: {', '.join(names)}")
@@ -93,8 +96,9 @@ def up(asked: Asked, console: Console) -> None:
             for name in health.processes(plant):
                 supervisor.start_program(name)
             until_alive(plant, progress)
-            following = [name for name in health.processes(plant) if name in programs.FOLLOWING]
-            until_configured(following, current.number, plant, progress)
+            # They apply another configuration while they run, told by SIGHUP; all others are started anew.
+            following = filter(is_collector, health.processes(plant))
+            until_configured(list(following), current.number, plant, progress)
         with steps.step("wait until everything is connected") as step:
             until_ready(plant, progress, step, deployment.simulator)
     _tell(deployment, plant, used, state, console)
@@ -191,6 +195,18 @@ def _carried_over(supervisor: Supervisor, wanted: list[Program], used: Database,
         _prepared(used, True, supervisor, state, step)  # it was found to be ours before
 
 
+def _hand_over(supervisor: Supervisor, plant: Plant, state: State) -> None:
+    """Where collectors are about to end, those that stay take over what they read, before."""
+    last = Running.load(state)
+    runs = {
+        process.name for process in supervisor.processes() if process.state in STARTED and is_collector(process.name)
+    }
+    if last is not None and runs > set(filter(is_collector, health.processes(plant))):
+        for name in runs:
+            if health.ask(name, last.health):  # else it may not know the signal yet
+                supervisor.signal(name, signal.SIGHUP)
+
+
 def _end_other(supervisor: Supervisor, state: State, step: Step) -> None:
     step.say("what runs is of another plantlog: its processes are stopped, and started from this one")
     supervisor.shutdown()
@@ -225,7 +241,7 @@ def _tell(deployment: Deployment, plant: Plant, used: Database, state: State, co
         *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
         f"  {'database':<24} {used.where}  (passwords in {state.root / 'secrets'})",
         *(
-            f"  {name:<24} http://{plant.health.host}:{health.port(name, plant.health)}/health and /metrics"
+            f"  {name:<24} http://{plant.health.host}:{processes.port(name, plant.health)}/health and /metrics"
             for name in health.processes(plant)
         ),
         f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",

@@ -26,7 +26,7 @@ from ops.chaos.settle import settle
 from ops.chaos.wires import wired
 from ops.paths import State
 from ops.ports import free_ports
-from ops.supervisor import COLLECTORS
+from ops.supervisor import is_collector
 from simulator.compare import Comparison, compare
 from simulator.relay import Relay
 from tests.e2e.appliance import Appliance, running
@@ -77,7 +77,7 @@ class Scene:
 
 async def _kill_collector(scene: Scene) -> None:
     for process in scene.appliance.supervisor.processes():
-        if process.name in COLLECTORS and process.pid:
+        if is_collector(process.name) and process.pid:
             os.kill(process.pid, signal.SIGKILL)
 
 
@@ -96,7 +96,7 @@ async def _cut(scene: Scene) -> None:
 
 
 async def _stop(scene: Scene) -> None:
-    names = [process.name for process in scene.appliance.supervisor.processes() if process.name in COLLECTORS]
+    names = [process.name for process in scene.appliance.supervisor.processes() if is_collector(process.name)]
     for name in names:
         await asyncio.to_thread(scene.appliance.supervisor.stop_program, name)
     await asyncio.sleep(scene.lengths.stopped)

@@ -28,8 +28,8 @@ _ASKED: TypeAdapter[Asked] = TypeAdapter(Asked)
 
 
 def socket_path(state: Path, process: str) -> Path:
-    """Where the collector ``process`` (opcua, modbus, push) listens."""
-    return state / "run" / f"{process}.alarms"
+    """Where the collector ``process`` listens."""
+    return state / "run" / f"{process.removeprefix('collector-')}.alarms"
 
 
 @asynccontextmanager

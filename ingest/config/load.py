@@ -17,6 +17,7 @@ from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     DEFAULT_CLASS,
     AlarmOptions,
+    CollectorOptions,
     HealthOptions,
     ModbusSource,
     ModbusTag,
@@ -47,6 +48,7 @@ _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "push": (PushSource, PushTag),
 }
 _TABLES: dict[str, type[BaseModel]] = {
+    "collectors": CollectorOptions,
     "spool": SpoolOptions,
     "writer": WriterOptions,
     "health": HealthOptions,

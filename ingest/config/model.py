@@ -220,9 +220,16 @@ class PlantOptions(_Frozen):
 
 
 class SpoolOptions(_Frozen):
-    """The durable log between collectors and database, one file a collector process."""
+    """The durable log between collectors and database, one file a protocol."""
 
     max_bytes: ByteCount = 2 * 1024**3
+
+
+class CollectorOptions(_Frozen):
+    """Who reads the sources."""
+
+    # For OPC UA, and for Modbus; at most as many as there are sources, and addresses of Modbus devices
+    processes: Annotated[int, Field(ge=1, le=16)] = 1
 
 
 class WriterOptions(_Frozen):
@@ -239,7 +246,8 @@ class WriterOptions(_Frozen):
 class HealthOptions(_Frozen):
     """Where ``/health`` and ``/metrics`` are answered.
 
-    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, viewer on + 5, notifier on + 6.
+    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, viewer on + 5, notifier on + 6. The
+    second collector of opcua on + 20, of modbus on + 21; the third on + 22, + 23, and so on.
     """
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
@@ -317,6 +325,7 @@ class Plant(_Frozen):
 
     name: Name
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...]
+    collectors: CollectorOptions = CollectorOptions()
     spool: SpoolOptions = SpoolOptions()
     writer: WriterOptions = WriterOptions()
     health: HealthOptions = HealthOptions()

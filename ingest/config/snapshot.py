@@ -23,6 +23,7 @@ from ingest.batch import now_us
 from ingest.config.files import digest, named
 from ingest.config.model import ModbusTag, OpcuaTag, Plant, PushTag, SourceKind
 from ingest.errors import OperationError
+from ingest.processes import split
 from ingest.registry import write_whole
 
 FOLDER = "config"
@@ -49,6 +50,13 @@ class Snapshot(BaseModel):
     plant: Plant
     channels: Mapping[str, int]  # source's name → how many it has
     versions: Mapping[str, int] = {}  # channel's name → its version, of those that mean something else than at first
+    processes: Mapping[
+        str, int
+    ] = {}  # source's name → number of the process that reads it, where that is not the first
+
+    def process(self, source: str) -> int:
+        """The number of the process that reads a source."""
+        return self.processes.get(source, 1)
 
     def looks(self) -> tuple[str | bool | None, ...]:
         """What the files look like now: digests, and whether those that options name are there. Parses nothing."""
@@ -74,13 +82,23 @@ def save(
     numbers = _numbers(folder)
     versions = dict(sorted(versions.items()))
     channels = {source.name: len(source.tags) for source in plant.sources}
+    before = _read(folder, numbers[-1], ()) if numbers else None
+    had = {} if before is None else {source.name: before.process(source.name) for source in before.plant.sources}
+    processes = {source: number for source, number in sorted(split(plant, had).items()) if number > 1}
     snapshot = Snapshot(
-        number=0, since=0, file=file, digests=digests, plant=plant, channels=channels, versions=versions
+        number=0,
+        since=0,
+        file=file,
+        digests=digests,
+        plant=plant,
+        channels=channels,
+        versions=versions,
+        processes=processes,
     )
     said = list(_said(snapshot))
-    before = _unchanged(_path(folder, numbers[-1]), said) if numbers else None
-    if before is not None:
-        return snapshot.model_copy(update=before)
+    same = _unchanged(_path(folder, numbers[-1]), said) if numbers else None
+    if same is not None:
+        return snapshot.model_copy(update=same)
     head = {"number": numbers[-1] + 1 if numbers else 1, "since": now_us()}
     write_whole(_path(folder, head["number"]), "\n".join([json.dumps(head), *said, ""]))
     _sync(folder)
@@ -94,16 +112,16 @@ def newest(state: Path) -> int | None:
     return max(_numbers(state / FOLDER), default=None)
 
 
-def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Snapshot | None:
+def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int | None = None) -> Snapshot | None:
     """The configuration that is in force; None before the first ``up``.
 
-    The sources of kinds that are not in ``tags_of`` come without their tags. Raises OperationError for an unreadable
-    one.
+    The sources of kinds that are not in ``tags_of`` come without their tags; where ``process`` is given, so do those
+    that another process of their kind reads. Raises OperationError for an unreadable one.
     """
     number = newest(state)
     if number is None:
         return None
-    snapshot = _read(state / FOLDER, number, tags_of)
+    snapshot = _read(state / FOLDER, number, tags_of, process)
     if snapshot is None:
         path = _path(state / FOLDER, number)
         raise OperationError(f"{path} is not a configuration of this version of plantlog: run `plantlog up`")
@@ -144,14 +162,17 @@ def _unchanged(path: Path, said: Iterable[str]) -> dict[str, int] | None:
         return None
 
 
-def _read(folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL) -> Snapshot | None:
+def _read(
+    folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL, process: int | None = None
+) -> Snapshot | None:
     """None: it can't be read, as one of another version of plantlog."""
     try:
         with _path(folder, number).open() as file:
             content = json.loads(file.readline()) | json.loads(file.readline())
             for source in content["plant"]["sources"]:
-                tags = file.readline()
-                source["tags"] = _TAGS[source["kind"]].validate_json(tags) if source["kind"] in tags_of else ()
+                tags, kind = file.readline(), source["kind"]
+                read = kind in tags_of and process in (None, content.get("processes", {}).get(source["name"], 1))
+                source["tags"] = _TAGS[kind].validate_json(tags) if read else ()
         return Snapshot.model_validate(content)
     except (OSError, ValueError, KeyError, TypeError):
         return None

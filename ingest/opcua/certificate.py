@@ -6,10 +6,13 @@ certificate says: an installation's own, which stays the same when the certifica
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,13 +58,26 @@ def identity(pki: Path) -> Identity:
     key_path, path = paths(pki)
     there = [p for p in (key_path, path) if p.exists()]
     if not there:
-        return make(pki, f"urn:plantlog:{uuid.uuid4()}")
+        with _alone(pki):
+            if not path.exists():  # another process may have made one meanwhile
+                return make(pki, f"urn:plantlog:{uuid.uuid4()}")
     try:
         return checked(path.read_bytes(), key_path.read_bytes(), path)
     except FileNotFoundError as error:
         raise SourceError(f"{error.filename} is missing beside {there[0]}: put it back, or {_NEW}") from error
     except OSError as error:
         raise SourceError(f"our certificate: {error}") from error
+
+
+@contextmanager
+def _alone(pki: Path) -> Iterator[None]:
+    pki.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(pki, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def make(pki: Path, uri: str, days: int = DAYS) -> Identity:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from ingest import metrics
 from ingest.appender import Notes
 from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
-from ingest.spool import trouble
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, note_crc32, read_notes, used_bytes
 from ingest.spool.format import COLUMNAR, Record, encode
@@ -49,7 +48,7 @@ class _Waiting:
 
 
 class Spool:
-    """One collector process' spool file. Open it inside a running event loop.
+    """A collector process' end of a spool file, which others may have, too. Open it inside a running event loop.
 
     A damaged file is repaired, when it is opened as well as later; raises SpoolError where that can't be done.
     """
@@ -65,6 +64,7 @@ class Spool:
         except BaseException:
             self._file.close()
             raise
+        self.ours: Callable[[str], bool] = lambda note: True  # whether this process changes a note, and no other
         self._file.reopened = self._reopened
         self._sources = read_sources(path)
         self._last = MarkFile(path, "last")
@@ -82,8 +82,15 @@ class Spool:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """Notes that are on disk."""
+        """Notes that are on disk; of those that are not ours, as they were at the last :meth:`reread`."""
         return self._notes
+
+    async def reread(self) -> None:
+        """Know what others have noted. Raises SpoolError."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._reread)
+
+    def _reread(self) -> None:
+        self._notes = self._file.run(read_notes)
 
     @property
     def full(self) -> bool:
@@ -209,16 +216,14 @@ class Spool:
 
     def _commit(self, taken: Sequence[_Waiting]) -> None:
         records = [w.record for w in taken if w.record is not None]
-        unknown = {r.source_id: r.received_at for r in records if r.source_id not in self._sources}
-        if unknown:
-            try:
-                write_sources(self.path, {**self._sources, **unknown})
-            except OSError as error:
-                raise trouble.said(self.path, error) from error
-            self._sources.update(unknown)
         self._used = self._file.run(lambda connection: self._transaction(connection, records, taken), locked=True)
 
     def _transaction(self, connection: sqlite3.Connection, records: Sequence[Record], taken: Sequence[_Waiting]) -> int:
+        unknown = {r.source_id: r.received_at for r in records if r.source_id not in self._sources}
+        if unknown:
+            sources = {**unknown, **self._sources, **read_sources(self.path)}
+            write_sources(self.path, sources)
+            self._sources = sources
         connection.execute("BEGIN IMMEDIATE")
         try:
             sequence = last_sequence(connection)
@@ -251,8 +256,10 @@ class Spool:
         """Another file stands there: a repair took what it could, and what we know better replaces it."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute(self._queries["unnote_all"])
-            kept = [(name, value, note_crc32(name, value)) for name, value in self._notes.items()]
+            gone = [(name,) for name in read_notes(connection) if self.ours(name)]
+            connection.executemany(self._queries["unnote"], gone)
+            ours = {name: value for name, value in self._notes.items() if self.ours(name)}
+            kept = [(name, value, note_crc32(name, value)) for name, value in ours.items()]
             connection.executemany(self._queries["note"], kept)
             connection.execute("COMMIT")
         except BaseException:

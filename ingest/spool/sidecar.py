@@ -1,6 +1,7 @@
 """What must be known of a spool file when the file itself can't be read any more, and the lock around its repair.
 
-Beside ``opcua.sqlite`` stand ``.lock``, ``.sources`` and ``.last`` (the collector's) and ``.head`` (the writer's).
+Beside ``opcua.sqlite`` stand ``.lock``, ``.sources``, ``.readers`` and ``.last`` (the collectors') and ``.head`` (the
+writer's).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +21,10 @@ from ingest.errors import SpoolError
 
 
 class Lock:
-    """Shared: a commit into the file that stands at the path. Exclusive: another file is put there."""
+    """Shared: a look at the file that stands at the path. Exclusive: another file is put there, or a collector commits.
+
+    Collectors take turns, as SQLite would have the one that comes second try again after a sleep.
+    """
 
     def __init__(self, spool: Path) -> None:
         self._path = spool.with_name(spool.name + ".lock")
@@ -45,6 +50,15 @@ class Lock:
         finally:
             self._give(held)
 
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Nobody else commits or replaces the file inside the block. Where the disk has no place for a lock all may."""
+        held = self._take(fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            self._give(held)
+
     def close(self) -> None:
         """Give the descriptor back."""
         if self._descriptor is not None:
@@ -64,6 +78,46 @@ class Lock:
     def _give(self, held: int | None) -> None:
         if held is not None:
             fcntl.flock(held, fcntl.LOCK_UN)
+
+
+class Readers:
+    """Which process reads a source: a lock on the byte of ``.readers`` whose place is the source's id.
+
+    It is there while the process lives, however that ends, so that no two ever read one source.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._path = spool.with_name(spool.name + ".readers")
+        self._descriptor: int | None = None
+
+    def take(self, source_id: int) -> bool:
+        """Whether the source is ours now. Where the disk has no place for locks it is."""
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return True
+        try:
+            self._lock(fcntl.F_WRLCK, source_id)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def give(self, source_id: int) -> None:
+        """Another process may read it."""
+        if self._descriptor is not None:
+            self._lock(fcntl.F_UNLCK, source_id)
+
+    def close(self) -> None:
+        """Give all of them."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _lock(self, kind: int, source_id: int) -> None:
+        # struct flock, fcntl(2): of this open file, not of all that the process has
+        assert self._descriptor is not None
+        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, source_id, 1, 0))
 
 
 MarkKind: TypeAlias = Literal[

@@ -37,7 +37,8 @@ class WholeFile:
         """What ``work`` makes of the file that stands at the path; where it turns out to be damaged, of a repaired one.
 
         ``work`` may be called again: it must leave nothing behind where it fails. ``locked``: nobody replaces the file
-        meanwhile. Raises SpoolFull where the disk has no space, SpoolError where it refuses for other reasons.
+        meanwhile, nor does another process do ``locked`` work. Raises SpoolFull where the disk has no space, SpoolError
+        where it refuses for other reasons.
         """
         repairs = 0
         again = True
@@ -45,7 +46,7 @@ class WholeFile:
             try:
                 if not locked:
                     return work(self._current())
-                with self.lock.shared():
+                with self.lock.turn():
                     if self._connection is not None and identity(self.path) == self._identity:
                         return work(self._connection)
                 self._current()
@@ -89,7 +90,7 @@ class WholeFile:
         complete(self.path)
         why: str | None = None
         for _ in range(1 + _REPAIRS):
-            with self.lock.shared():
+            with self.lock.turn() if self._create else self.lock.shared():  # one of several may make it
                 self._identity = identity(self.path)
                 why = examine(self.path)
                 if why is None:

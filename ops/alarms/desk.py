@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.alarms.control import socket_path
 from ingest.alarms.limits import PRIORITIES
 from ingest.errors import OperationError
 from ops.paths import State
 
-_COLLECTORS = ("opcua", "modbus", "push")
 _SECONDS = 30.0
 _LOOKED_AT = (
     "unacknowledged_active",
@@ -56,14 +54,14 @@ def do(state: State, asked: Mapping[str, Any]) -> list[str]:
 def _collectors(state: State) -> list[_UnixConnection]:
     """A connection to each collector that listens."""
     found = []
-    for name in _COLLECTORS:
-        connection = _UnixConnection(socket_path(state.root, name))
+    for path in sorted(state.run.glob("*.alarms")):
+        connection = _UnixConnection(path)
         try:
             connection.connect()
         except (FileNotFoundError, ConnectionRefusedError):  # it does not run; the second: it was killed
             continue
         except OSError as error:
-            raise OperationError(f"the collector {name} does not answer: {error}") from error
+            raise OperationError(f"the collector {path.stem} does not answer: {error}") from error
         found.append(connection)
     if not found:
         raise OperationError(

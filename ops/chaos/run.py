@@ -13,8 +13,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from ingest import processes
 from ingest.batch import now_us
-from ops import health, ports
+from ops import ports
 from ops.chaos import disk
 from ops.chaos.act import Scene, act
 from ops.chaos.appliance import appliance
@@ -31,7 +32,7 @@ from schema.queries import load
 from simulator.compare import compare
 
 _HOST = "127.0.0.1"
-_PORTS = 9 + len(health.PORTS)
+_PORTS = 9 + len(processes.PORTS)
 _DISK_MEGABYTES = 96
 _CALM_SECONDS = 60.0  # after all faults, until all must be as before
 _WARM_UP_US = 3_000_000  # every channel has had its first sample
@@ -123,7 +124,7 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
 def _numbers() -> _Numbers:
     first = ports.free_ports(_PORTS)
     plant = Ports(first, first + 1, first + 2, first + 3, control=first + 4, viewer=first + 5, health=first + 6)
-    behind = first + 6 + len(health.PORTS)
+    behind = first + 6 + len(processes.PORTS)
     return _Numbers(plant, push_wire=behind, push=behind + 1, database_wire=behind + 2)
 
 

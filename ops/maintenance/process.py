@@ -15,7 +15,7 @@ from ingest import health, metrics
 from ingest.batch import now_us
 from ingest.config.model import Plant
 from ingest.errors import OperationError
-from ops.health import port
+from ingest.processes import collectors, port
 from ops.maintenance.jobs import jobs
 from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Session, Site, connect, note_wait, run
 from ops.maintenance.schedule import next_start
@@ -146,7 +146,10 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
     site = site_in(State(state))
     maintenance = Maintenance(site)
     watch = Watch(
-        site.state, plant.health, lambda: connect(site.dsn, "plantlog maintenance: overload", _RECORD_SECONDS)
+        site.state,
+        collectors(plant, "modbus"),
+        plant.health,
+        lambda: connect(site.dsn, "plantlog maintenance: overload", _RECORD_SECONDS),
     )
     since = now_us()
 

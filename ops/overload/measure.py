@@ -16,7 +16,6 @@ from ops import health
 from ops.overload.state import Look
 from schema.queries import load
 
-_POLLING = "collector-modbus"
 _LATE_SECONDS = 2.0  # that a poll is late which goes on, and has no pace yet
 _ASK_FROM = 0.5  # CPU pressure from which on polls may be late for want of it
 
@@ -104,11 +103,12 @@ def _pace(source: Mapping[str, Any], now: float) -> float:
     return max(pace, late) if late >= _LATE_SECONDS else pace
 
 
-def look(folder: Path, pressure: Pressure, options: HealthOptions) -> Look:
-    """All of it, now. The collector is asked only where the processors are short."""
+def look(folder: Path, pressure: Pressure, polling: Iterable[str], options: HealthOptions) -> Look:
+    """All of it, now. The collectors that poll are asked only where the processors are short."""
     pressed, wait = pressure.look(), waiting(folder)
     pace = 0.0
     if pressed >= _ASK_FROM:
-        said = health.ask(_POLLING, options) or {}
-        pace = max((_pace(source, time.time()) for source in said.get("sources", ())), default=0.0)
+        said = [health.ask(process, options) or {} for process in polling]
+        sources = [source for report in said for source in report.get("sources", ())]
+        pace = max((_pace(source, time.time()) for source in sources), default=0.0)
     return Look(time.time(), pressed, wait.seconds, pace, wait.bytes)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -31,9 +31,10 @@ Connect: TypeAlias = Callable[[], Awaitable["asyncpg.Connection[Any]"]]
 class Watch:
     """One appliance's overload."""
 
-    def __init__(self, state: State, options: HealthOptions, connect: Connect) -> None:
-        """``connect``: to the database, as the login for maintenance."""
+    def __init__(self, state: State, polling: Sequence[str], options: HealthOptions, connect: Connect) -> None:
+        """``polling``: the collectors that do; ``connect``: to the database, as the login for maintenance."""
         self._spool = state.spool
+        self._polling = polling
         self._options = options
         self._connect = connect
         self._pressure = Pressure()
@@ -46,7 +47,7 @@ class Watch:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._record())
             while True:
-                seen = await asyncio.to_thread(look, self._spool, self._pressure, self._options)
+                seen = await asyncio.to_thread(look, self._spool, self._pressure, self._polling, self._options)
                 self.take(seen, reachable())
                 told(seen)
                 await asyncio.sleep(_LOOK_SECONDS)

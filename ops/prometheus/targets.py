@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from ingest import processes
 from ingest.errors import OperationError
-from ops import health
 from ops.deployment import Running
 from ops.paths import State
 
@@ -21,7 +21,7 @@ def targets(state: State) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(running.health.host, running.health.host)
     found = [
         {
-            "targets": [f"{host}:{health.port(process, running.health)}"],
+            "targets": [f"{host}:{processes.port(process, running.health)}"],
             "labels": {"process": process, "plant": running.plant},
         }
         for process in running.processes

@@ -1,4 +1,4 @@
--- The spool's own file (SQLite, WAL mode): a durable log of encoded batches, one file a collector process.
+-- The spool's own file (SQLite, WAL mode): a durable log of encoded batches, one file a protocol.
 -- https://www.sqlite.org/wal.html; synchronous=FULL makes each COMMIT wait for the disk.
 
 -- name: create
@@ -62,9 +62,6 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value, crc32 = excluded.crc32;
 
 -- name: unnote
 DELETE FROM note WHERE name = ?;
-
--- name: unnote_all
-DELETE FROM note;
 
 -- name: take
 -- The oldest batches behind a sequence; the reader stops fetching when it has rows enough.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ingest import processes
 from ingest.config.load import load
 from ingest.config.model import Plant
 from ops import health
@@ -143,7 +144,7 @@ def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any
         assert service["hostname"] == name
         assert service["entrypoint"][:3] == ["python", "-P", "-m"]
         # Its health page is asked where the configuration puts it, and scraped there.
-        port = health.port(name, plant.health)
+        port = processes.port(name, plant.health)
         assert f"http://127.0.0.1:{port}/" in service["healthcheck"]["test"][-1], name
         scraped = (CHECKOUT / "ops" / "prometheus" / "containers" / "plantlog.yml").read_text()
         assert f'- targets: ["{name}:{port}"]\n  labels: {{process: {name},' in scraped

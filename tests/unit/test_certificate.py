@@ -107,7 +107,7 @@ async def test_a_certificate_that_ends_soon_is_an_event(state: State, tmp_path: 
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
     kept = Kept()
     source = OpcuaSource(name="plc", kind="opcua", address="opc.tcp://h:4840", tags=())
-    watching = asyncio.create_task(supplies.watch_certificates(state.pki, lambda: {7: source}, kept))
+    watching = asyncio.create_task(supplies.watch_certificates(state.pki, {7: source}, kept))
     await kept.until(lambda: len(kept.events("certificate_expiry")) == 2)
     watching.cancel()
     ours, server = kept.events("certificate_expiry")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ingest import processes
 from ingest.config.load import load
 from ingest.config.model import HealthOptions, ModbusSource
 from ingest.errors import OperationError
@@ -142,7 +143,7 @@ def test_a_device_that_is_away_holds_up_for_a_short_while_and_is_named(
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             number = self.connection.getsockname()[1]
-            (name,) = (one for one in health.processes(plant) if health.port(one, plant.health) == number)
+            (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
             said = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
             self.send_response(200)
             self.end_headers()
@@ -155,7 +156,7 @@ def test_a_device_that_is_away_holds_up_for_a_short_while_and_is_named(
     progress = Progress(started(state, python("import time; time.sleep(600)")), state, ["writer"])
     with ExitStack() as pages:
         for name in health.processes(plant):
-            page = pages.enter_context(HTTPServer(("127.0.0.1", health.port(name, plant.health)), Page))
+            page = pages.enter_context(HTTPServer(("127.0.0.1", processes.port(name, plant.health)), Page))
             threading.Thread(target=page.serve_forever, daemon=True).start()
             pages.callback(page.shutdown)
         begin = time.monotonic()

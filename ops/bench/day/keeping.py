@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ingest import log
 from ingest.config.snapshot import plant_in_force
+from ingest.processes import collectors
 from ingest.scheduling import step_back
 from ops.bench.day.clock import Clock
 from ops.maintenance.jobs import jobs
@@ -30,8 +31,10 @@ async def keep(state: State, clock: Clock) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     site = site_in(state)
     maintenance = Maintenance(site)
-    options = plant_in_force(state.root, tags_of=()).health
-    watch = Watch(state, options, lambda: connect(site.dsn, "plantlog maintenance: overload", _RECORD_SECONDS))
+    plant = plant_in_force(state.root, tags_of=())
+    polling = collectors(plant, "modbus")
+    told = "plantlog maintenance: overload"
+    watch = Watch(state, polling, plant.health, lambda: connect(site.dsn, told, _RECORD_SECONDS))
     every = {job.name: round(job.every * 1e6) for job in jobs() if job.name in _OF_SAMPLES}
     ran = dict.fromkeys(every, clock.generated)
     async with asyncio.TaskGroup() as group:

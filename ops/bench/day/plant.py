@@ -6,11 +6,11 @@ import csv
 import secrets
 from pathlib import Path
 
-from ops import health
+from ingest.processes import PORTS as HEALTH_PORTS
 from ops.bench.choose.data import channel_names, channel_units
 
 SOURCE = "day"
-PORTS = 2 + len(health.PORTS)
+PORTS = 2 + len(HEALTH_PORTS)
 _TOML = """[plant]
 name = "day"
 

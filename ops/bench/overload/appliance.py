@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import psutil
 
+from ingest import processes
 from ingest.config.model import HealthOptions
 from ingest.writer.clock import timestamp
 from ops import health, ports
@@ -128,7 +129,7 @@ async def appliance(folder: Path, channels: int, hz: float) -> AsyncIterator[App
     """One that reads the simulator inside the block."""
     first = ports.free_ports(_PORTS)
     numbers = Ports(first, first, first + 1, first + 1, control=first + 6, viewer=first + 7, health=first + 8)
-    push = first + 8 + len(health.PORTS)
+    push = first + 8 + len(processes.PORTS)
     state, plant = State(folder / "state"), Plant(folder / "plant", numbers, channels, hz, push)
     plant.configure(folder / "config")
     await plant.start()

@@ -1,0 +1,104 @@
+"""The collectors become more and fewer under way, and are killed meanwhile: nothing is lost, or there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.batch import now_us
+from ops.paths import CHECKOUT
+from ops.ports import free_ports
+from ops.supervisor import is_collector
+from tests.e2e.appliance import Appliance, running
+
+SECOND = 1_000_000  # µs
+_LONG_GAPS = """
+SELECT count(*) FROM plant.gap AS g
+WHERE coalesce(g.to_time, now()) - g.from_time > interval '60 s' OR g.to_time IS NULL AND NOT (g.reason = 'bad')"""
+
+
+class Plant:
+    """The demo plant, its OPC UA server read as two sources."""
+
+    def __init__(self, folder: Path) -> None:
+        first = free_ports(30)  # as `up --port` has them
+        ports = [("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)]
+        told = [text for name, offset in ports for text in (f"--{name}-port", str(first + offset))]
+        command = [sys.executable, "-m", "simulator", "export", str(folder), *told]
+        subprocess.run(command, check=True, cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+        self.file = folder / "plant.toml"
+        header, *rows = (folder / "tags" / "opcua.csv").read_text().splitlines(keepends=True)
+        (folder / "tags" / "opcua.csv").write_text("".join((header, *rows[::2])))
+        (folder / "tags" / "opcua2.csv").write_text("".join((header, *rows[1::2])))
+        text = self.file.read_text()
+        source = next(part for part in text.split("[[source]]") if "opcua.csv" in part)
+        second = source.replace("opcua.csv", "opcua2.csv").replace("demo-opcua", "demo-opcua2")
+        self._text = f"{text}\n[[source]]{second}"
+
+    def configure(self, processes: int) -> None:
+        """To be read by so many."""
+        self.file.write_text(f"{self._text}\n[collectors]\nprocesses = {processes}\n")
+
+
+def _readers(appliance: Appliance) -> dict[str, psutil.Process]:
+    return {
+        one.name: psutil.Process(one.pid)
+        for one in appliance.supervisor.processes()
+        if is_collector(one.name) and one.pid
+    }
+
+
+@pytest.mark.timeout(900)
+async def test_more_and_fewer_collectors(tmp_path: Path) -> None:
+    plant, chance = Plant(tmp_path / "plant"), random.Random(5)
+    plant.configure(1)
+    with running(tmp_path / "state", "--config", str(plant.file), "--simulator") as appliance:
+        start = now_us() + SECOND
+        await appliance.until_stored(start + SECOND)
+        for processes in (3, 2, 1):
+            plant.configure(processes)
+            following = asyncio.create_task(asyncio.to_thread(appliance.plantlog, "up"))
+            while not following.done():
+                await asyncio.sleep(0.3 + 2 * chance.random())
+                if not following.done() and (left := _readers(appliance)):
+                    chance.choice(list(left.values())).kill()
+                    break
+            try:
+                await following
+            except AssertionError:  # it says so where a process ended under its eyes
+                appliance.plantlog("up")
+            await appliance.until_stored(now_us() + SECOND)
+            said = json.loads(appliance.plantlog("status", "--json"))
+            names = sorted(process["name"] for process in said["processes"] if is_collector(process["name"]))
+            assert names == sorted(
+                f"collector-{kind}" + (f"-{k}" if k > 1 else "")
+                for kind, most in (("opcua", 2), ("modbus", 3))
+                for k in range(1, min(processes, most) + 1)
+            )
+            assert sorted(source["name"] for source in said["sources"]) == [
+                "conveyor-plc",
+                "demo-opcua",
+                "demo-opcua2",
+                "meters",
+                "tankfarm-plc",
+            ], "each is read by one"
+            assert set(said["spools"]) == {"opcua", "modbus"}
+            assert len(json.loads(appliance.plantlog("targets"))) == len(names) + 3
+        result = await appliance.compared(start, now_us() + SECOND)
+        total = result["all"]
+        assert (total.invented, total.altered, total.missing_silent) == (0, 0, 0), result
+        assert result["opcua"].stored > 0.9 * result["opcua"].published, "subscriptions go along"
+        assert result["modbus"].stored > 0
+        assert await appliance.fetchval(_LONG_GAPS) == 0
+        assert {path.name for path in (tmp_path / "state" / "spool").glob("*.sqlite")} == {
+            "modbus.sqlite",
+            "opcua.backfill.sqlite",
+            "opcua.sqlite",
+        }
