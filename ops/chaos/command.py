@@ -38,7 +38,8 @@ def chaos(
 ) -> None:
     """Run the appliance under load in a folder of its own while what can fail fails, then compare with the truth.
 
-    Ends with 1 where a sample was duplicated, invented, altered, or is missing and no gap says so.
+    Ends with 1 where a sample was duplicated, invented, altered, or is missing and no gap says so, and where a rollup
+    is not what its samples give.
     """
     from ops.chaos.run import Asked, run  # noqa: PLC0415  (slow imports only when used)
 
@@ -72,6 +73,7 @@ def chaos(
     if report.failures:
         raise typer.Exit(1)
     console.print("[green]✓[/] no sample was duplicated, invented or altered; none is missing without a gap")
+    console.print("[green]✓[/] rollups are what their samples give")
 
 
 async def _until_told(running: Coroutine[Any, Any, Report]) -> Report:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ops.chaos.rollups import Rollups
 from ops.chaos.schedule import Step
 from simulator.compare import Comparison
 
@@ -33,6 +34,7 @@ class Report:
     left_out: Sequence[str] = field(default_factory=tuple)  # faults that this machine can't have, and why
     calm_seconds: float = 0.0  # after that until polls were in time again and nothing waited
     not_calm: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
+    rollups: Rollups = field(default_factory=Rollups)
 
     @property
     def failures(self) -> list[str]:
@@ -44,6 +46,7 @@ class Report:
         if still := sum(gap["open"] for gap in self.gaps):
             wrong.append(f"{still} gaps still open")
         wrong += [f"{what} {self.calm_seconds:.0f} s after all faults" for what in self.not_calm]
+        wrong += self.rollups.failures
         return wrong
 
     def json(self) -> dict[str, Any]:
@@ -59,6 +62,12 @@ class Report:
             "quarantined": self.quarantined,
             "settled_seconds": round(self.settled_seconds, 1),
             "calm_seconds": round(self.calm_seconds, 1),
+            "minutes_closed": asdict(self.rollups.closed),
+            "minutes_closed_in_the_end": asdict(self.rollups.closed_after),
+            "rollups_seconds": round(self.rollups.seconds, 1),
+            "rollups_differ": [
+                f"{one.relation} {one.channel} {one.bucket} {one.column}" for one in self.rollups.differences[:20]
+            ],
             "gateway_refused": dict(self.refused),
             "left_out": list(self.left_out),
             "kinds": {name: asdict(part) for name, part in self.compared.items() if name != "all"},
@@ -88,4 +97,9 @@ class Report:
             gaps.add_column(name, justify="left" if name == "reason" else "right")
         for gap in self.gaps:
             gaps.add_row(*(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in gap.values()))
-        return [faults, gaps, samples]
+        minutes = Table(title="minutes that the writer closed")
+        for name in ("", "minutes", "of channels"):
+            minutes.add_column(name, justify="right" if name else "left")
+        for name, done in (("while things failed", self.rollups.closed), ("in the end", self.rollups.closed_after)):
+            minutes.add_row(name, f"{done.minutes:,}", f"{done.rows:,}")
+        return [faults, gaps, samples, minutes]

@@ -22,6 +22,7 @@ from ops.chaos.appliance import appliance
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from ops.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
 from ops.chaos.report import Report
+from ops.chaos.rollups import closed, rollups
 from ops.chaos.schedule import FAULTS, Fault, Step, schedule
 from ops.chaos.settle import settle
 from ops.chaos.wires import whole, wired
@@ -99,12 +100,15 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
         for relay in scene.wires.values():
             await whole(relay)
         end = now_us()
+        during = await closed(reader)
         say("the faults are over; waiting until what they held up has landed")
         settled = await settle(state, reader, gateway, end + 1_000_000)
         period = 1 / asked.hz if isinstance(plant, Simulated) else None
         after = await as_before(lambda: look(state), time.monotonic(), period, _CALM_SECONDS)
         compared = await compare(plant.truth, reader, start, end)
         gaps, quarantined = await _on_record(reader)
+        say("waiting until the rollups are made")
+        of_rollups = await rollups(reader, during, end)
         return Report(
             asked.seed,
             asked.seconds,
@@ -118,6 +122,7 @@ async def run(asked: Asked, say: Callable[[str], None]) -> Report:
             left_out,
             after.seconds,
             after.left,
+            of_rollups,
         )
 
 

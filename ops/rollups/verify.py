@@ -53,12 +53,13 @@ def verify_rollups(state: State, since: datetime | None = None, until: datetime 
     Raises DatabaseError where the database does not answer.
     """
     try:
-        return asyncio.run(_verify(dsn(state, "reader"), since, until))
+        return asyncio.run(verify_at(dsn(state, "reader"), since, until))
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
 
 
-async def _verify(where: str, since: datetime | None, until: datetime | None) -> Verified:
+async def verify_at(where: str, since: datetime | None = None, until: datetime | None = None) -> Verified:
+    """The same, of the database at a DSN."""
     # The reader's statement_timeout is for people at a chart.
     settings = {"jit": "off", "timezone": "UTC", "statement_timeout": "0", "application_name": "plantlog verify"}
     connection = await asyncpg.connect(where, timeout=_CONNECT_SECONDS, server_settings=settings)

@@ -44,3 +44,12 @@ LOCK TABLE plant.samples_raw IN ACCESS EXCLUSIVE MODE;
 SELECT pg_terminate_backend(a.pid)
 FROM pg_stat_activity AS a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid();
+
+-- name: unmade
+-- How many rows of rollup_dirty speak of minutes that had begun by $1 (µs since 1970).
+SELECT count(*) FROM plant.rollup_dirty AS d
+WHERE NOT d.hours AND d.from_time <= to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond';
+
+-- name: closed
+-- Minutes that writers closed with rows of their own, and these rows.
+SELECT c.minutes, c.rows FROM plant.rollup_closed AS c;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from ops.chaos.act import act
 from ops.chaos.report import Report
+from ops.chaos.rollups import Closed, Rollups
 from ops.chaos.schedule import FAULTS, Step, schedule
+from ops.rollups.verify import Difference
 from simulator.compare import Comparison
 from tests.patience import PATIENCE
 
@@ -77,6 +80,13 @@ def test_what_is_not_as_before_in_the_end_is_a_failure() -> None:
     fine = report()
     late = replace(fine, calm_seconds=60.4, not_calm=["polls of source load1 are late"])
     assert (fine.failures, late.failures) == ([], ["polls of source load1 are late 60 s after all faults"])
+
+
+def test_rollups_that_differ_are_a_failure() -> None:
+    difference = Difference("samples_1m", "a", datetime(2026, 1, 1, tzinfo=UTC), None, "sum", 1.0, 2.0)
+    wrong = replace(report(), rollups=Rollups(Closed(1, 5), differences=[difference]))
+    assert wrong.failures == ["1 differences between rollups and samples"]
+    assert wrong.json()["minutes_closed"] == {"minutes": 1, "rows": 5}
 
 
 def test_busy_processors_change_nothing_of_what_a_seed_did_before() -> None:
