@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +28,7 @@ from pydantic import TypeAdapter
 
 from ingest.config.model import OpcuaTag
 from ops.paths import CHECKOUT
+from ops.ports import free_ports
 from simulator.truth import read_truth
 from tests import certificates
 from tests.peer_builds import device, milo, node, open62541
@@ -62,11 +62,8 @@ def _simulated(via: str) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody has now, and no outgoing connection gets."""
+    return free_ports(1)
 
 
 def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
