@@ -87,8 +87,8 @@ def waits(folder: Path) -> dict[str, Waiting]:
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
                 (received,) = connection.execute(load("spool")["oldest_waiting"]).fetchone() or (None,)
-                since = time.time() if received is None else received / 1e6
-            found[path.stem] = Waiting(max(0.0, time.time() - since), path.stat().st_size)
+                seconds = 0.0 if received is None else max(0.0, time.time() - received / 1e6)
+            found[path.stem] = Waiting(seconds, path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
             continue
     return found

@@ -26,7 +26,6 @@ async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
     assert [one.sealed_days for one in found.hours] == sorted(one.sealed_days for one in found.hours)
     for one in found.hours:  # an hour is packed when it has been over for an hour, and no sooner
         assert one.oldest_hours >= 1.0 or one.packed == 0
-        assert one.rows >= CHANNELS * 360
     assert found.hours[-1].packed > 0
     assert found.hours[-1].cpu["postgres: ingest"] > 0
     assert len(tables.tables(found)) == 6
