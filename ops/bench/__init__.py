@@ -168,6 +168,7 @@ def overload(
     load: Annotated[str, typer.Option(help="Pushed load, times what the machine holds; '' for none.")] = "2,4,10",
     database: Annotated[str, typer.Option(help="Share of the time in which the database runs; '' for none.")] = "0.1",
     window: Annotated[float, typer.Option(min=1, help="Seconds before and after in which CPU is measured.")] = 10.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds until the writer makes minutes of rollups.")] = 240.0,
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
@@ -177,7 +178,7 @@ def overload(
 
     floods, shares = ([float(one) for one in text.split(",") if one] for text in (load, database))
     wanted = [int(number) for number in busy.split(",") if number]
-    asked = Asked(channels, hz, seconds, tuple(wanted), tuple(floods), tuple(shares), window)
+    asked = Asked(channels, hz, seconds, tuple(wanted), tuple(floods), tuple(shares), window, warm_up)
     with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
         cases = asyncio.run(measure(asked, Path(folder), _say))
     figures = {"asked": asdict(asked), "overload": [case.json() for case in cases]}

@@ -51,7 +51,7 @@ class Plant(Simulated):
             token.touch(mode=0o600)
             token.write_text(secret + "\n")
             gateways.append(
-                f'\n[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{token.name}"\n'
+                f'\n[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{token.name}"\nstale_after = "1d"\n'
                 f'channel = "{name}/{{measurement}}.{{field}}"\nunknown = "create"\nmax_rate = 10000000\n'
                 f"max_channels = {LINES}\n"
             )

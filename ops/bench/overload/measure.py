@@ -35,6 +35,7 @@ class Asked:
     load: tuple[float, ...] = ()  # times what the machine holds
     database: tuple[float, ...] = ()  # share of the time in which the database runs
     window: float = 10.0  # s before and after, over which CPU is measured
+    warm_up: float = 20.0  # s; the first minutes after a start are made from what is stored
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ async def measure(asked: Asked, folder: Path, say: Callable[[str], None]) -> lis
     say(f"bringing up {asked.channels:,} channels at {asked.hz:g} Hz")
     cases: list[Case] = []
     async with appliance(folder, asked.channels, asked.hz) as running:
-        await asyncio.sleep(2 * asked.window)  # connections, first chunk, caches
+        await asyncio.sleep(asked.warm_up)
         for number in asked.busy:
             cases.append(await _case(f"{number} busy", busy(number), running, asked, say))
         for share in asked.database:
