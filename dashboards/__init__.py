@@ -1,1 +1,1 @@
-"""Dashboards as files, what writes them, and the page that draws them where no Grafana runs."""
+"""Dashboards as JSON files, their generator, and the viewer for sites without Grafana."""

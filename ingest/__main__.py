@@ -1,6 +1,6 @@
 """``python -m ingest PROCESS --state FOLDER``: one process of the appliance.
 
-SIGTERM makes durable what is in hand and ends with 0; a second one ends at once.
+SIGTERM writes pending data to disk and exits with 0; a second SIGTERM exits at once.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 import sys
 from functools import partial
 
-from ingest.entry import Process, add_arguments, run
-from ingest.process import run_collectors, run_notifier, run_push, run_writer
-from ingest.scheduling import own_session
+from ingest.run.entry import Process, add_arguments, run
+from ingest.run.process import run_collectors, run_notifier, run_push, run_writer
+from ingest.scheduling import start_own_session
 
 _PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer, "notifier": run_notifier}
 
@@ -22,18 +22,20 @@ def _process(name: str) -> Process:
     if collector := re.fullmatch("(?:opcua|(modbus))(?:-([2-9]|1[0-9]))?", name):
         return partial(run_collectors, "modbus" if collector[1] else "opcua", int(collector[2] or 1))
     if name not in _PROCESSES:
-        raise argparse.ArgumentTypeError(f"{name!r}; legal: opcua, modbus, modbus-2 …, {', '.join(_PROCESSES)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown process {name!r}; legal: opcua, modbus, modbus-2 …, {', '.join(_PROCESSES)}"
+        )
     return _PROCESSES[name]
 
 
 def main() -> int:
-    """Run one process until it is told to stop."""
-    arguments = argparse.ArgumentParser(prog="python -m ingest", description=__doc__)
-    arguments.add_argument("process", type=_process)
-    add_arguments(arguments)
-    given = arguments.parse_args()
-    own_session()
-    return run(given.process, given.state)
+    """Run one process until it is terminated."""
+    parser = argparse.ArgumentParser(prog="python -m ingest", description=__doc__)
+    parser.add_argument("process", type=_process)
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    start_own_session()
+    return run(arguments.process, arguments.state)
 
 
 if __name__ == "__main__":

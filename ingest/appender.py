@@ -1,13 +1,19 @@
-"""What a collector needs of the spool."""
+"""The interface through which collectors append to the spool."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from ingest.batch import Batch
+from ingest.errors import SpoolError, SpoolFull
+
+log = logging.getLogger(__name__)
 
 Notes: TypeAlias = Mapping[str, str | None]
+_RETRY_SECONDS = 1.0  # after a disk error
 
 
 class Appender(Protocol):
@@ -15,20 +21,32 @@ class Appender(Protocol):
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """Small facts that were made durable with :meth:`append` or :meth:`note`, by this process or one before it."""
+        """Key-value notes that :meth:`append` or :meth:`note` made durable, in this process or an earlier one."""
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Return once ``batch`` is on disk (fsync), and ``notes`` with it; only then may the source be told.
+        """Return once ``batch`` and ``notes`` are on disk (fsync). Acknowledge to the source only after that.
 
         Appends become durable in the order in which they were called, several in one transaction.
         A note replaces the one of its name; None removes it.
 
-        Raises :class:`ingest.errors.SpoolFull` at the limit, which for samples and counts is a reserve lower than for
-        events and gaps, and :class:`ingest.errors.SpoolError` where the disk refuses: the batch was not taken.
+        Raises :class:`ingest.errors.SpoolFull` at the size limit, which is lower for samples and counts than for
+        events and gaps, and :class:`ingest.errors.SpoolError` on a disk error. The batch is not stored then.
         """
 
     async def note(self, notes: Notes) -> None:
-        """Return once ``notes`` are on disk. Raises SpoolError where the disk refuses."""
+        """Return once ``notes`` are on disk. Raises SpoolError on a disk error."""
 
     async def wait_for_room(self) -> None:
-        """Return when the spool can take batches again."""
+        """Return when the spool accepts batches again."""
+
+
+async def until_durable(spool: Appender, source: str, append: Callable[[], Awaitable[None]]) -> None:
+    """Repeat ``append`` (to ``spool``, for this source) until it succeeds, however long the disk is full or fails."""
+    while True:
+        try:
+            return await append()
+        except SpoolFull:
+            await spool.wait_for_room()
+        except SpoolError as error:
+            log.error("source %s: %s", source, error)
+            await asyncio.sleep(_RETRY_SECONDS)

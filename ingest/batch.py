@@ -1,4 +1,4 @@
-"""The only things that move through plantlog: a batch of samples, of events, of gaps, or of counts.
+"""The four kinds of batches that move through plantlog: samples, events, gaps and counts.
 
 A sample is (channel, time, value, status). Samples move as columns of one length, never as rows,
 because a Python object a row costs thirty times what a numpy column does.
@@ -10,7 +10,6 @@ their failures to the closest code.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,11 +23,6 @@ Float64s: TypeAlias = NDArray[np.float64]
 UInt32s: TypeAlias = NDArray[np.uint32]
 
 ROW_BYTES = 24  # channel_id 4 + time 8 + value 8 + status 4
-
-
-def now_us() -> int:
-    """This machine's clock: microseconds since 1970-01-01 UTC."""
-    return time.time_ns() // 1000
 
 
 def _check_columns(batch: object, **columns: type[np.generic]) -> None:
@@ -66,7 +60,7 @@ class SampleBatch:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is not a number, or happens now and then.
+    """Something that is not a numeric sample: a text value, a state change, an alarm, a restart.
 
     ``type`` is one of the names in :data:`EVENT_TYPES`. A text value of a channel is an event of type
     ``text`` with the text in ``text`` and the sample's own status.
@@ -82,26 +76,26 @@ class Event:
 
 EVENT_TYPES = (
     "text",  # a value of a text channel
-    "source_state",  # a source connected, disconnected, ...; text is the new state, detail.reason says why
+    "source_state",  # a source connected, disconnected, ...; text: new state, detail.reason: why
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")
-    "clock_set",  # the clock that arrival times are of was set; text is forward or back, detail says from, to, step
+    "clock_set",  # the clock of arrival times was set; text: forward or back, detail: from, to, step
     "poll_stretched",  # polls take longer than their interval (text "stretched"; detail: who is slow), or not ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival, change), when it is another one
-    "version_read",  # a channel is read as it is defined now from this time on; detail says by which version of it
+    "version_read",  # first time read with a new version of the channel; detail: version
     "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process
     "restart",  # a process of plantlog started
-    "certificate_expiry",  # a certificate of ours or of a server ends within 30 days; detail says which, and when
-    "alarm",  # the state of an alarm changed; text is the new state, detail says limit, value, priority, ...
+    "certificate_expiry",  # our or a server's certificate expires within 30 days; detail: which, when
+    "alarm",  # an alarm changed its state; text: new state, detail: limit, value, priority, ...
 )
 
 
-ROUNDED = {"reason": 'integers beyond 2^53 are rounded; kind = "text" keeps them exact'}
+ROUNDED_DETAIL = {"reason": 'integers beyond 2^53 are rounded; kind = "text" keeps them exact'}
 
 
 def is_rounded(integers: NDArray[Any], values: Float64s) -> NDArray[np.bool_]:
-    """Where ``values`` (n,) are not ``integers`` (n,), of 64 bits, that they were made of."""
+    """Mask of ``values`` (n,) that differ from the 64-bit ``integers`` (n,) they were converted from."""
     limit = float(2**64 if integers.dtype.kind == "u" else 2**63)  # what comes back from there differs by machine
     with np.errstate(invalid="ignore"):
         rounded: NDArray[np.bool_] = (values >= limit) | (values.astype(integers.dtype) != integers)
@@ -121,20 +115,20 @@ class EventBatch:
 
 
 GAP_REASONS = (
-    "stopped",  # plantlog was told to stop, and the source kept nothing for it
-    "killed",  # plantlog or its machine ended without being told to
+    "stopped",  # plantlog was stopped, and the source does not buffer data
+    "killed",  # plantlog or its machine crashed or was killed
     "disconnected",  # the source could not be reached, or was silent
     "subscription_lost",  # the OPC UA server no longer had what it should have kept for us
     "not_available",  # a notification did not come, and the server could not send it again
     "overflow",  # the source's own queue was full, and it threw samples away
     "undecodable",  # something came, and could not be read
-    "refused",  # the source does not let this channel be read: unknown, no access, illegal address
+    "refused",  # the source rejects the channel: unknown, no access, illegal address
     "poll_failed",  # the device answered with an exception, short, or not in time
     "poll_missed",  # a poll was not made when it was due: the one before took too long
     "clock_set",  # our clock was set: no time is between, or times came twice, and the order of samples is lost
-    "spool_full",  # no room on our disk, or the disk refused
+    "spool_full",  # our disk was full or failed
     "spool_corrupt",  # our disk gave back something else than was written
-    "stale",  # the channel is silent for longer than its configuration says it can be
+    "stale",  # no value of the channel for longer than configured
 )
 
 
@@ -142,8 +136,8 @@ GAP_REASONS = (
 class Gap:
     """An interval in which samples are known to be missing, or may be: after ``from_time``, before ``to_time``.
 
-    A gap is known by its channel and ``from_time``; what is said of it later (it ended, it was backfilled) replaces
-    what was said before. Times are this machine's clock where the source told none.
+    A gap is identified by its channel and ``from_time``. A later record of it (it ended, it was backfilled) replaces
+    the earlier one. Times are from this machine's clock where the source has none.
     """
 
     from_time: int  # µs
@@ -156,7 +150,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class GapBatch:
-    """What became known of gaps of one source, in order; made by ``ingest.gaps`` only."""
+    """New facts about gaps of one source, in order. Created only by ``ingest.gaps``."""
 
     source_id: int
     received_at: int  # µs; of two batches that speak of one gap the later one is right
@@ -166,7 +160,7 @@ class GapBatch:
         return len(self.gaps)
 
 
-MOST_COUNTED = 10**10  # by one increment: sums of as many as memory holds stay within an int64
+MAX_INCREMENT = 10**10  # by one increment: sums of as many as memory holds stay within an int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,17 +181,17 @@ class CountBatch:
     time: Int64s  # (n,) µs
     n: Int64s  # (n,) 0 to MOST_COUNTED
     digest: int | None = None
-    """Under which ``plant.ingest_batch`` knows it: a negative number made of what came, so that a retry has the same;
-    None: its sequence in the spool, which is positive."""
+    """Its key in ``plant.ingest_batch``: a negative hash of the request, so that a retry has the same key;
+    None: the positive sequence number in the spool is the key."""
 
     def __post_init__(self) -> None:
         _check_columns(self, type=np.int32, channel_id=np.int32, time=np.int64, n=np.int64)
         if len(set(self.types)) < len(self.types):
-            raise ValueError("a type stands there twice")
+            raise ValueError("duplicate type")
         if len(self) and not 0 <= int(self.type.min()) <= int(self.type.max()) < len(self.types):
-            raise ValueError(f"a type that is none of the {len(self.types)}")
-        if len(self) and not 0 <= int(self.n.min()) <= int(self.n.max()) <= MOST_COUNTED:
-            raise ValueError(f"a count that is not between 0 and {MOST_COUNTED}")
+            raise ValueError(f"type index out of range: there are {len(self.types)} types")
+        if len(self) and not 0 <= int(self.n.min()) <= int(self.n.max()) <= MAX_INCREMENT:
+            raise ValueError(f"count out of range: 0 to {MAX_INCREMENT}")
         if self.digest is not None and not -(2**63) <= self.digest < 0:
             raise ValueError(f"the digest {self.digest} is not a negative 64-bit number")
 

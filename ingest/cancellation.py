@@ -1,4 +1,4 @@
-"""Work that is cancelled while something else happens to it."""
+"""Cancellation that is never lost."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-_AGAIN_SECONDS = 30.0  # longer than an orderly end takes
+_CANCEL_AGAIN_SECONDS = 30.0  # longer than an orderly end takes
 
 
-async def until_over(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for ``work`` to end; raises what it raises. A cancellation of the caller cancels it, and is never lost.
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` and raise what it raises. Cancelling the caller cancels ``work``, without fail.
 
-    Awaited as it is, it may be: a TaskGroup (of Python 3.11) in which something fails at that moment raises that
-    instead, and ``wait_for`` returns what came at that moment.
+    A plain ``await`` can lose it: a TaskGroup (Python 3.11) in which a task fails at that moment raises that
+    error instead, and ``wait_for`` returns a result that arrives at that moment.
     """
     task = asyncio.create_task(work)
     try:
@@ -21,5 +21,5 @@ async def until_over(work: Coroutine[Any, Any, None]) -> None:
     finally:
         while not task.done():
             task.cancel()
-            await asyncio.wait([task], timeout=_AGAIN_SECONDS)
+            await asyncio.wait([task], timeout=_CANCEL_AGAIN_SECONDS)
     task.result()

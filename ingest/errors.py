@@ -1,16 +1,16 @@
-"""Every error that plantlog raises on purpose, in one tree.
+"""All exceptions that plantlog raises deliberately.
 
 PlantlogError
-├── ConfigError          the configuration is not legal: all problems at once
+├── ConfigError          the configuration is invalid; holds all problems
 ├── SpoolError
 │   ├── SpoolFull        no room for another batch: push back to the source
 │   └── SpoolCorrupt     a stored batch is not what was written
 ├── SourceError          a source can't be read now; the message says which and why
 │   └── DecodeError      a message from a source is not what its protocol says
-├── DeliveryError        whom a message was sent to did not take it; it is sent again
+├── DeliveryError        a receiver did not accept a notification; it is sent again
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
-├── OperationError       a command of the command line can't do what was asked
-└── QuestionError        a question to the viewer has no answer; the message says why
+├── OperationError       a command cannot be carried out; the message says what to do
+└── QueryError        the viewer cannot answer a request; the message says why
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 
 class PlantlogError(Exception):
-    """Base of all errors that plantlog raises on purpose."""
+    """Base class of all exceptions that plantlog raises deliberately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the configuration, and what would be right."""
+    """One error in the configuration, with the legal values."""
 
     file: str
     line: int | None  # from 1; None where the whole file is meant
@@ -35,13 +35,13 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        said = f"{place}: {self.field}: found {self.found}; legal: {self.legal}"
+        text = f"{place}: {self.field}: found {self.found}; legal: {self.legal}"
         # One line, whatever names of files and fields hold
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class ConfigError(PlantlogError):
-    """The configuration is not legal. Holds every problem, not the first one only."""
+    """The configuration is invalid. Holds all problems, not just the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -69,7 +69,7 @@ class DecodeError(SourceError):
 
 
 class DeliveryError(PlantlogError):
-    """Whom a message was sent to did not take it."""
+    """A receiver did not accept a notification."""
 
 
 class DatabaseError(PlantlogError):
@@ -77,11 +77,11 @@ class DatabaseError(PlantlogError):
 
 
 class OperationError(PlantlogError):
-    """A command can't do what was asked; the message says what to do instead."""
+    """A command cannot be carried out; the message says what to do."""
 
 
-class QuestionError(PlantlogError):
-    """A question to the viewer has no answer; ``status`` is HTTP's number for it."""
+class QueryError(PlantlogError):
+    """The viewer cannot answer a request; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""Gaps of one source: opened, closed and merged here and nowhere else, and never forgotten by a restart.
+"""The gaps of one source: opened, closed and merged only here, and preserved across restarts.
 
-A gap is kept once for all channels that share it, so that what it costs does not grow with them. What is open is kept
-as a note in the spool, so that a process that was killed goes on with it. What can't be written now (the disk refuses)
-is kept in memory and written with the next thing that is said.
+A gap is stored once for all channels that share it, so that its cost does not grow with their number. Open gaps are
+kept as a note in the spool, so that a process continues with them after a kill. What cannot be written because of a
+disk error is kept in memory and written with the next record.
 """
 
 from __future__ import annotations
@@ -17,75 +17,79 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import Gap, GapBatch, Int32s, now_us
-from ingest.by_channel import ByChannel, from_ranges, groups, to_ranges
+from ingest.batch import Gap, GapBatch, Int32s
+from ingest.channel_map import ChannelMap, from_ranges, group_indices, to_ranges
 from ingest.errors import SpoolError
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 
 Channels: TypeAlias = Iterable[int] | None  # None: the source as a whole
 
-_WHOLE = -1  # stands for the source as a whole, where channels do
-_NOBODY = np.empty(0, np.int32)
-_MUCH = 500  # gaps that are open: more are not written down on the event loop
+_SOURCE = -1  # channel id that stands for the whole source
+_NO_CHANNELS = np.empty(0, np.int32)
+_MANY_GAPS = 500  # open gaps: more are encoded in a thread, not on the event loop
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenGap:
     """An open gap of some channels, or of the whole source."""
 
     from_time: int  # µs
     reason: str
     detail: str
-    certain_to: int | None = None  # µs: it goes on from one that ended then, up to which something is missing for sure
+    certain_to: int | None = None  # µs: end of the closed gap that it continues; missing for certain up to there
 
-    def said(self) -> tuple[int, str, str, int | None]:
-        """As it stands in notes."""
+    def fields(self) -> tuple[int, str, str, int | None]:
+        """Its form in notes."""
         return self.from_time, self.reason, self.detail, self.certain_to
 
 
 @dataclass(frozen=True, slots=True)
-class _Closed:
-    """A gap that is over."""
+class _ClosedGap:
+    """A closed gap."""
 
-    gap: _Open
+    gap: _OpenGap
     end: int  # µs
 
 
 class Gaps:
-    """The gaps of one source. ``None`` in the place of channels means the source as a whole."""
+    """The gaps of one source. Channels ``None`` means the source as a whole."""
 
     def __init__(self, status: SourceStatus, spool: Appender) -> None:
         self._status = status
         self._spool = spool
-        self._note = f"gaps:{status.source_id}"
-        self._open: ByChannel[_Open] = ByChannel()
-        self._open.put(_read(spool.notes.get(self._note, "[]")))
-        self._closed: ByChannel[_Closed] = ByChannel()  # the last one of each channel
-        self._note_closed = f"closed-gap:{status.source_id}"  # that of the source as a whole
-        if self._note_closed in spool.notes:
-            end, *gap = json.loads(spool.notes[self._note_closed])
-            self._closed.put([(_Closed(_Open(*gap), end), _ids(None))])
-        self._note_again = f"clock-set:{status.source_id}"
-        again = json.loads(spool.notes.get(self._note_again, "null"))
-        self._again: tuple[int, int] | None = again and (again[0], again[1])  # times from, to come a second time
-        self._note_said = f"gaps-said:{status.source_id}"
-        self._said_to = int(spool.notes.get(self._note_said, 0))  # µs: what is said next is said later
-        self._unsaid: list[Gap] = []
-        self._saying = asyncio.Lock()
-        self._show()
+        self._open_note = f"gaps:{status.source_id}"
+        self._open: ChannelMap[_OpenGap] = ChannelMap()
+        self._open.update(_decode(spool.notes.get(self._open_note, "[]")))
+        self._closed: ChannelMap[_ClosedGap] = ChannelMap()  # the last one of each channel
+        self._closed_note = f"closed-gap:{status.source_id}"  # that of the source as a whole
+        if self._closed_note in spool.notes:
+            end, *gap = json.loads(spool.notes[self._closed_note])
+            self._closed.update([(_ClosedGap(_OpenGap(*gap), end), _ids(None))])
+        self._repeated_note = f"clock-set:{status.source_id}"
+        repeated = json.loads(spool.notes.get(self._repeated_note, "null"))
+        self._repeated: tuple[int, int] | None = repeated and (
+            repeated[0],
+            repeated[1],
+        )  # times from, to come a second time
+        self._revision_note = f"gaps-said:{status.source_id}"
+        self._revision = int(spool.notes.get(self._revision_note, 0))  # µs: the next record gets a later revision
+        self._unwritten: list[Gap] = []
+        self._writing = asyncio.Lock()
+        self._update_status()
 
-    def opened(self, channel: int | None = None) -> int | None:
-        """Since when (µs) the channel, or the source, has an open gap; None: it has none."""
+    def open_since(self, channel: int | None = None) -> int | None:
+        """Start (µs) of the open gap of the channel or source; None: no open gap."""
         gap = self._gap(channel)
         return None if gap is None else gap.from_time
 
-    def open_for(self, reason: str) -> list[int]:
+    def channels_open_for(self, reason: str) -> list[int]:
         """The channels whose open gap has this reason."""
-        return [c for gap, some in self._open.all() if gap.reason == reason for c in some.tolist() if c != _WHOLE]
+        return [c for gap, some in self._open.items() if gap.reason == reason for c in some.tolist() if c != _SOURCE]
 
     def channels(self) -> list[int]:
         """The channels that have an open gap of their own."""
-        return [channel for channel in self._open.channels.tolist() if channel != _WHOLE]
+        return [channel for channel in self._open.channels.tolist() if channel != _SOURCE]
 
     def detail(self, channel: int | None = None) -> str:
         """Of the open gap; empty where there is none."""
@@ -97,21 +101,21 @@ class Gaps:
         gap = self._gap(channel)
         return "" if gap is None else gap.reason
 
-    def _gap(self, channel: int | None) -> _Open | None:
-        return self._open.get(_WHOLE if channel is None else channel)
+    def _gap(self, channel: int | None) -> _OpenGap | None:
+        return self._open.get(_SOURCE if channel is None else channel)
 
     async def open(self, from_time: int, reason: str, detail: str = "", channels: Channels = None) -> None:
-        """Samples are missing from ``from_time`` on. What is open already stays as it is.
+        """Samples are missing from ``from_time`` on. A gap that is already open stays as it is.
 
-        What reaches back into a gap that was closed goes on from there: no gap takes the place of another.
+        A gap that would overlap a closed one continues from its end: no gap replaces another.
         """
         await self.open_each([(channels, from_time)], reason, detail)
 
     async def open_each(self, begins: Iterable[tuple[Channels, int]], reason: str, detail: str = "") -> None:
-        """Samples of channels are missing from that time on; no channel stands there twice."""
-        fresh: dict[_Open, list[Int32s]] = {}
-        for begin, before, channels in self._since([(c, (at,)) for c, at in begins]):
-            gap = _Open(begin[0], reason, detail)
+        """Samples of channels are missing from the given times on. Each channel at most once."""
+        fresh: dict[_OpenGap, list[Int32s]] = {}
+        for begin, before, channels in self._with_last_closed([(c, (at,)) for c, at in begins]):
+            gap = _OpenGap(begin[0], reason, detail)
             if before is not None and before.end >= gap.from_time:
                 same, end = before.gap.reason == reason, before.end
                 gap = replace(gap, from_time=before.gap.from_time if same else end, certain_to=end if same else None)
@@ -120,178 +124,186 @@ class Gaps:
         if fresh:
             metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(fresh))
             opened = [(gap, np.concatenate(some)) for gap, some in fresh.items()]
-            self._open.put(opened)
+            self._open.update(opened)
             for gap, channels in opened:
-                self._will_say(gap, None, channels)
-            await self.say()
+                self._queue(gap, None, channels)
+            await self.flush()
 
     async def close(self, to_time: int, channels: Channels = None) -> None:
-        """The first sample behind the gap has ``to_time``."""
+        """Close the gap: the first sample after it has ``to_time``."""
         await self.close_each([(channels, to_time)])
 
     async def close_each(self, ends: Iterable[tuple[Channels, int]]) -> None:
-        """Of channels, the first sample behind their gap has that time."""
-        ended: dict[_Closed, list[Int32s]] = {}
+        """Close gaps of channels, each at the time of the first sample after it."""
+        ended: dict[_ClosedGap, list[Int32s]] = {}
         for of, to_time in ends:
-            for gap, channels in self._open.take(_ids(of)):
+            for gap, channels in self._open.pop(_ids(of)):
                 end = max(to_time, gap.certain_to or gap.from_time)
-                ended.setdefault(_Closed(replace(gap, certain_to=None), end), []).append(channels)
+                ended.setdefault(_ClosedGap(replace(gap, certain_to=None), end), []).append(channels)
         if ended:
-            self._over(ended)
-            await self.say()
+            self._add_closed(ended)
+            await self.flush()
 
     async def record(
         self, from_time: int, to_time: int, reason: str, detail: str = "", channels: Channels = None
     ) -> None:
-        """A gap that is over already."""
+        """Record a gap that has already ended."""
         await self.record_each([(channels, from_time, to_time)], reason, detail)
 
     async def record_each(self, spans: Iterable[tuple[Channels, int, int]], reason: str, detail: str = "") -> None:
-        """Gaps that are over already: (channels, from, to) each."""
+        """Record gaps that have already ended: (channels, from, to) each."""
         each = [(channels, (start, end)) for channels, start, end in spans]
-        named = np.concatenate([_NOBODY, *(_ids(channels) for channels, _ in each)])
+        named = np.concatenate([_NO_CHANNELS, *(_ids(channels) for channels, _ in each)])
         if len(np.unique(named)) == len(named):
-            self._ended(each, reason, detail)
-        else:  # one after another: each goes on with what the one before became
+            self._record(each, reason, detail)
+        else:  # one after another: each continues with the result of the previous one
             for span in each:
-                self._ended([span], reason, detail)
-        await self.say()
+                self._record([span], reason, detail)
+        await self.flush()
 
-    def _ended(self, spans: Sequence[tuple[Channels, tuple[int, ...]]], reason: str, detail: str) -> None:
-        said: dict[_Closed, list[Int32s]] = {}
-        for (from_time, to_time), before, channels in self._since(spans):
-            gap = _Closed(_Open(from_time, reason, detail), max(to_time, from_time))
+    def _record(self, spans: Sequence[tuple[Channels, tuple[int, ...]]], reason: str, detail: str) -> None:
+        closed: dict[_ClosedGap, list[Int32s]] = {}
+        for (from_time, to_time), before, channels in self._with_last_closed(spans):
+            gap = _ClosedGap(_OpenGap(from_time, reason, detail), max(to_time, from_time))
             if before is not None and before.gap.reason == reason and before.gap.from_time <= from_time <= before.end:
-                gap = _Closed(before.gap, max(gap.end, before.end))
-            said.setdefault(gap, []).append(channels)
-        metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(said))
-        self._over(said)
+                gap = _ClosedGap(before.gap, max(gap.end, before.end))
+            closed.setdefault(gap, []).append(channels)
+        metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(closed))
+        self._add_closed(closed)
 
-    async def forget(self, channels: Channels = None) -> None:
-        """It turned out that nothing is missing: the gap ends where it began, or where the one before it had ended."""
-        for gap, some in self._open.take(_ids(channels)):
-            detail = gap.detail if gap.certain_to else "nothing was missing"
-            self._will_say(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)
-        await self.say()
+    async def retract(self, channels: Channels = None) -> None:
+        """Nothing was lost after all: end the gap where it began, or where the previous one ended."""
+        for gap, some in self._open.pop(_ids(channels)):
+            detail = gap.detail if gap.certain_to else "no samples were lost"
+            self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)
+        await self.flush()
 
-    def _since(
+    def _with_last_closed(
         self, spans: Sequence[tuple[Channels, tuple[int, ...]]]
-    ) -> Iterator[tuple[tuple[int, ...], _Closed | None, Int32s]]:
+    ) -> Iterator[tuple[tuple[int, ...], _ClosedGap | None, Int32s]]:
         """Times, the last gap that ended, and the channels that have both in common."""
         some, each = [_ids(of) for of, _ in spans], [times for _, times in spans]
         places = {times: place for place, times in enumerate(each)}
-        channels = np.concatenate([_NOBODY, *some])
+        channels = np.concatenate([_NO_CHANNELS, *some])
         which = np.repeat(np.array([places[times] for times in each], np.int64), [len(ids) for ids in some])
-        for before, at in self._closed.of(channels):
-            for place, among in groups(which[at]):
+        for before, at in self._closed.by_value(channels):
+            for place, among in group_indices(which[at]):
                 yield each[place], before, channels[at[among]]
 
-    def _over(self, ended: dict[_Closed, list[Int32s]]) -> None:
+    def _add_closed(self, ended: dict[_ClosedGap, list[Int32s]]) -> None:
         closed = [(gap, np.concatenate(some)) for gap, some in ended.items()]
-        self._closed.put(closed)
-        for over, channels in closed:
-            self._will_say(over.gap, over.end, channels)
+        self._closed.update(closed)
+        for closed_gap, channels in closed:
+            self._queue(closed_gap.gap, closed_gap.end, channels)
 
-    def _will_say(self, gap: _Open, end: int | None, channels: Int32s) -> None:
-        of = channels[channels != _WHOLE]
+    def _queue(self, gap: _OpenGap, end: int | None, channels: Int32s) -> None:
+        of = channels[channels != _SOURCE]
         if len(of) < len(channels):
-            self._unsaid.append(Gap(gap.from_time, end, gap.reason, None, gap.detail))
+            self._unwritten.append(Gap(gap.from_time, end, gap.reason, None, gap.detail))
         if len(of):
-            self._unsaid.append(Gap(gap.from_time, end, gap.reason, tuple(np.sort(of).tolist()), gap.detail))
+            self._unwritten.append(Gap(gap.from_time, end, gap.reason, tuple(np.sort(of).tolist()), gap.detail))
 
     async def clock_set(self, before: int, after: int, polled: bool = True) -> None:
-        """Our clock, of which the source's times are, was set from ``before`` to ``after`` (µs).
+        """The local clock, from which the source's timestamps are, was set from ``before`` to ``after`` (µs).
 
-        Set back, times come a second time, up to the latest that was reached. Set forward there are none between, which
+        If it was set back, timestamps repeat up to the latest one used. If it was set forward, none lie between, which
         is a gap of a source that is ``polled``.
         """
         reached, by = before, abs(after - before) / 1e6
-        if self._again is not None and before < self._again[1]:  # it had not caught up
-            since, reached = self._again
-            self._unsaid.append(Gap(since, before, "clock_set", None, "times of two runs of our clock"))
-        self._again = (after, reached) if after < reached else None
+        if self._repeated is not None and before < self._repeated[1]:  # it had not caught up
+            since, reached = self._repeated
+            self._unwritten.append(
+                Gap(since, before, "clock_set", None, "timestamps before and after a clock step overlap")
+            )
+        self._repeated = (after, reached) if after < reached else None
         if after < before:
             self._split(before, after)
         if after < reached:
-            detail = f"our clock was set {'back' if after < before else 'forward'} by {by:g} s: times of two runs of it"
-            self._unsaid.append(Gap(after, reached, "clock_set", None, detail))
+            detail = (
+                f"the local clock was set {'back' if after < before else 'forward'} by {by:g} s: timestamps overlap"
+            )
+            self._unwritten.append(Gap(after, reached, "clock_set", None, detail))
         elif polled:
-            self._unsaid.append(Gap(reached, after, "clock_set", None, f"our clock was set forward by {by:g} s"))
+            self._unwritten.append(
+                Gap(reached, after, "clock_set", None, f"the local clock was set forward by {by:g} s")
+            )
         metrics.gaps.labels(source=self._status.name, reason="clock_set").inc()
-        await self.say()
+        await self.flush()
 
     def _split(self, before: int, after: int) -> None:
-        """What is open from a time on that is yet to come again ends with the old times, and goes on with the new."""
-        for gap, channels in self._open.all():
+        """Split gaps that start in a time that will repeat: end them in the old times, reopen them in the new."""
+        for gap, channels in self._open.items():
             if gap.from_time < after:
                 continue
-            fresh = _Open(after + 1, gap.reason, gap.detail)  # not the beginning of the gap of the clock
-            self._will_say(gap, max(before, gap.from_time, gap.certain_to or 0), channels)
-            self._will_say(fresh, None, channels)
-            self._open.put([(fresh, channels)])
-        self._closed.keep([over for over, _ in self._closed.all() if over.end < after])
+            fresh = _OpenGap(after + 1, gap.reason, gap.detail)  # not the beginning of the gap of the clock
+            self._queue(gap, max(before, gap.from_time, gap.certain_to or 0), channels)
+            self._queue(fresh, None, channels)
+            self._open.update([(fresh, channels)])
+        self._closed.retain([over for over, _ in self._closed.items() if over.end < after])
 
     async def backfilled(self, gap: Gap) -> None:
-        """All that the source's history has of ``gap`` was read."""
-        self._unsaid.append(replace(gap, backfilled=True))
-        await self.say()
+        """The gap was filled from the source's history."""
+        self._unwritten.append(replace(gap, backfilled=True))
+        await self.flush()
 
-    async def must_say(self) -> None:
-        """Make durable what was not yet, before something is that relies on it. Raises SpoolError where that fails."""
-        await self.say()
-        if self._unsaid:
-            raise SpoolError(f"gaps of source {self._status.name} can't be put on record now")
+    async def flush_or_raise(self) -> None:
+        """Write pending records before other data depends on them. Raises SpoolError on a disk error."""
+        await self.flush()
+        if self._unwritten:
+            raise SpoolError(f"cannot record gaps of source {self._status.name}")
 
-    async def say(self) -> None:
-        """Make durable what was not yet. Where the disk refuses it is kept, for the next time."""
-        self._show()
-        async with self._saying:  # what is said later is written later, with the notes that it left
-            if not self._unsaid:
+    async def flush(self) -> None:
+        """Write pending records. On a disk error they are kept for the next call."""
+        self._update_status()
+        async with self._writing:  # written in order, each with its notes
+            if not self._unwritten:
                 return
-            said, self._unsaid = self._unsaid, []
-            at = max(now_us(), self._said_to)  # what is said later is right, also where the clock was set back
-            self._said_to = at + len(said)
-            still, notes = self._open.all(), self._small_notes()
+            gaps, self._unwritten = self._unwritten, []
+            at = max(now_us(), self._revision)  # the latest revision wins, even if the clock was set back
+            self._revision = at + len(gaps)
+            open_gaps, notes = self._open.items(), self._small_notes()
             try:
-                written = _written(still) if len(still) <= _MUCH else await asyncio.to_thread(_written, still)
+                open_note = (
+                    _encode(open_gaps) if len(open_gaps) <= _MANY_GAPS else await asyncio.to_thread(_encode, open_gaps)
+                )
                 await self._spool.append(
-                    GapBatch(self._status.source_id, at, tuple(said)), {self._note: written, **notes}
+                    GapBatch(self._status.source_id, at, tuple(gaps)), {self._open_note: open_note, **notes}
                 )
             except BaseException as error:
-                self._unsaid = said + self._unsaid
+                self._unwritten = gaps + self._unwritten
                 if not isinstance(error, SpoolError):
                     raise
 
     def _small_notes(self) -> Notes:
         notes = {
-            self._note_said: str(self._said_to),
-            self._note_again: None if self._again is None else json.dumps(self._again),
+            self._revision_note: str(self._revision),
+            self._repeated_note: None if self._repeated is None else json.dumps(self._repeated),
         }
-        over = self._closed.get(_WHOLE)
-        return notes if over is None else {**notes, self._note_closed: json.dumps((over.end, *over.gap.said()))}
+        closed = self._closed.get(_SOURCE)
+        return notes if closed is None else {**notes, self._closed_note: json.dumps((closed.end, *closed.gap.fields()))}
 
-    def _show(self) -> None:
+    def _update_status(self) -> None:
         self._status.open_gaps = len(self._open)
         metrics.open_gaps.labels(source=self._status.name).set(len(self._open))
 
 
 def _ids(channels: Channels) -> Int32s:
-    """Each channel once; what stands for the source as a whole, where there are none."""
+    """Unique channel ids; the placeholder of the source for None."""
     if channels is None:
-        return np.array([_WHOLE], np.int32)
+        return np.array([_SOURCE], np.int32)
     return np.unique(channels if isinstance(channels, np.ndarray) else np.fromiter(channels, np.int32)).astype(np.int32)
 
 
-def _written(gaps: Iterable[tuple[_Open, Int32s]]) -> str | None:
+def _encode(gaps: Iterable[tuple[_OpenGap, Int32s]]) -> str | None:
     """The note of open gaps: (ranges of channels, from, reason, detail, certain to) each; None: there are none."""
-    each = [(to_ranges(channels), *gap.said()) for gap, channels in gaps]
+    each = [(to_ranges(channels), *gap.fields()) for gap, channels in gaps]
     return json.dumps(each) if each else None
 
 
-def _read(note: str) -> list[tuple[_Open, Int32s]]:
-    """What :func:`_written` made, or a version before: there (channel or null, from, ...) stands for each channel."""
-    shared: dict[_Open, list[Int32s]] = {}
+def _decode(note: str) -> list[tuple[_OpenGap, Int32s]]:
+    """What :func:`_encode` made, or a version before: there (channel or null, from, ...) stands for each channel."""
+    shared: dict[_OpenGap, list[Int32s]] = {}
     for of, *gap in json.loads(note):
         ids = from_ranges(of).astype(np.int32) if isinstance(of, list) else _ids(None if of is None else [of])
-        shared.setdefault(_Open(*gap), []).append(ids)
+        shared.setdefault(_OpenGap(*gap), []).append(ids)
     return [(gap, np.concatenate(some)) for gap, some in shared.items()]

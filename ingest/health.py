@@ -1,4 +1,4 @@
-"""What every process answers over HTTP: ``/health`` (ready?), ``/health/live`` (alive?) and ``/metrics``."""
+"""HTTP endpoints of every process: ``/health`` (readiness), ``/health/live`` (liveness) and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
 
 @asynccontextmanager
 async def serve(host: str, port: int, report: Callable[[], Awaitable[HealthReport]]) -> Any:
-    """Answer on ``host:port`` while the block runs. Raises OSError where the port is taken."""
+    """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use."""
 
     async def health(_: web.Request) -> web.Response:
-        said = await report()
-        return web.json_response(said, status=200 if said["ready"] else 503)
+        content = await report()
+        return web.json_response(content, status=200 if content["ready"] else 503)
 
     async def live(_: web.Request) -> web.Response:
         return web.json_response({"alive": True})
 
     async def metrics(_: web.Request) -> web.Response:
-        await report()  # gauges are read when they are asked for
+        await report()  # gauges are updated on request
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application(middlewares=[http.by_name(host)])
+    app = web.Application(middlewares=[http.check_host(host)])
     app.add_routes([web.get("/health", health), web.get("/health/live", live), web.get("/metrics", metrics)])
     async with http.serve(app, host, port):
         yield

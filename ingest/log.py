@@ -1,18 +1,18 @@
-"""What processes write to their logs: all that happens, but not the same thing thousands of times a minute."""
+"""Logging to standard error, with a rate limit per kind of message."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-_MOST = 60  # records of one kind a minute
+_MAX_PER_MINUTE = 60  # records of one kind a minute
 _MINUTE = 60.0  # s
 
 
-class Sparing(logging.Filter):
-    """Lets through so many records of a kind (logger, level and unformatted text) a minute, and says that it does.
+class RateLimitFilter(logging.Filter):
+    """Limit the records per minute of each kind (logger, level and unformatted text), and report the suppression.
 
-    Who is outside must not be able to fill a disk, or to hide what else happens, by making us complain.
+    A client must not be able to fill the disk, or to hide other messages, by provoking warnings.
     """
 
     def __init__(self) -> None:
@@ -25,19 +25,19 @@ class Sparing(logging.Filter):
         now = time.monotonic()
         since, count = self._seen.get(kind, (now, 0))
         if now - since > _MINUTE:
-            if count > _MOST:
-                record.msg = f"({count - _MOST} more like this were not written) {record.msg}"
+            if count > _MAX_PER_MINUTE:
+                record.msg = f"({count - _MAX_PER_MINUTE} similar messages suppressed) {record.msg}"
             since, count = now, 0
-            if len(self._seen) > 1000:  # kinds that somebody invents
+            if len(self._seen) > 1000:  # unbounded kinds
                 self._seen.clear()
         self._seen[kind] = since, count + 1
-        if count + 1 == _MOST:
-            record.msg = f"{record.msg} (more like this are not written for a minute)"
-        return count < _MOST
+        if count + 1 == _MAX_PER_MINUTE:
+            record.msg = f"{record.msg} (similar messages are suppressed for one minute)"
+        return count < _MAX_PER_MINUTE
 
 
-def begin() -> None:
-    """Write to standard error from now on."""
+def configure() -> None:
+    """Configure logging to standard error."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
-        handler.addFilter(Sparing())
+        handler.addFilter(RateLimitFilter())

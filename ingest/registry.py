@@ -1,14 +1,14 @@
-"""The ids of sources and channels, on disk, so that collectors start while the database is away."""
+"""The ids of sources and channels on disk, so that collectors can start without the database."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Registry:
     created_texts: Sequence[int] = ()  # those of them whose kind is text
 
     def save(self, path: Path) -> None:
-        """Write it whole or not at all."""
+        """Write the file atomically."""
         head = {"sources": self.sources, "created": self.created, "created_texts": self.created_texts}
         lines = (json.dumps(self.channels.get(source, {})) for source in self.sources)
-        write_whole(path, "\n".join([json.dumps(head), *lines, ""]))
+        write_atomically(path, "\n".join([json.dumps(head), *lines, ""]))
 
     @classmethod
     def load(cls, path: Path, of: Container[str] | None = None) -> Registry:
-        """Read it, with the channels of sources ``of`` alone; None: all. Raises OperationError where there is none."""
+        """Read the file with the channels of sources ``of``; None: all. Raises OperationError if it is missing."""
         try:
             with path.open() as file:
                 head = json.loads(file.readline())
@@ -40,21 +40,20 @@ class Registry:
                 channels = {source: json.loads(line) for source, line in lines if of is None or source in of}
         except FileNotFoundError:
             raise OperationError(f"{path} is missing: `plantlog up` registers the plant and writes it") from None
-        if "channels" in head:  # of a version before this one, which did not say whose they are
+        if "channels" in head:  # of an earlier version, without the plant
             channels[""] = head["channels"]
         return cls(head["sources"], channels, head.get("created", {}), tuple(head.get("created_texts", ())))
+
+    def ids_of(self, source: str, channels: Sequence[str]) -> tuple[int, dict[str, int]]:
+        """A source's id, and those of its channels by name. Raises OperationError where one is not registered."""
+        known = self.channels.get(source, {})
+        missing = [name for name in channels if name not in known]
+        if source not in self.sources or missing:
+            what = f"source {source}" if source not in self.sources else f"channel {missing[0]}"
+            raise OperationError(f"{what} is not registered: run `plantlog up`")
+        return self.sources[source], {name: known[name] for name in channels}
 
     def pairs(self) -> Iterator[tuple[str, int]]:
         """Name and id of every channel, created ones too."""
         for named in (*self.channels.values(), *self.created.values()):
             yield from named.items()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Make ``text`` durable at ``path``: all of it, or what was there before."""
-    partial = path.with_suffix(".partial")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

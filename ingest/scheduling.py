@@ -1,4 +1,4 @@
-"""Who has the processor first, as far as that takes no privilege.
+"""CPU priorities of processes, as far as they need no privilege.
 
 Linux shares it out among sessions where sched_autogroup_enabled is 1 (sched(7), "The autogroup feature"), and nice
 counts within a session only: eight busy sessions leave all processes of one supervisor together a ninth. So what
@@ -15,7 +15,7 @@ from pathlib import Path
 NICE = 5  # a third of the weight of a process that wants the same core
 
 
-def own_session() -> None:
+def start_own_session() -> None:
     """Put this process into a session of its own. One that a terminal started stays in the terminal's."""
     if "PLANTLOG_PROCESS" not in os.environ:
         return
@@ -24,8 +24,8 @@ def own_session() -> None:
         os.setsid()
 
 
-def step_back(pid: int = 0) -> None:
-    """Let others have the processor before the process ``pid`` (0: this one). Where that is not allowed, don't."""
+def lower_priority(pid: int = 0) -> None:
+    """Lower the CPU priority of the process ``pid`` (0: this one), if permitted."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, NICE)
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""From when on a source's channels are read as they are defined now (``plant.channel_version``).
+"""The time from which a source's channels are read by their current definition (``plant.channel_version``).
 
-A registration's version of a channel waits without a time until its collector says since when it reads by it: in the
-spool, before the first sample that it reads so. The writer sets the version's ``valid_from`` to that.
+A registered version of a channel has no start time until its collector reports from when on it reads by it: in the
+spool, before the first such sample. The writer sets the version's ``valid_from`` to that time.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from typing import Any, NamedTuple
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch, now_us
+from ingest.batch import Event, EventBatch
+from ingest.timestamps import now_us
 
 NO_VERSIONS: Mapping[Any, int] = MappingProxyType({})
 
 
-class _Read(NamedTuple):
-    """By what a channel is read."""
+def versions_of(channel_ids: Mapping[str, int], versions: Mapping[str, int]) -> dict[int, int]:
+    """Channel id → version, of those of a source's channels that have one."""
+    return {channel_ids[name]: versions[name] for name in channel_ids.keys() & versions.keys()}
+
+
+class _ReadVersion(NamedTuple):
+    """The version by which a channel is read."""
 
     version: int
-    floor: int = 0  # µs, see :meth:`Versions.floor`
-    lifts: bool = True  # no value was as new as the floor yet
+    floor: int = 0  # µs, see :meth:`ChannelVersions.floor`
+    is_pending: bool = True  # no value was as new as the floor yet
 
 
-class Versions:
-    """Those of one source: what its collector has said, which a restart does not forget."""
+class ChannelVersions:
+    """The versions of one source's channels, preserved across restarts."""
 
     def __init__(self, source: str, source_id: int, spool: Appender) -> None:
         self._source = source
@@ -36,49 +42,49 @@ class Versions:
         self._spool = spool
         self._note = f"versions:{source_id}"
         notes = json.loads(spool.notes.get(self._note, "{}"))
-        self._said = {int(channel): _Read(*read) for channel, read in notes.items()}  # by channel id
-        self._begun: dict[int, tuple[_Read, int]] = {}  # channel id → by what, since µs; not on disk yet
-        self._saying = asyncio.Lock()
+        self._durable = {int(channel): _ReadVersion(*read) for channel, read in notes.items()}  # by channel id
+        self._started: dict[int, tuple[_ReadVersion, int]] = {}  # channel id → by what, since µs; not on disk yet
+        self._writing = asyncio.Lock()
 
-    def unsaid(self, versions: Mapping[int, int]) -> dict[int, int]:
-        """Those of ``versions`` (channel id → version) that nothing was read by yet."""
-        return {c: version for c, version in versions.items() if self._read(c).version < version}
+    def not_yet_read(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """Entries of ``versions`` (channel id → version) that are newer than those read so far."""
+        return {c: version for c, version in versions.items() if self._current(c).version < version}
 
     def floor(self, channel: int) -> int:
         """µs: what is older is of another place than that which the channel is read from now. 0: always the same."""
-        return self._read(channel).floor
+        return self._current(channel).floor
 
-    def lift(self, channel: int) -> int:
+    def pending_floor(self, channel: int) -> int:
         """µs: the floor, until a value was as new as that; from then on 0."""
-        read = self._read(channel)
-        return read.floor if read.lifts else 0
+        read = self._current(channel)
+        return read.floor if read.is_pending else 0
 
-    def _read(self, channel: int) -> _Read:
-        begun = self._begun.get(channel)
-        return begun[0] if begun is not None else self._said.get(channel, _Read(0))
+    def _current(self, channel: int) -> _ReadVersion:
+        started = self._started.get(channel)
+        return started[0] if started is not None else self._durable.get(channel, _ReadVersion(0))
 
-    def begin(self, channel: int, version: int, since: int, *, another_place: bool = False) -> None:
-        """A channel is read by a version of it since a time (µs). Said by :meth:`say`."""
-        read = _Read(version, since) if another_place else self._read(channel)._replace(version=version)
-        self._begun[channel] = (read, since)
+    def start(self, channel: int, version: int, since: int, *, new_address: bool = False) -> None:
+        """A channel is read by ``version`` since a time (µs). :meth:`flush` makes it durable."""
+        read = _ReadVersion(version, since) if new_address else self._current(channel)._replace(version=version)
+        self._started[channel] = (read, since)
 
-    async def say(self) -> None:
-        """Make durable what began; to be awaited before samples that were read so are. Raises SpoolError."""
-        async with self._saying:
-            if not self._begun:
+    async def flush(self) -> None:
+        """Write new versions to disk, before samples that were read by them. Raises SpoolError."""
+        async with self._writing:
+            if not self._started:
                 return
-            begun = dict(self._begun)
-            events = [Event("version_read", at, c, detail={"version": r.version}) for c, (r, at) in begun.items()]
-            said = {**self._said, **{c: read for c, (read, _) in begun.items()}}
-            await self._spool.append(EventBatch(self._source_id, now_us(), events), {self._note: json.dumps(said)})
-            self._said = said
-            self._begun = {c: one for c, one in self._begun.items() if begun.get(c) != one}
+            started = dict(self._started)
+            events = [Event("version_read", at, c, detail={"version": r.version}) for c, (r, at) in started.items()]
+            durable = {**self._durable, **{c: read for c, (read, _) in started.items()}}
+            await self._spool.append(EventBatch(self._source_id, now_us(), events), {self._note: json.dumps(durable)})
+            self._durable = durable
+            self._started = {c: one for c, one in self._started.items() if started.get(c) != one}
             metrics.events.labels(source=self._source, type="version_read").inc(len(events))
 
-    async def reached(self, floors: Mapping[int, int]) -> None:
+    async def floor_reached(self, floors: Mapping[int, int]) -> None:
         """Make durable that channels had a value as new as their floor (channel id → µs). Raises SpoolError."""
-        async with self._saying:
-            ended = {c for c, read in self._said.items() if read.floor == floors.get(c)}
-            said = {c: read._replace(lifts=False) if c in ended else read for c, read in self._said.items()}
-            await self._spool.note({self._note: json.dumps(said)})
-            self._said = said
+        async with self._writing:
+            ended = {c for c, read in self._durable.items() if read.floor == floors.get(c)}
+            durable = {c: read._replace(is_pending=False) if c in ended else read for c, read in self._durable.items()}
+            await self._spool.note({self._note: json.dumps(durable)})
+            self._durable = durable

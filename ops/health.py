@@ -1,4 +1,4 @@
-"""What the processes say of themselves, over HTTP on loopback."""
+"""Client of the processes' health endpoints (HTTP on loopback)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 from typing import Any
 
 from ingest.config.model import HealthOptions, Plant
-from ingest.processes import collectors, port
+from ingest.config.processes import collectors, port
 
-_SECONDS = 3.0
+_TIMEOUT = 3.0
 
 
 def control_port(options: HealthOptions) -> int:
-    """Where the simulator takes orders, if it serves the plant."""
+    """Port of the simulator's control API."""
     return options.port - 1
 
 
 def processes(plant: Plant) -> list[str]:
-    """Our own processes that a plant needs, in the order in which they start."""
+    """The plantlog processes that a plant needs, in start order."""
     return [
         "writer",
         *collectors(plant, "opcua"),
@@ -30,16 +30,16 @@ def processes(plant: Plant) -> list[str]:
     ]
 
 
-def ask(process: str, options: HealthOptions) -> dict[str, Any] | None:
-    """The process' ``/health``; None when it does not answer."""
+def fetch(process: str, options: HealthOptions) -> dict[str, Any] | None:
+    """``/health`` of a process; None if it does not respond."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    connection = http.client.HTTPConnection(host, port(process, options), timeout=_SECONDS)
+    connection = http.client.HTTPConnection(host, port(process, options), timeout=_TIMEOUT)
     try:
         connection.request("GET", "/health")
-        said = json.loads(connection.getresponse().read())
+        report = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:
         connection.close()
-    # Whoever else listens there is not meant.
-    return said if isinstance(said, dict) and said.get("process") == process else None
+    # Another program may listen on that port.
+    return report if isinstance(report, dict) and report.get("process") == process else None

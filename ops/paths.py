@@ -1,4 +1,4 @@
-"""Where things are: the checkout and the state folder."""
+"""Paths of the checkout and the state folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
-from ingest.opcua import trust
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
 
 _MARKER = "plantlog-state"
 _MARKER_TEXT = "This folder belongs to plantlog; `plantlog down --wipe` removes it.\n"
-_OURS = frozenset(
+_OWN_FILES = frozenset(
     {
         *("config", "installation", "log", "pki", "plant", "postgres", "push.json", "registry.json"),
         *("run", "secrets", "simulator", "spool"),
@@ -31,13 +30,13 @@ def state_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state folder: everything that the appliance keeps."""
+    """The state folder, which holds all data of the appliance."""
 
     root: Path
 
     @classmethod
     def current(cls) -> State:
-        """The one that this command is about."""
+        """The state folder of this command."""
         return cls(state_folder())
 
     @property
@@ -67,12 +66,12 @@ class State:
 
     @property
     def log(self) -> Path:
-        """What the processes say, one file each."""
+        """Log files, one per process."""
         return self.root / "log"
 
     @property
     def run(self) -> Path:
-        """The supervisor's socket and configuration, and what `up` was told."""
+        """The supervisor's socket and configuration, and the last deployment."""
         return self.root / "run"
 
     @property
@@ -86,8 +85,15 @@ class State:
         return self.root / "plant"
 
     def dsn_file(self, role: str) -> Path:
-        """The DSN of ``owner``, ``ingest``, ``reader`` or ``maintenance``."""
+        """The file with the DSN of ``owner``, ``ingest``, ``reader`` or ``maintenance``."""
         return self.root / "secrets" / f"{role}.dsn"
+
+    def dsn(self, role: str) -> str:
+        """The DSN of a role. Raises OperationError if it is not created yet."""
+        try:
+            return self.dsn_file(role).read_text().strip()
+        except FileNotFoundError:
+            raise OperationError(f"{self.root} has no database yet: run `plantlog up`") from None
 
     @property
     def claimed(self) -> bool:
@@ -95,23 +101,25 @@ class State:
         return (self.root / _MARKER).exists()
 
     def claim(self) -> None:
-        """Make the folder, or take it over. Raises OperationError where something else lives there."""
+        """Create the folder or reuse it. Raises OperationError if it contains other files."""
+        from ingest.opcua import trust  # noqa: PLC0415  (other commands need no library for certificates)
+
         os.umask(0o077)  # for what this command makes, and for the processes that it starts
         self.root.mkdir(parents=True, exist_ok=True)
-        strange = sorted(path.name for path in self.root.iterdir() if path.name not in _OURS)
-        if strange and not self.claimed:
+        unknown = sorted(path.name for path in self.root.iterdir() if path.name not in _OWN_FILES)
+        if unknown and not self.claimed:
             raise OperationError(
-                f"{self.root} holds {strange[0]!r} and is not a plantlog state folder: "
+                f"{self.root} contains {unknown[0]!r} and is not a plantlog state folder: "
                 "set PLANTLOG_STATE to a new or empty folder"
             )
-        trust.folders(self.pki)
+        trust.make_folders(self.pki)
         for folder in (self.spool, self.log, self.run):
             folder.mkdir(parents=True, exist_ok=True)
         (self.root / _MARKER).write_text(_MARKER_TEXT)
-        self._close()
+        self._restrict_permissions()
 
-    def _close(self) -> None:
-        """Take from others than the owner what an earlier plantlog let them read. The database sees to its own."""
+    def _restrict_permissions(self) -> None:
+        """Remove permissions of group and others that an earlier version left. The database handles its own files."""
         for folder, names, files in os.walk(self.root):
             if Path(folder) == self.root:
                 names[:] = [name for name in names if name != "postgres"]

@@ -1,4 +1,4 @@
-"""Are the ports free that the appliance is about to listen on, and who has them if not?"""
+"""TCP ports: which are free, who listens on them, and which are reserved for a state folder."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from pathlib import Path
 import psutil
 
 from ingest.errors import OperationError
-from ops.alone import alone
+from ingest.folder_lock import folder_lock
 
 _LOWEST = 10_000
-_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
+_FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PortRequirement:
     """A port that a process needs."""
 
     host: str
     port: int
-    what: str  # who needs it
-    option: str  # what to change so that another one is taken
+    what: str  # process that needs it
+    option: str  # how to choose another port
 
 
-def check(wanted: Iterable[Wanted]) -> None:
-    """Raises OperationError that names every port that is taken, by whom, and the option to change."""
-    taken = [
-        f"port {want.port} on {want.host}, which {want.what} needs, is in use{holder(want.port)}: {want.option}"
-        for want in wanted
-        if not free(want.host, want.port)
+def check(requirements: Iterable[PortRequirement]) -> None:
+    """Raise OperationError with every port in use, its owner, and the option to change."""
+    conflicts = [
+        f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port)}: {w.option}"
+        for w in requirements
+        if not is_free(w.host, w.port)
     ]
-    if taken:
-        raise OperationError("\n".join(taken))
+    if conflicts:
+        raise OperationError("\n".join(conflicts))
 
 
-def free(host: str, port: int) -> bool:
+def is_free(host: str, port: int) -> bool:
     """Whether nobody listens there."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
@@ -49,41 +49,41 @@ def free(host: str, port: int) -> bool:
             probe.bind(address)
             probe.listen(1)
         except PermissionError as error:
-            raise OperationError(f"port {port} on {host} may not be opened: {error}") from error
+            raise OperationError(f"cannot listen on port {port} of {host}: {error}") from error
         except OSError:
             return False
     return True
 
 
 def free_ports(count: int) -> int:
-    """The first of ``count`` ports of 127.0.0.1 in a row that nobody has now.
+    """The first of ``count`` consecutive free ports on 127.0.0.1.
 
-    Below those that the system gives to outgoing connections, so that a listener that pauses finds its port free again.
+    They are below the ephemeral range, so that a listener can be stopped and started again.
     """
     while True:
-        first = random.randrange(_LOWEST, _EPHEMERAL - count)
-        several = range(first, first + count)
-        if not any(_holder_of(_shared() / str(port), port) for port in several) and all(
-            free("127.0.0.1", port) for port in several
+        first = random.randrange(_LOWEST, _FIRST_EPHEMERAL - count)
+        candidates = range(first, first + count)
+        if not any(_is_reserved(_reservations() / str(port), port) for port in candidates) and all(
+            is_free("127.0.0.1", port) for port in candidates
         ):
             return first
 
 
-def reserve(kept: Path, port: int | None = None) -> int:
-    """A free port of 127.0.0.1, written to the file ``kept`` and this user's other appliances keep off it.
+def reserve(port_file: Path, port: int | None = None) -> int:
+    """A free port on 127.0.0.1, written to the file ``port_file`` and reserved among this user's appliances.
 
-    It stays reserved while ``kept`` names it, whether or not somebody listens: a server that is stopped finds its port
+    It stays reserved while ``port_file`` names it, whether or not somebody listens: a stopped server finds its port
     again, and two that start at once have two. ``port``: this one, which is known to be ours.
     """
-    with alone(_shared()):
-        chosen = free_ports(1) if port is None else port
-        (_shared() / str(chosen)).write_text(str(kept))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(str(chosen))
-        return chosen
+    with folder_lock(_reservations()):
+        port_chosen = free_ports(1) if port is None else port
+        (_reservations() / str(port_chosen)).write_text(str(port_file))
+        port_file.parent.mkdir(parents=True, exist_ok=True)
+        port_file.write_text(str(port_chosen))
+        return port_chosen
 
 
-def _holder_of(reservation: Path, port: int) -> bool:
+def _is_reserved(reservation: Path, port: int) -> bool:
     """Whether the file that a reservation names still has that port; one whose state folder is gone counts no more."""
     try:
         return Path(reservation.read_text()).read_text() == str(port)
@@ -91,17 +91,17 @@ def _holder_of(reservation: Path, port: int) -> bool:
         return False
 
 
-def _shared() -> Path:
+def _reservations() -> Path:
     """The folder of this user's reservations, one file a port."""
     folder = Path(tempfile.gettempdir()) / f"plantlog-ports-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():
-        raise OperationError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+        raise OperationError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
     return folder
 
 
 def holder(port: int) -> str:
-    """Who listens on a port, as far as we may see: `` by NAME (process N)``, or nothing."""
+    """The listener of a port: `` by NAME (process N)``, or an empty text if it is not visible."""
     try:
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)

@@ -1,1 +1,1 @@
-"""A small plant that speaks OPC UA and Modbus."""
+"""A simulated plant with OPC UA, Modbus and push."""

@@ -1,9 +1,10 @@
-"""``python -m simulator run|export|compare|fault``: a small plant that speaks OPC UA and Modbus."""
+"""``python -m simulator run|export|compare|fault``: a simulated plant with OPC UA and Modbus."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import re
@@ -14,30 +15,32 @@ import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 
-from ingest import http, log
-from ingest.batch import now_us
+from ingest import log
 from ingest.errors import OperationError, PlantlogError
-from simulator.compare import compare
-from simulator.control import application
+from ingest.timestamps import now_us
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.load import LoadPlant
 from simulator.replay import ReplayPlant
-from simulator.run import Simulator
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import Plant
 
+# Servers and the database's client are imported where they are used: the other commands answer at once.
+# ruff: noqa: PLC0415
+
 _MOST_HZ = 100
 _STATE = Path(os.environ.get("PLANTLOG_STATE", ".state"))
-_CONTROL_PORT = int(os.environ.get("PLANTLOG_SIMULATOR_CONTROL_PORT", "9100"))  # of the appliance in the state folder
+_CONTROL_PORT = int(
+    os.environ.get("PLANTLOG_SIMULATOR_CONTROL_PORT", "9100")
+)  # set for the appliance in the state folder
 
 
 def main() -> int:
-    """Do what was asked."""
-    log.begin()
-    given = _arguments().parse_args()
+    """Run the command line."""
+    log.configure()
+    arguments = _arguments().parse_args()
     try:
-        given.do(given)
+        arguments.run(arguments)
     except (PlantlogError, OSError) as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 1
@@ -47,48 +50,62 @@ def main() -> int:
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    shape = argparse.ArgumentParser(add_help=False)
-    shape.add_argument("--host", default="127.0.0.1")
-    shape.add_argument("--opcua-port", type=int, default=4840)
-    shape.add_argument("--modbus-port", type=int, default=5020, help="of the first device; the others follow")
-    shape.add_argument("--health-port", type=int, default=9101, help="of the collectors, for export")
-    shape.add_argument("--viewer-port", type=int, default=9110, help="of the dashboards, for export")
-    shape.add_argument("--seed", type=int, default=1)
-    shape.add_argument("--channels", type=int, help="load: this many channels, 5,000 by OPC UA, the rest by Modbus")
-    shape.add_argument("--hz", type=float, default=1.0, help="load: values of each channel a second")
-    shape.add_argument("--replay", type=Path, help="a CSV, or a .dat with --columns: its columns are the tags")
-    shape.add_argument("--columns", type=Path, help="CSV that names the columns of --replay")
-    shape.add_argument("--replay-period", type=_duration, default=1.0, help='between rows, such as "500ms"; default 1s')
-    security = shape.add_mutually_exclusive_group()
+    plant_options = argparse.ArgumentParser(add_help=False)
+    plant_options.add_argument("--host", default="127.0.0.1")
+    plant_options.add_argument("--opcua-port", type=int, default=4840)
+    plant_options.add_argument(
+        "--modbus-port", type=int, default=5020, help="port of the first device; the others follow"
+    )
+    plant_options.add_argument("--health-port", type=int, default=9101, help="health port in the exported plant.toml")
+    plant_options.add_argument("--viewer-port", type=int, default=9110, help="viewer port in the exported plant.toml")
+    plant_options.add_argument("--seed", type=int, default=1)
+    plant_options.add_argument(
+        "--channels", type=int, help="load test: number of channels; the first 5,000 by OPC UA, the rest by Modbus"
+    )
+    plant_options.add_argument("--hz", type=float, default=1.0, help="load test: values per second and channel")
+    plant_options.add_argument(
+        "--replay", type=Path, help="replay a CSV file, or a .dat file with --columns; its columns are the tags"
+    )
+    plant_options.add_argument("--columns", type=Path, help="CSV file with the column names of the --replay file")
+    plant_options.add_argument(
+        "--replay-period", type=_duration, default=1.0, help='time between rows, such as "500ms"; default: 1s'
+    )
+    security = plant_options.add_mutually_exclusive_group()
     security.add_argument(
-        "--secure", action="store_true", default=None, help="OPC UA with certificates; the default but for a load"
+        "--secure", action="store_true", default=None, help="OPC UA with certificates; default, except for load tests"
     )
     security.add_argument("--insecure", dest="secure", action="store_false", help="OPC UA without certificates")
     scenarios = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
-    shape.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
-    run = commands.add_parser("run", parents=[shape], help="serve the plant")
+    plant_options.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
+    run = commands.add_parser("run", parents=[plant_options], help="serve the plant")
     run.add_argument("--state", type=Path, default=_STATE / "simulator", help="ground truth and certificates")
-    run.add_argument("--control-port", type=int, default=9100, help="where it takes orders; default %(default)s")
-    run.add_argument("--speed", type=float, default=1.0, help="plant seconds a second")
+    run.add_argument("--control-port", type=int, default=9100, help="port for faults and status; default: %(default)s")
+    run.add_argument("--speed", type=float, default=1.0, help="speed factor of plant time")
     run.add_argument(
-        "--jitter", type=_duration, default=0.0, help="source times of one cycle differ by up to this; default: equal"
+        "--jitter", type=_duration, default=0.0, help="maximum difference of source times within a cycle; default: none"
     )
-    run.add_argument("--history", type=int, help="values of each OPC UA node to remember; default: none of a load")
+    run.add_argument(
+        "--history", type=int, help="history length per OPC UA node, in values; default: 2000, for load tests 0"
+    )
     run.add_argument("--no-truth", action="store_true")
-    run.set_defaults(do=lambda given: asyncio.run(_run(given)))
-    to = commands.add_parser("export", parents=[shape], help="write the matching plant.toml and tag lists")
-    to.add_argument("folder", type=Path)
-    to.set_defaults(do=_export)
-    against = commands.add_parser("compare", help="hold the table against the ground truth")
-    against.add_argument("--truth", type=Path, default=_STATE / "simulator" / "truth")
-    against.add_argument("--dsn", help="default: the reader's, in --secrets")
-    against.add_argument("--secrets", type=Path, default=_STATE / "secrets")
-    against.add_argument("--seconds", type=float, default=60.0, help="how far back, where no --from is given")
-    against.add_argument("--from", dest="from_us", type=int, help="source time, µs since 1970 UTC")
-    against.add_argument("--to", dest="to_us", type=int, help="source time, µs since 1970 UTC; default: 5 s ago")
-    against.add_argument("--json", action="store_true")
-    against.set_defaults(do=lambda given: asyncio.run(_compare(given)))
-    fault = commands.add_parser("fault", help="make the plant fail")
+    run.set_defaults(run=lambda arguments: asyncio.run(_run(arguments)))
+    export_parser = commands.add_parser(
+        "export", parents=[plant_options], help="write the matching plant.toml and tag lists"
+    )
+    export_parser.add_argument("folder", type=Path)
+    export_parser.set_defaults(run=_export)
+    compare_parser = commands.add_parser("compare", help="compare the stored samples with the ground truth")
+    compare_parser.add_argument("--truth", type=Path, default=_STATE / "simulator" / "truth")
+    compare_parser.add_argument("--dsn", help="default: the reader's, in --secrets")
+    compare_parser.add_argument("--secrets", type=Path, default=_STATE / "secrets")
+    compare_parser.add_argument(
+        "--seconds", type=float, default=60.0, help="length of the time range, unless --from is given"
+    )
+    compare_parser.add_argument("--from", dest="from_us", type=int, help="source time, µs since 1970 UTC")
+    compare_parser.add_argument("--to", dest="to_us", type=int, help="source time, µs since 1970 UTC; default: 5 s ago")
+    compare_parser.add_argument("--json", action="store_true")
+    compare_parser.set_defaults(run=lambda arguments: asyncio.run(_compare(arguments)))
+    fault = commands.add_parser("fault", help="inject a fault")
     fault.add_argument("target", help="opcua, a device's name, or a channel's name")
     fault.add_argument("fault", choices=KINDS, help="; ".join(f"{kind}: {rule.what}" for kind, rule in RULES.items()))
     fault.add_argument("--seconds", type=float, default=SECONDS)
@@ -98,55 +115,79 @@ def _arguments() -> argparse.ArgumentParser:
         "--control-port",
         type=int,
         default=_CONTROL_PORT,
-        help="where the simulator takes orders; default: that of the state folder's, now %(default)s",
+        help="control port of the simulator; default: that of the appliance in the state folder (%(default)s)",
     )
-    fault.set_defaults(do=_fault)
+    fault.set_defaults(run=_fault)
     return parser
 
 
-def _plant(given: argparse.Namespace) -> Plant:
-    if given.replay is not None:
-        return ReplayPlant(given.replay, given.columns, given.replay_period)
-    if given.channels is not None:
-        if not 1 <= given.channels <= 1_000_000 or not 0 < given.hz <= _MOST_HZ:
+def _plant(arguments: argparse.Namespace) -> Plant:
+    if arguments.replay is not None:
+        return ReplayPlant(arguments.replay, arguments.columns, arguments.replay_period)
+    if arguments.channels is not None:
+        if not 1 <= arguments.channels <= 1_000_000 or not 0 < arguments.hz <= _MOST_HZ:
             raise OperationError(f"--channels: legal 1 to 1000000; --hz: legal above 0, to {_MOST_HZ}")
-        return LoadPlant(given.channels, given.hz, given.seed)
-    return ScenarioPlant(given.seed, [parse(text) for text in given.scenario])
+        return LoadPlant(arguments.channels, arguments.hz, arguments.seed)
+    return ScenarioPlant(arguments.seed, [parse(text) for text in arguments.scenario])
 
 
-def _secure(given: argparse.Namespace) -> bool:
-    return given.channels is None if given.secure is None else bool(given.secure)
+def _secure(arguments: argparse.Namespace) -> bool:
+    return arguments.channels is None if arguments.secure is None else bool(arguments.secure)
 
 
 def _duration(text: str) -> float:
-    """Seconds, from ``500ms`` as in plant.toml, or a number of seconds."""
+    """Seconds, from ``500ms`` as in plant.toml, or from a number of seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"found {text!r}; legal: a duration such as 500ms, 1s, 2m")
     return float(match[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
-async def _run(given: argparse.Namespace) -> None:
-    truth = not given.no_truth
-    simulator = Simulator(_plant(given), given.state, _secure(given), given.speed, truth, given.jitter, given.history)
+async def _run(arguments: argparse.Namespace) -> None:
+    from ingest import http
+    from simulator.control import application
+    from simulator.run import Simulator
+
+    gc.freeze()  # what is imported stays
+    gc.set_threshold(50_000, 20, 20)  # else it takes a third of the time in which asyncua makes nodes
+    truth = not arguments.no_truth
+    simulator = Simulator(
+        _plant(arguments),
+        arguments.state,
+        _secure(arguments),
+        arguments.speed,
+        truth,
+        arguments.jitter,
+        arguments.history,
+    )
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with http.serve(application(simulator, given.host), given.host, given.control_port):
-        await simulator.run(given.host, given.opcua_port, given.modbus_port, stop)
+    async with http.serve(application(simulator, arguments.host), arguments.host, arguments.control_port):
+        await simulator.run(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
 
 
-def _export(given: argparse.Namespace) -> None:
-    ports = (given.opcua_port, given.modbus_port)
-    export(_plant(given), given.folder, given.host, *ports, _secure(given), given.health_port, given.viewer_port)
+def _export(arguments: argparse.Namespace) -> None:
+    ports = (arguments.opcua_port, arguments.modbus_port)
+    export(
+        _plant(arguments),
+        arguments.folder,
+        arguments.host,
+        *ports,
+        _secure(arguments),
+        arguments.health_port,
+        arguments.viewer_port,
+    )
 
 
-async def _compare(given: argparse.Namespace) -> None:
-    dsn = given.dsn or (given.secrets / "reader.dsn").read_text().strip()
-    to = now_us() - 5_000_000 if given.to_us is None else given.to_us  # what is on its way is not missing
-    start = to - int(given.seconds * 1e6) if given.from_us is None else given.from_us
-    result = await compare(given.truth, dsn, start, to)
-    if given.json:
+async def _compare(arguments: argparse.Namespace) -> None:
+    from simulator.compare import compare
+
+    dsn = arguments.dsn or (arguments.secrets / "reader.dsn").read_text().strip()
+    to = now_us() - 5_000_000 if arguments.to_us is None else arguments.to_us  # data in transit is not missing
+    start = to - int(arguments.seconds * 1e6) if arguments.from_us is None else arguments.from_us
+    result = await compare(arguments.truth, dsn, start, to)
+    if arguments.json:
         parts = {name: asdict(part) for name, part in result.items()}
         print(json.dumps({**parts.pop("all"), "kinds": parts}, ensure_ascii=False))
         return
@@ -154,7 +195,7 @@ async def _compare(given: argparse.Namespace) -> None:
         name: [count for count in asdict(part).values() if isinstance(count, int)] for name, part in result.items()
     }
     print(f"{'':8}" + "".join(f"{name:>12}" for name in ("", "", "", "", "", "missing,", "missing,")))
-    heads = ("published", "stored", "duplicated", "invented", "altered", "with a gap", "no gap")
+    heads = ("published", "stored", "duplicated", "invented", "altered", "recorded", "silent")
     print(f"{'':8}" + "".join(f"{name:>12}" for name in heads))
     for name, numbers in counts.items():
         print(f"{name:8}" + "".join(f"{count:>12,}" for count in numbers))
@@ -162,10 +203,17 @@ async def _compare(given: argparse.Namespace) -> None:
         print(example)
 
 
-def _fault(given: argparse.Namespace) -> None:
-    asked = {"target": given.target, "fault": given.fault, "seconds": given.seconds, "value": given.value}
+def _fault(arguments: argparse.Namespace) -> None:
+    payload = {
+        "target": arguments.target,
+        "fault": arguments.fault,
+        "seconds": arguments.seconds,
+        "value": arguments.value,
+    }
     request = urllib.request.Request(
-        f"http://127.0.0.1:{given.control_port}/fault", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        f"http://127.0.0.1:{arguments.control_port}/fault",
+        json.dumps(payload).encode(),
+        {"Content-Type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
@@ -173,7 +221,7 @@ def _fault(given: argparse.Namespace) -> None:
     except urllib.error.HTTPError as error:
         raise OperationError(json.loads(error.read())["error"]) from None
     except urllib.error.URLError as error:
-        raise OperationError(f"no simulator answers on port {given.control_port}: {error.reason}") from None
+        raise OperationError(f"no simulator answers on port {arguments.control_port}: {error.reason}") from None
 
 
 if __name__ == "__main__":

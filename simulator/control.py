@@ -1,4 +1,4 @@
-"""The simulator's own door: HTTP on a loopback port, to make it fail and to see what it does."""
+"""The simulator's HTTP control API on a loopback port: inject faults, read the state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from aiohttp import web
 
 from ingest.errors import OperationError
-from ingest.http import by_name
+from ingest.http import check_host
 from simulator.faults import SECONDS, Fault
 from simulator.run import Simulator
 
@@ -17,17 +17,19 @@ def application(simulator: Simulator, host: str) -> web.Application:
 
     async def fault(request: web.Request) -> web.Response:
         try:
-            asked = await request.json()
-            if not isinstance(asked, dict) or not {"target", "fault"} <= asked.keys():
-                raise OperationError('legal: a JSON object with "target", "fault", and maybe "seconds", "value"')
-            begun = simulator.faults.add(
-                str(asked["target"]), asked["fault"], asked.get("seconds", SECONDS), asked.get("value")
+            payload = await request.json()
+            if not isinstance(payload, dict) or not {"target", "fault"} <= payload.keys():
+                raise OperationError(
+                    'legal: a JSON object with "target", "fault", and optionally "seconds" and "value"'
+                )
+            fault_begun = simulator.faults.add(
+                str(payload["target"]), payload["fault"], payload.get("seconds", SECONDS), payload.get("value")
             )
         except json.JSONDecodeError as error:
             return web.json_response({"error": f"not JSON: {error}"}, status=400)
         except OperationError as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.json_response(_said(begun))
+        return web.json_response(_as_json(fault_begun))
 
     async def clear(_: web.Request) -> web.Response:
         simulator.faults.clear()
@@ -39,16 +41,16 @@ def application(simulator: Simulator, host: str) -> web.Application:
                 "plant": simulator.plant.name,
                 "tags": len(simulator.plant.tags),
                 "published": simulator.published,
-                "faults": [_said(f) for f in simulator.faults.active()],
+                "faults": [_as_json(f) for f in simulator.faults.active()],
             }
         )
 
-    app = web.Application(middlewares=[by_name(host)])
+    app = web.Application(middlewares=[check_host(host)])
     app.add_routes([web.post("/fault", fault), web.post("/clear", clear), web.get("/state", state)])
     return app
 
 
-def _said(fault: Fault) -> dict[str, object]:
+def _as_json(fault: Fault) -> dict[str, object]:
     return {
         "target": fault.target,
         "fault": fault.fault,

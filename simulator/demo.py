@@ -1,7 +1,7 @@
 """A small plant: two boilers on one steam header, a tank farm with pumps, a conveyor line.
 
-All signals stand in one array and are stepped together, always by :data:`STEP`, so that a seed gives the same plant at
-every speed. What a sensor says is a signal beside what is true: ``steam_flow`` beside ``steam``.
+All signals are in one array and are stepped together, always by :data:`STEP`, so that a seed gives the same plant at
+every speed. Sensor readings are separate from true values: ``steam_flow`` and ``steam``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STEP = 0.1  # s of plant time
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_STEAM_PER_FUEL = 12.0  # t/h of steam a t/h of fuel
-_STEAM_PER_BAR = 8.0  # t/h from a drum to the header a bar between them
+_STEAM_PER_FUEL = 12.0  # t/h of steam per t/h of fuel
+_STEAM_PER_BAR = 8.0  # t/h from a drum to the header per bar of difference
 _MOST_FUEL, _LEAST_FUEL = 12.0, 0.5  # t/h
-DRUM = 0.02  # % of level a second a t/h of feedwater more than steam
+DRUM = 0.02  # % of level per second, per t/h of feedwater in excess of steam
 TANK_AREA = 2.5  # m²
 _TANK_HEIGHT = 8.0  # m
 _PUMP_FLOW = 120.0  # m³/h at full speed
@@ -74,17 +74,17 @@ class Signals:
         self.values[self._index[name]] = value
 
     def index(self, name: str) -> int:
-        """Where a signal stands in ``values``. Raises KeyError."""
+        """Index of a signal in ``values``. Raises KeyError."""
         return self._index[name]
 
     def columns(self, prefix: str, units: Sequence[int], quantities: Sequence[str]) -> dict[str, Floats]:
-        """Views by quantity, each with one value a unit."""
+        """Views by quantity, each with one value per unit."""
         starts = {q: self._index[f"{prefix}{units[0]}/{q}"] for q in quantities}
         return {q: self.values[start : start + len(units)] for q, start in starts.items()}
 
 
 class DemoPlant:
-    """The process model. Set points are signals that nobody but an operator changes."""
+    """The process model. Set points are signals changed only by operators."""
 
     name = "demo"
     tick = STEP
@@ -95,10 +95,10 @@ class DemoPlant:
         self._random = np.random.default_rng(seed)
         self.time = 0.0  # s of plant time
         self._steps = 0
-        self._owed = 0.0  # s of plant time not yet stepped
+        self._remaining = 0.0  # s of plant time not yet stepped
         self.v = Signals()
         self.texts: dict[str, str] = {}
-        self.tripped: set[int] = set()  # tanks whose pump can't run
+        self.tripped: set[int] = set()  # tanks with a tripped pump
         v = self.v
         self._boilers = v.columns("boiler", BOILERS, _BOILER)
         self._tanks = v.columns("tank", TANKS, _TANK)
@@ -116,19 +116,19 @@ class DemoPlant:
         self._tubes[:] = (140.0 + 6.0 * self._boilers["fuel"]) * 2.2 + self._tube_offset
         v["line/speed_sp"] = 1.2
         self._sections["speed"][:] = 1.2
-        self._sections["on_belt"][:] = _SECTION_LENGTH  # one a metre
+        self._sections["on_belt"][:] = _SECTION_LENGTH  # one per metre
         self._is_text = np.array([tag.kind == "text" for tag in self.tags])
         self._signal = np.array([0 if tag.kind == "text" else v.index(tag.signal) for tag in self.tags])
         self._advance()
 
     def numbers(self) -> Floats:
-        """The present value of every tag (n,), NaN for texts."""
+        """The current value of every tag (n,), NaN for texts."""
         values: Floats = self.v.values[self._signal]
         values[self._is_text] = math.nan
         return values
 
     def text(self, tag: int) -> str:
-        """The present value of a text tag."""
+        """The current value of a text tag."""
         return self.texts[self.tags[tag].signal]
 
     def write(self, signal: str, value: float) -> None:
@@ -136,14 +136,14 @@ class DemoPlant:
         self.v[signal] = value
 
     def step(self, seconds: float) -> None:
-        """Move on by ``seconds`` of plant time, in whole steps; what is over counts for the next call."""
-        self._owed += seconds
-        while self._owed > STEP - 1e-6:
-            self._owed -= STEP
+        """Advance by ``seconds`` of plant time in whole steps; the remainder is carried over to the next call."""
+        self._remaining += seconds
+        while self._remaining > STEP - 1e-6:
+            self._remaining -= STEP
             self._advance()
 
     def _advance(self) -> None:
-        """One step. The noise is drawn at once, so that what one unit does never changes another one's."""
+        """One step. All noise is drawn at once, so that no unit influences the noise of another one."""
         self._steps += 1
         self.time = self._steps * STEP
         noise = self._random.standard_normal((16, 8))
@@ -155,9 +155,9 @@ class DemoPlant:
 
     def _step_boilers(self, dt: float, noise: Floats, tube_noise: Floats) -> None:
         b, v = self._boilers, self.v
-        wanted = 65.0 + 15.0 * np.sin(self.time / 300 + np.array(BOILERS))
-        b["demand"] += 0.02 * (wanted - b["demand"]) * dt + 0.1 * noise[0] * math.sqrt(dt)
-        # Each drum gives steam to the header as its pressure drives it; the consumers take it from there.
+        target = 65.0 + 15.0 * np.sin(self.time / 300 + np.array(BOILERS))
+        b["demand"] += 0.02 * (target - b["demand"]) * dt + 0.1 * noise[0] * math.sqrt(dt)
+        # Pressure drives steam from each drum to the header, where consumers draw it.
         b["steam"][:] = np.maximum(0.0, _STEAM_PER_BAR * (b["pressure"] - v["header/pressure"]))
         v["header/pressure"] += 0.01 * (b["steam"].sum() - b["demand"].sum()) * dt
         error = b["pressure_sp"] - b["pressure"]
@@ -191,9 +191,9 @@ class DemoPlant:
         t["trip"][:] = [unit in self.tripped for unit in TANKS]
         # on and off around the set point, as level control by a pump does
         off = t["level"] - t["level_sp"]
-        wanted = np.where(off < -0.2, 1.0, np.where(off > 0.2, 0.0, t["running"])) * (1.0 - t["trip"])
-        t["starts"] += wanted > t["running"]
-        t["running"][:] = wanted
+        target = np.where(off < -0.2, 1.0, np.where(off > 0.2, 0.0, t["running"])) * (1.0 - t["trip"])
+        t["starts"] += target > t["running"]
+        t["running"][:] = target
         t["speed"] += (90.0 * t["running"] - t["speed"]) * dt / 4
         t["inlet"][:] = _PUMP_FLOW * t["speed"] / 100
         opened = t["outlet"] + 0.01 * (60.0 - t["outlet"]) * dt + 0.5 * noise[0] * math.sqrt(dt)
@@ -218,12 +218,12 @@ class DemoPlant:
     def _step_line(self, dt: float, noise: Floats, chance: Floats) -> None:
         s, v = self._sections, self.v
         s["jam"][:] = np.where(s["jam"] > 0, chance[0] > 0.05 * dt, chance[0] < 0.0005 * dt)
-        # A jammed section stops itself and all before it.
+        # A jammed section stops itself and all upstream.
         stopped = np.maximum.accumulate(s["jam"][::-1])[::-1]
         s["speed"] += (v["line/speed_sp"] * (1.0 - stopped) - s["speed"]) * dt / 2
         s["motor_current"][:] = 4.0 + 6.0 * s["speed"] + 9.0 * s["jam"] + 0.2 * noise
         s["motor_temperature"][:] = 35.0 + 2.5 * s["motor_current"] + 0.1 * noise
-        # An item leaves a section by chance, the faster it runs the sooner, and is on the next one then.
+        # An item moves to the next section at random, more often the faster it runs.
         left = np.minimum(s["on_belt"], self._random.poisson(s["on_belt"] * s["speed"] / _SECTION_LENGTH * dt))
         taken = float(chance[1, 0] < s["speed"][0] * dt)
         v["line/taken"] += taken

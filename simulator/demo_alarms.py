@@ -1,6 +1,6 @@
-"""The alarm limits of the demo plant: it is quiet when all is well, and every scenario but the leak is heard of.
+"""Alarm limits of the demo plant: no alarms in normal operation; every scenario except the leak raises one.
 
-A leak is what level control makes up for: no limit sees it.
+Level control compensates for a leak, so no limit detects it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LIMITS: tuple[tuple[str, Mapping[str, str]], ...] = (
 
 
 def limits_of(name: str) -> tuple[tuple[str, str], ...]:
-    """The columns ``alarm_…`` of a tag and their cells; none where it has no limits."""
+    """The ``alarm_…`` columns of a tag and their values; empty without limits."""
     for pattern, limits in _LIMITS:
         if fnmatchcase(name, pattern):
             return tuple((f"alarm_{column}", cell) for column, cell in limits.items())

@@ -1,22 +1,22 @@
-"""The tag list of the demo plant: about 300, most by OPC UA, the packaged units' by Modbus, some by both."""
+"""Tag list of the demo plant: about 300, most via OPC UA, those of packaged units via Modbus, some via both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ingest.config.model import ChannelKind, WordOrder
+from ingest.config.sources import ChannelKind, WordOrder
 from simulator.demo_alarms import limits_of
 from simulator.tags import OpcuaType, Register, SimTag
 
 BOILERS = (1, 2)
 TANKS = (1, 2, 3, 4, 5, 6)
 SECTIONS = tuple(range(1, 9))
-TUBES = tuple(range(1, 13))  # of each boiler
+TUBES = tuple(range(1, 13))  # per boiler
 
 _ORDERS: tuple[WordOrder, ...] = ("ABCD", "CDAB", "BADC", "DCBA")
 
-# (quantity, kind, unit, lo, hi, OPC UA type, period); states and texts are looked at in every step, published on change
+# (quantity, kind, unit, lo, hi, OPC UA type, period); states and texts are checked in every step, published on change
 _BOILER: tuple[tuple[str, ChannelKind, str, float | None, float | None, OpcuaType, float], ...] = (
     ("pressure", "analog", "bar", 0, 60, "Double", 0.5),
     ("pressure_sp", "analog", "bar", 0, 60, "Double", 1),
@@ -154,7 +154,7 @@ def _tank_farm_plc() -> Iterator[SimTag]:
 
 
 def _line_plc() -> Iterator[SimTag]:
-    """The conveyor line's controller: integers, scaled and counted."""
+    """The conveyor line's controller: integers, scaled values, counters."""
     device = "conveyor-plc"
     for s in SECTIONS:
         base, p, n = 20 * s, f"line/s{s}/", f"conveyor/section{s}/"

@@ -1,13 +1,13 @@
-"""plant.toml and tag lists that match what the simulator serves."""
+"""Exports plant.toml and tag lists that match the simulated plant."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
-from ingest.config.model import Tag, fields_of
-from simulator.opcua_server import node_identifier
-from simulator.tags import Plant, SimTag
+from ingest.config.base import fields_of
+from ingest.config.sources import Tag
+from simulator.tags import Plant, SimTag, node_identifier
 
 _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "description")
 _MODBUS_COLUMNS = (
@@ -15,7 +15,7 @@ _MODBUS_COLUMNS = (
 )  # fmt: skip
 _ALARM_COLUMNS = [name for name in fields_of(Tag) if name.startswith("alarm_")]
 _PUBLISHING = 0.5  # s
-NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA's, 1 the server's own
+NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA, 1 the server itself
 
 
 def devices(tags: list[SimTag]) -> dict[str, list[int]]:
@@ -59,7 +59,7 @@ def export(
             f'name = "{plant.name}-opcua"',
             'kind = "opcua"',
             f'address = "opc.tcp://{host}:{opcua_port}/plantlog/simulator"',
-            "insecure = false" if secure else "insecure = true  # load only: nobody listens on a loopback",
+            "insecure = false" if secure else "insecure = true  # for load tests only",
             f'publishing_interval = "{_duration(min(slowest, _PUBLISHING))}"',
             'tags = "tags/opcua.csv"',
             "",
@@ -94,7 +94,7 @@ def _common(tag: SimTag) -> dict[str, object]:
 
 def _opcua_row(tag: SimTag) -> dict[str, object]:
     address = f"ns={NAMESPACE_INDEX};s={node_identifier(tag)}"
-    # States and texts come rarely: they have no need of a faster publishing.
+    # States and texts change rarely: no faster publishing needed.
     fast = tag.kind == "analog" and tag.period < _PUBLISHING
     return _common(tag) | {"address": address, "interval": _duration(tag.period) if fast else ""}
 

@@ -1,4 +1,4 @@
-"""What the simulator's server remembers of its own values (OPC 10000-11): raw, the newest of each node, in memory."""
+"""History of the simulator's server (OPC 10000-11): the newest raw values of each node, in memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from asyncua.server.history import HistoryManager
 class History(HistoryManager):  # type: ignore[misc]
     """Answers HistoryRead of raw values, with bounds and continuation points. Other nodes have no history."""
 
-    def __init__(self, iserver: Any, kept: int, most: int = 500) -> None:
-        """``kept`` values of a node are remembered, ``most`` are in an answer."""
+    def __init__(self, iserver: Any, size: int, max_values: int = 500) -> None:
+        """``values``: values stored per node; ``max_values``: values per answer."""
         super().__init__(iserver)
-        self._kept, self._most = kept, most
+        self._size, self._max_values = size, max_values
         self._values: dict[Any, _Values] = {}  # by node id
 
     def historize(self, node_id: Any) -> None:
-        """Remember what is published from now on."""
-        self._values[node_id] = _Values(self._kept)
+        """Start storing published values."""
+        self._values[node_id] = _Values(self._size)
 
     def published(self, node_id: Any, value: Any) -> None:
-        """One value, also one that is older than the last: a source's clock may jump."""
+        """Store one value, which may be older than the last one: a source's clock may jump."""
         values = self._values.get(node_id)
         if values is not None:
             values.add(value)
@@ -37,55 +37,55 @@ class History(HistoryManager):  # type: ignore[misc]
         if not isinstance(details, ua.ReadRawModifiedDetails) or details.IsReadModified or values is None:
             result.StatusCode = ua.StatusCode(ua.StatusCodes.BadHistoryOperationUnsupported)
             return result
-        kept, times = values.kept, values.times
+        stored, times = values.values, values.times
         end = bisect_left(times, details.EndTime)
         if rv.ContinuationPoint:
             at = bisect_left(times, ua.ua_binary.Primitives.DateTime.unpack(Buffer(rv.ContinuationPoint)))
-            found = kept[at:end]
+            found = stored[at:end]
         else:
             at = bisect_left(times, details.StartTime)
-            found = kept[at:end]
+            found = stored[at:end]
             if details.ReturnBounds and (at == len(times) or times[at] != details.StartTime):
                 known = at and not values.forgot_since(details.StartTime)
-                found = [kept[at - 1] if known else _no_bound(details.StartTime), *found]
-        most = min(self._most, details.NumValuesPerNode or self._most)
-        if len(found) > most:
-            result.ContinuationPoint = ua.ua_binary.Primitives.DateTime.pack(found[most].SourceTimestamp)
-            found = found[:most]
+                found = [stored[at - 1] if known else _no_bound(details.StartTime), *found]
+        max_values = min(self._max_values, details.NumValuesPerNode or self._max_values)
+        if len(found) > max_values:
+            result.ContinuationPoint = ua.ua_binary.Primitives.DateTime.pack(found[max_values].SourceTimestamp)
+            found = found[:max_values]
         elif details.ReturnBounds:
-            found = [*found, kept[end] if end < len(kept) else _no_bound(details.EndTime)]
+            found = [*found, stored[end] if end < len(stored) else _no_bound(details.EndTime)]
         result.HistoryData = ua.HistoryData(DataValues=found)
         return result
 
 
 class _Values:
-    """The newest values of a node, in order of their times; the first to come is the first to be forgotten."""
+    """The newest values of a node in order of time; dropped in order of arrival."""
 
-    def __init__(self, most: int) -> None:
-        self.kept: list[Any] = []
+    def __init__(self, max_values: int) -> None:
+        self.values: list[Any] = []
         self.times: list[datetime] = []
-        self._most = most
+        self._max_values = max_values
         self._arrived: deque[datetime] = deque()
-        self._forgotten: datetime | None = None  # the latest time of a value that is no longer kept
+        self._forgotten: datetime | None = None  # the latest time of a dropped value
 
     def add(self, value: Any) -> None:
-        """One more; of two with one time the last one counts."""
+        """Add a value; of two with the same time the last one counts."""
         time = value.SourceTimestamp
         at = bisect_left(self.times, time)
         if at < len(self.times) and self.times[at] == time:
-            self.kept[at] = value
+            self.values[at] = value
             return
         self.times.insert(at, time)
-        self.kept.insert(at, value)
+        self.values.insert(at, value)
         self._arrived.append(time)
-        if len(self._arrived) > self._most:
+        if len(self._arrived) > self._max_values:
             oldest = self._arrived.popleft()
             at = bisect_left(self.times, oldest)
-            del self.times[at], self.kept[at]
+            del self.times[at], self.values[at]
             self._forgotten = oldest if self._forgotten is None else max(self._forgotten, oldest)
 
     def forgot_since(self, time: datetime) -> bool:
-        """Whether a value later than ``time`` is no longer kept: then there is no telling what came behind it."""
+        """Whether a value later than ``time`` was dropped: then what followed ``time`` is unknown."""
         return self._forgotten is not None and self._forgotten >= time
 
 

@@ -1,4 +1,4 @@
-"""Load: many channels that do nothing but change, for measuring what the pipeline holds."""
+"""Load generator: many channels with constantly changing values, to measure capacity."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from numpy.typing import NDArray
 from simulator.tags import Register, SimTag, tick_for
 
 OPCUA_CHANNELS = 5000  # at most; the rest is Modbus
-_TOP = 10_000  # hundredths; then from 0 again
-_PER_DEVICE = 5000  # float32 channels a device
+_MAX_HUNDREDTHS = 10_000  # hundredths; then restart at 0
+_PER_DEVICE = 5000  # float32 channels per device
+_PER_AREA = 100  # asyncua compares each new node with all others of its folder
 
 
 class LoadPlant:
-    """``channels`` ramps of random steps of 0.01, each published ``hz`` times a second."""
+    """``channels`` ramps with random steps of 0.01, each published ``hz`` times per second."""
 
     name = "load"
-    spread = True  # as evenly as sensors' values come
+    spread = True  # evenly, like sensor values
 
     def __init__(self, channels: int, hz: float, seed: int = 1) -> None:
         self._random = np.random.default_rng(seed)
-        self._values = self._random.integers(0, _TOP, channels)
-        self.tick = tick_for(1 / hz) if hz >= 0.1 else 0.01 / hz  # a hundred steps are smooth enough
+        self._values = self._random.integers(0, _MAX_HUNDREDTHS, channels)
+        self.tick = tick_for(1 / hz) if hz >= 0.1 else 0.01 / hz  # 100 steps are smooth enough
         self.tags = [_tag(i, hz) for i in range(channels)]
 
     def step(self, seconds: float) -> None:
-        """One step of every walk; always upwards, because a value that stays is no sample."""
-        self._values = (self._values + self._random.integers(1, 4, len(self._values))) % _TOP
+        """One step of every ramp; always upwards, because unchanged values are not samples."""
+        self._values = (self._values + self._random.integers(1, 4, len(self._values))) % _MAX_HUNDREDTHS
 
     def numbers(self) -> NDArray[np.float64]:
         """All values."""
         return self._values / 100.0
 
     def text(self, tag: int) -> str:
-        """There are none."""
+        """No texts."""
         raise KeyError(self.tags[tag].name)
 
     def write(self, signal: str, value: float) -> None:
-        """Writes change nothing here."""
+        """Ignore writes."""
 
 
 def _tag(i: int, hz: float) -> SimTag:
-    name, signal = f"load/area{i // 1000:02d}/c{i:05d}", str(i)
+    name, signal = f"load/area{i // _PER_AREA:03d}/c{i:05d}", str(i)
     if i < OPCUA_CHANNELS:
         return SimTag(name, signal, "analog", "%", opcua="Double", period=1 / hz)
     k = i - OPCUA_CHANNELS

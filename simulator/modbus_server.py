@@ -1,7 +1,7 @@
 """A Modbus TCP device over a socket (MODBUS Messaging on TCP/IP V1.0b): reads from register images, set-point writes.
 
-Our own few lines instead of pymodbus' server, because a fault needs the wire: silence, a wrong exception, a connection
-closed between request and answer; and because each answer's values go to the ground truth as they are sent.
+Own code instead of pymodbus' server because faults need control of the wire: silence, a wrong exception, a connection
+closed between request and answer; and because the values of each answer go to the ground truth as sent.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _MOST_WRITTEN = 123  # registers
 _HEADER = struct.Struct(">HHHB")  # MBAP: transaction, protocol, length from the unit on, unit
 ILLEGAL_FUNCTION, ILLEGAL_ADDRESS, ILLEGAL_VALUE = 1, 2, 3
 
-Answered = Callable[[str, str, int, int], None]  # device, table, start, count
-Written = Callable[[int, float], None]  # a set point's tag, value
+OnAnswer = Callable[[str, str, int, int], None]  # device, table, start, count
+OnWrite = Callable[[int, float], None]  # a set point's tag, value
 
 
 class ModbusDevice:
     """One device on one port."""
 
-    def __init__(self, name: str, registers: Registers, faults: Faults, answered: Answered, written: Written) -> None:
+    def __init__(self, name: str, registers: Registers, faults: Faults, on_answer: OnAnswer, on_write: OnWrite) -> None:
         self.name = name
         self._registers = registers
         self._faults = faults
-        self._answered = answered
-        self._written = written
+        self._on_answer = on_answer
+        self._on_write = on_write
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises OSError where the port is taken."""
+        """Listen. Raises OSError if the port is in use."""
         connection = partial(_Connection, self._connections, self._replies, self._closes)
         self._server = await asyncio.get_running_loop().create_server(connection, host, port)
 
@@ -54,12 +54,12 @@ class ModbusDevice:
             await self._server.wait_closed()
 
     def close_connections(self) -> None:
-        """Drop whoever is connected."""
+        """Disconnect all clients."""
         for connection in list(self._connections):
             connection.transport.close()
 
     def garble(self) -> None:
-        """Send whoever is connected bytes that nobody asked for."""
+        """Send unsolicited bytes to all clients."""
         for connection in list(self._connections):
             if not connection.transport.is_closing():
                 connection.transport.write(os.urandom(32))
@@ -68,7 +68,7 @@ class ModbusDevice:
         return self._faults.get(self.name, "close_connections") is not None
 
     def _replies(self, request: bytes) -> bytes | None:
-        """What is answered; None: nothing."""
+        """The answer; None: no answer."""
         return None if self._faults.get(self.name, "stop_answering") else self._answer(request)
 
     def _answer(self, request: bytes) -> bytes:
@@ -94,7 +94,7 @@ class ModbusDevice:
         if not self._registers.readable(table, start, count):
             return bytes((function | 0x80, ILLEGAL_ADDRESS))
         words = self._registers.image[table][start : start + count]
-        self._answered(self.name, table, start, count)
+        self._on_answer(self.name, table, start, count)
         if function <= 2:
             content = np.packbits(words.astype(np.uint8), bitorder="little").tobytes()
         else:
@@ -102,19 +102,19 @@ class ModbusDevice:
         return bytes((function, len(content))) + content
 
     def _write(self, request: bytes, start: int, words: list[int]) -> bytes:
-        """Only set points can be written, whole and within their range."""
+        """Only whole set points can be written, within their range."""
         values = self._registers.written(start, words)
         if values is None:
             return bytes((request[0] | 0x80, ILLEGAL_ADDRESS))
         if not all(self._registers.accepts(tag, value) for tag, value in values):
             return bytes((request[0] | 0x80, ILLEGAL_VALUE))
         for tag, value in values:
-            self._written(tag, value)
+            self._on_write(tag, value)
         return request[:5]
 
 
 class _Connection(asyncio.Protocol):
-    """A client. Without streams and tasks: an answer takes less time than these would."""
+    """A client connection. Without streams and tasks, which would take longer than an answer."""
 
     transport: asyncio.Transport
 
@@ -131,7 +131,7 @@ class _Connection(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Is one of the device's from now on."""
+        """Register with the device."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._others.add(self)
@@ -139,12 +139,12 @@ class _Connection(asyncio.Protocol):
             transport.close()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Is gone."""
+        """Unregister from the device."""
         self._others.discard(self)
         self.closed.set()
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request that is complete."""
+        """Answer each complete request."""
         self._received += data
         while len(self._received) >= _HEADER.size and not self.transport.is_closing():
             transaction, protocol, length, unit = _HEADER.unpack_from(self._received)
@@ -162,9 +162,9 @@ class _Connection(asyncio.Protocol):
                 self.transport.close()
 
     def pause_writing(self) -> None:
-        """Who does not read what it asked for is not heard."""
+        """Stop reading from a client that does not read its answers."""
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Hear it again."""
+        """Resume reading."""
         self.transport.resume_reading()

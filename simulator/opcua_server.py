@@ -1,4 +1,4 @@
-"""The plant behind an OPC UA server: asyncua's, with units, engineering units and ranges to browse."""
+"""The plant's OPC UA server, based on asyncua, with browsable units, engineering units and ranges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,18 +19,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from ingest.timestamps import utc
+from simulator.bulk_notifications import ValueColumns
 from simulator.history import History
-from simulator.prepared import Numbers
 from simulator.relay import Relay
 from simulator.subscriptions import Subscriptions
-from simulator.tags import OpcuaType, SimTag
+from simulator.tags import OpcuaType, SimTag, node_identifier
 
 NAMESPACE = "urn:plantlog:simulator:plant"
-_RICH = 1000  # tags, at most, that have properties: thousands of load channels need none
-_HISTORY = 2000  # values of a node that are remembered, where nobody says
+_MAX_WITH_PROPERTIES = 1000  # maximum number of tags with properties: load channels need none
+_HISTORY = 2000  # default number of stored values per node
 _APPLICATION_URI = "urn:plantlog:simulator"
 _SHOWN = np.dtype([("value", "<f8"), ("time", "<i8"), ("status", "<u4")])
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: dict[OpcuaType, Any] = {
     "Double": ua.VariantType.Double,
     "Float": ua.VariantType.Float,
@@ -45,19 +44,14 @@ _CASTS: dict[OpcuaType, Callable[[Any], Any]] = {
 
 log = logging.getLogger(__name__)
 
-SetPointWritten = Callable[[int, float], Awaitable[None]]  # tag, value; returns when the value is published
-
-
-def node_identifier(tag: SimTag) -> str:
-    """The string identifier of a tag's node: its name with dots."""
-    return tag.name.replace("/", ".")
+OnSetPointWrite = Callable[[int, float], Awaitable[None]]  # tag, value; returns once the value is published
 
 
 @dataclass(slots=True)
 class _Published(ua.DataValue):  # type: ignore[misc]
-    """A value that nobody changes any more.
+    """An immutable value.
 
-    asyncua copies each value deeply for each monitored item, to compare it with the next one; that copy is two thirds
+    asyncua deep-copies each value for each monitored item, to compare it with the next one; the copy is two thirds
     of the cost of a value.
     """
 
@@ -66,47 +60,47 @@ class _Published(ua.DataValue):  # type: ignore[misc]
 
 
 class OpcuaServer:
-    """Serves the tags that have an OPC UA type. Tags are indices into the plant's list."""
+    """Serves all tags with an OPC UA type. Tags are indices into the plant's list."""
 
     def __init__(
         self,
         tags: list[SimTag],
         pki: Path,
         secure: bool,
-        written: SetPointWritten | None = None,
+        on_write: OnSetPointWrite | None = None,
         history: int | None = None,
     ) -> None:
-        """``history``: values of each node that are remembered; None: many of a plant, none of a load."""
+        """``history``: number of values stored per node; None: default for a plant, none for a load."""
         self._tags = {i: tag for i, tag in enumerate(tags) if tag.opcua is not None}
-        self._rich = len(self._tags) <= _RICH
-        self._kept = history if history is not None else _HISTORY if self._rich else 0
+        self._has_properties = len(self._tags) <= _MAX_WITH_PROPERTIES
+        self._history_size = history if history is not None else _HISTORY if self._has_properties else 0
         self._pki = pki
         self._secure = secure
-        self._written = written
+        self._on_write = on_write
         self._nodes: dict[int, Any] = {}
-        # Many numbers that nobody writes or asks for later are published as columns; what each shows now is here.
-        self.prepared = not self._kept and all(_plain(tag) for tag in self._tags.values())
+        # Numbers without set points and history are published as columns; these are their current values.
+        self.publishes_in_bulk = not self._history_size and all(_plain(tag) for tag in self._tags.values())
         self._shown = np.zeros(len(tags), _SHOWN)
-        self._places: dict[Any, int] = {}  # node id → tag, of those that are published so
+        self._places: dict[Any, int] = {}  # node id → tag, of numbers published as columns
         self._statuses = {0: ua.StatusCode(0)}
         self._relay = Relay()
         self._server: Server | None = None
         self._subscriptions: Subscriptions
         self._history: History
-        self._loses: Literal["no", "sent again", "gone"] = "no"
+        self._loss: Literal["no", "sent again", "gone"] = "no"
 
     async def build(self, host: str, port: int) -> None:
-        """Build the address space; values can be written from now on, nobody can read them yet."""
+        """Build the address space; values can be written after this, but not read by clients yet."""
         server = Server()
-        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loses, self._places)
+        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loss, self._places)
         server.iserver.subscription_service = self._subscriptions
-        self._history = server.iserver.history_manager = History(server.iserver, self._kept)
+        self._history = server.iserver.history_manager = History(server.iserver, self._history_size)
         await server.init()
         server.iserver.isession.add_method_callback(
             ua.NodeId(ua.ObjectIds.Server_ResendData), self._subscriptions.resend
         )
         server.set_endpoint(f"opc.tcp://{host}:{port}/plantlog/simulator")
-        server.socket_address = ("127.0.0.1", 0)  # clients come through the relay
+        server.socket_address = ("127.0.0.1", 0)  # clients connect through the relay
         server.set_match_discovery_client_ip(False)
         server.set_server_name("plantlog simulator")
         server.iserver.allow_remote_admin = False
@@ -123,13 +117,13 @@ class OpcuaServer:
             server.set_certificate_validator(self._check_client)
         server.set_security_policy(policies)
         await self._build(server, await server.register_namespace(NAMESPACE))
-        if self._written is not None:
+        if self._on_write is not None:
             set_points = {self._nodes[i]: (i, t) for i, t in self._tags.items() if t.writable}
-            server.iserver.attribute_service = _Attributes(server.iserver.aspace, set_points, self._written)
+            server.iserver.attribute_service = _Attributes(server.iserver.aspace, set_points, self._on_write)
         self._server = server
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; builds first where nobody did. Raises OSError where the port is taken."""
+        """Listen; builds the address space if needed. Raises OSError if the port is in use."""
         if self._server is None:
             await self.build(host, port)
         assert self._server is not None
@@ -146,66 +140,70 @@ class OpcuaServer:
         """Stop serving."""
         if self._server is not None:
             await self._relay.stop()
+            clock, self._server.iserver.time_task = self._server.iserver.time_task, None
+            if clock is not None:  # which asyncua would wait for, up to a second
+                clock.cancel()
+                await asyncio.wait([clock])
             await self._server.stop()
             self._server = None
 
     def pause(self, silent: bool) -> None:
-        """Say nothing and hear nothing on all connections, which stay open, or go on."""
+        """Suspend or resume all connections without closing them."""
         self._relay.silence(silent)
 
     async def refuse(self, refused: bool) -> None:
-        """Cut all connections and refuse new ones, or accept them again; sessions and subscriptions live on."""
+        """Cut all connections and refuse new ones, or accept them again; sessions and subscriptions stay."""
         if refused:
             self._relay.refuse()
         else:
             await self._relay.accept()
 
-    def lose(self, loses: Literal["no", "sent again", "gone"]) -> None:
-        """Lose what is published on its way to the clients; ``sent again``: those who ask can have it."""
-        self._loses = loses
+    def lose(self, loss: Literal["no", "sent again", "gone"]) -> None:
+        """Lose published messages in transit; ``sent again``: clients can get them by Republish."""
+        self._loss = loss
 
     def garble(self) -> None:
-        """Send each client bytes that nobody asked for."""
+        """Send unsolicited bytes to each client."""
         self._relay.garble()
 
     async def forget(self) -> None:
-        """Cut all connections and lose all subscriptions, as if started again."""
+        """Cut all connections and drop all subscriptions, like a restart."""
         self._relay.refuse()
         await self._subscriptions.forget()
         await self._relay.accept()
 
     async def write(self, tag: int, value: Any, time_us: int, status: int) -> None:
-        """Publish one value with its source timestamp; a Bad one is published without its value."""
+        """Publish one value with its source timestamp; a Bad one without its value."""
         opcua = self._tags[tag].opcua
         assert opcua is not None
         assert self._server is not None
-        time = _EPOCH + timedelta(microseconds=time_us)
+        time = utc(time_us)
         code = self._statuses.get(status) or self._statuses.setdefault(status, ua.StatusCode(status))
         data = _Published(ua.Variant(_CASTS[opcua](value), _TYPES[opcua]), code, time, time)
         await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
         self._history.published(self._nodes[tag], data)
 
-    def publish(self, numbers: Numbers) -> None:
-        """Publish values of many tags, where the server is ``prepared``."""
+    def publish(self, numbers: ValueColumns) -> None:
+        """Publish values of many tags; only if ``publishes_in_bulk``."""
         shown = self._shown
-        shown["value"][numbers.of], shown["time"][numbers.of] = numbers.value, numbers.time
-        shown["status"][numbers.of] = numbers.status
+        shown["value"][numbers.index], shown["time"][numbers.index] = numbers.value, numbers.time
+        shown["status"][numbers.index] = numbers.status
         self._subscriptions.offer(numbers)
 
     def _read(self, node: Any, _: Any) -> Any:
-        """What a tag that is published so shows now."""
+        """The current value of a tag published as columns."""
         value, time_us, status = self._shown[self._places[node]].tolist()
-        time = _EPOCH + timedelta(microseconds=time_us)
+        time = utc(time_us)
         return ua.DataValue(ua.Variant(value, ua.VariantType.Double), ua.StatusCode(status), time, time)
 
     async def _check_client(self, certificate: x509.Certificate, _: Any) -> None:
-        """Refuse a client that is not in the trust folder; an empty folder trusts everybody."""
+        """Reject clients that are not in the trust folder; an empty folder trusts all."""
         trusted = _certificates(self._pki / "trusted")
         presented = certificate.public_bytes(Encoding.DER)
         if not trusted:
-            log.warning("any client is accepted: no certificate in %s", self._pki / "trusted")
+            log.warning("accepting any client: no certificate in %s", self._pki / "trusted")
         elif presented not in trusted:
-            log.warning("client %s refused: not in %s", certificate.subject.rfc4514_string(), self._pki / "trusted")
+            log.warning("client %s rejected: not in %s", certificate.subject.rfc4514_string(), self._pki / "trusted")
             raise ServiceError(ua.StatusCodes.BadCertificateUntrusted)
 
     async def _build(self, server: Server, namespace: int) -> None:
@@ -224,16 +222,16 @@ class OpcuaServer:
                 variant,
                 datatype=ua.NodeId(_TYPES[opcua].value),
             )
-            if self._rich and tag.unit:
+            if self._has_properties and tag.unit:
                 await node.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(tag.unit)))
-            if self._rich and tag.lo is not None and tag.hi is not None:
+            if self._has_properties and tag.lo is not None and tag.hi is not None:
                 await node.add_property(0, "EURange", ua.Range(Low=tag.lo, High=tag.hi))
             if tag.writable:
                 await node.set_writable()
-            if self._kept:
+            if self._history_size:
                 self._history.historize(node.nodeid)
             self._nodes[i] = node.nodeid
-            if self.prepared:
+            if self.publishes_in_bulk:
                 self._places[node.nodeid] = i
                 server.iserver.aspace.set_attribute_value_callback(node.nodeid, ua.AttributeIds.Value, self._read)
             if count % 500 == 0:
@@ -241,15 +239,15 @@ class OpcuaServer:
 
 
 class _Attributes(AttributeService):  # type: ignore[misc]
-    """Clients' writes of set points: the process takes the value, and the plant publishes it with its own clock."""
+    """Set point writes by clients: applied to the process, then published with the plant's clock."""
 
-    def __init__(self, space: Any, set_points: dict[Any, tuple[int, SimTag]], written: SetPointWritten) -> None:
+    def __init__(self, space: Any, set_points: dict[Any, tuple[int, SimTag]], on_write: OnSetPointWrite) -> None:
         super().__init__(space)
         self._set_points = set_points  # by node id
-        self._written = written
+        self._on_write = on_write
 
     async def write(self, params: Any, user: Any) -> list[Any]:
-        """One status for each node (OPC 10000-4, 5.11.4)."""
+        """One status per node (OPC 10000-4, 5.11.4)."""
         results = []
         for item in params.NodesToWrite:
             if user.role == UserRole.Admin or item.AttributeId != ua.AttributeIds.Value:
@@ -268,7 +266,7 @@ class _Attributes(AttributeService):  # type: ignore[misc]
             return ua.StatusCode(ua.StatusCodes.BadTypeMismatch)
         if not set_point.accepts(float(variant.Value)):
             return ua.StatusCode(ua.StatusCodes.BadOutOfRange)
-        await self._written(tag, float(variant.Value))
+        await self._on_write(tag, float(variant.Value))
         return ua.StatusCode(0)
 
 
@@ -277,7 +275,7 @@ def _plain(tag: SimTag) -> bool:
 
 
 def _certificates(folder: Path) -> list[bytes]:
-    """The certificates in a folder, DER."""
+    """The DER certificates in a folder."""
     found = [path.read_bytes() for path in sorted(folder.glob("*.der"))]
     for path in sorted(folder.glob("*.pem")):
         found += [c.public_bytes(Encoding.DER) for c in x509.load_pem_x509_certificates(path.read_bytes())]

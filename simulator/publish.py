@@ -1,4 +1,4 @@
-"""What the OPC UA server is given: the values that are due and new, each with a time of its own, and recorded first."""
+"""Publishes due and changed values on the OPC UA server, with unique times, after recording them in the truth."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import now_us
+from ingest.timestamps import now_us
+from simulator.bulk_notifications import ValueColumns
 from simulator.faults import Faults
 from simulator.opcua_server import OpcuaServer
-from simulator.prepared import Numbers
 from simulator.tags import Plant
 from simulator.truth import TruthWriter
 
 _BAD = np.uint32(0x8000_0000)  # set in every Bad status
-_WRITES_AT_ONCE = 250  # values between two looks at the sockets
+_WRITES_PER_PAUSE = 250  # values between two turns of the event loop
 
 
 class Publisher:
-    """Publishes the plant's OPC UA tags. A server reports a change of value or status (OPC 10000-4, 7.22.2); the same
-    again is no sample.
+    """Publishes the plant's OPC UA tags. Servers report changes of value or status (OPC 10000-4, 7.22.2); unchanged
+    values are not samples.
 
-    A tag's source times only grow, but for a clock that is told to jump: then they are odd, and even otherwise, so
-    that no tag ever has two values for one time.
+    A tag's source times only increase, except for a fault that makes its clock jump: then odd, else even, so
+    that no tag ever has two values at the same time.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Publisher:
         server: OpcuaServer,
         faults: Faults,
         truth: TruthWriter | None,
-        jitter: float = 0.0,  # s, the longest that a value is older than its cycle
+        jitter: float = 0.0,  # s, maximum age of a value relative to its cycle
         seed: int = 0,
     ) -> None:
         tags = plant.tags
@@ -48,19 +48,19 @@ class Publisher:
         self._phase = np.arange(len(self.tags)) % self._ticks if plant.spread else np.zeros_like(self._ticks)
         self._is_text = np.array([tag.kind == "text" for tag in tags], bool)
         self._is_float = np.array([tag.opcua == "Float" for tag in tags], bool)
-        self._shown = np.full(len(tags), np.nan)  # the last that the server got
+        self._shown = np.full(len(tags), np.nan)  # last published value
         self._shown_texts: dict[int, str] = {}
         self._shown_status = np.zeros(len(tags), np.uint32)
-        self._time = np.zeros(len(tags), np.int64)  # µs of the last, by a clock that does not jump
+        self._time = np.zeros(len(tags), np.int64)  # µs of the last one, without clock jumps
 
     async def publish(self, tags: NDArray[np.int64], values: NDArray[np.float64], texts: dict[int, str]) -> int:
-        """Publish what is new among ``tags``; how many that were. ``values`` (n,) and ``texts`` are of all tags."""
+        """Publish changed values of ``tags``; returns their number. ``values`` (n,) and ``texts`` are of all tags."""
         status = self._status(tags)
         shown = np.where(self._is_float[tags], values[tags].astype(np.float32), values[tags])
         differs = (shown != self._shown[tags]) & ~(np.isnan(shown) & np.isnan(self._shown[tags]))
         for k in np.flatnonzero(self._is_text[tags]).tolist():
             differs[k] = texts[int(tags[k])] != self._shown_texts.get(int(tags[k]))
-        # a Bad value is published without the value, so that only another status is a change
+        # Bad values are published without the value, so only another status is a change
         new = (differs & (status & _BAD == 0)) | (status != self._shown_status[tags])
         tags, shown, status = tags[new], shown[new], status[new]
         if not len(tags):
@@ -76,18 +76,18 @@ class Publisher:
             for k in np.flatnonzero(is_text).tolist():
                 tag = int(tags[k])
                 self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
-        if self._server.prepared:
-            self._server.publish(Numbers(tags, shown, times, status))
+        if self._server.publishes_in_bulk:
+            self._server.publish(ValueColumns(tags, shown, times, status))
             return len(tags)
         columns = zip(tags.tolist(), shown.tolist(), times.tolist(), status.tolist(), strict=True)
         for count, (tag, value, time, code) in enumerate(columns):
             await self._server.write(tag, texts[tag] if self._is_text[tag] else value, time, code)
-            if count % _WRITES_AT_ONCE == _WRITES_AT_ONCE - 1:
+            if count % _WRITES_PER_PAUSE == _WRITES_PER_PAUSE - 1:
                 await asyncio.sleep(0)
         return len(tags)
 
     def due(self, tick: int) -> NDArray[np.int64]:
-        """The tags whose period ends with this tick."""
+        """The tags due in this tick."""
         due: NDArray[np.int64] = self.tags[(tick + self._phase) % self._ticks == 0]
         return due
 

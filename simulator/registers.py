@@ -1,4 +1,4 @@
-"""A device's registers as numpy images, and what value a master decodes from each."""
+"""A device's registers as numpy arrays, and the values that a master decodes from them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.config.model import WordOrder
+from ingest.config.sources import WordOrder
 from simulator.tags import SimTag
 
 _DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}
 _FLOATS = {"float32": ">f4", "float64": ">f8"}
 _SIZE = 65_536
-_READS = 10_000  # of different places that are remembered
+_CACHED_READS = 10_000  # cached, by range
 
 
 class Registers:
@@ -26,9 +26,9 @@ class Registers:
         self._tags = tags
         self._places: dict[str, list[tuple[int, int, int]]] = {table: [] for table in self.image}
         self._set_points: dict[int, tuple[int, int]] = {}  # first holding register → (registers, tag)
-        self.decoded = np.zeros(len(tags))  # what a master reads, by tag
+        self.decoded = np.zeros(len(tags))  # decoded value by tag
         self.texts: dict[int, str] = {}
-        # load mode has thousands of equal tags: they are encoded together
+        # load mode has thousands of similar tags: encoded together
         self._floats = np.array([i for i in members if _plain_float(tags[i])], np.int64)
         self._float_at = np.array([tags[i].register.address for i in self._floats], np.int64)
         self._others = [i for i in members if not _plain_float(tags[i])]
@@ -43,12 +43,12 @@ class Registers:
         self._index = {table: _Index(places) for table, places in self._places.items()}
         for table in ("input", "holding", "coil", "discrete"):
             _bridge(self.legal[table])
-        # A master asks for the same again and again.
-        self.covered = lru_cache(_READS)(self._covered)
-        self.readable = lru_cache(_READS)(self._readable)
+        # A master repeats the same reads.
+        self.covered = lru_cache(_CACHED_READS)(self._covered)
+        self.readable = lru_cache(_CACHED_READS)(self._readable)
 
     def update(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
-        """Put the plant's present values into the registers."""
+        """Write the plant's current values into the registers."""
         if len(self._floats):
             single = values[self._floats].astype(">f4")
             words = single.view(">u2").reshape(-1, 2)
@@ -74,9 +74,9 @@ class Registers:
                 image[at : at + len(words)] = words
 
     def written(self, start: int, words: list[int]) -> list[tuple[int, float]] | None:
-        """Set points (tag, value) that a write to holding registers from ``start`` changes.
+        """Set points (tag, value) changed by a write to holding registers from ``start``.
 
-        None where it touches a register that is no set point's, or only a part of one.
+        None if it includes other registers, or only a part of a set point.
         """
         found, at = [], 0
         while at < len(words):
@@ -92,11 +92,11 @@ class Registers:
         return self._tags[tag].accepts(value)
 
     def _covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
-        """Tags that lie wholly within a read."""
+        """Tags completely inside a read."""
         return self._index[table].within(start, start + count)
 
     def _readable(self, table: str, start: int, count: int) -> bool:
-        """Whether a read touches no register that there is not."""
+        """Whether all registers of a read exist."""
         legal = self.legal[table][start : start + count]
         return len(legal) == count and bool(legal.all())
 
@@ -125,7 +125,7 @@ def _plain_float(tag: SimTag) -> bool:
 
 
 def _encode(tag: SimTag, value: float) -> tuple[NDArray[Any], float]:
-    """The registers of ``value``, and the value that they decode to."""
+    """The registers of ``value``, and the value decoded from them."""
     register = tag.register
     assert register is not None
     if register.type == "bool":
@@ -142,7 +142,7 @@ def _encode(tag: SimTag, value: float) -> tuple[NDArray[Any], float]:
 
 
 def _decode(tag: SimTag, words: NDArray[np.uint16]) -> float:
-    """The number in its registers: what :func:`_encode` put there."""
+    """Decode a number from registers: the inverse of :func:`_encode`."""
     register = tag.register
     assert register is not None
     raw = _ordered(words, register.word_order).astype(">u2").view(_FLOATS.get(register.type) or _DTYPES[register.type])
@@ -150,14 +150,14 @@ def _decode(tag: SimTag, words: NDArray[np.uint16]) -> float:
 
 
 def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
-    """Most significant word first ↔ a device's order (the way there is the way back)."""
+    """Most significant word first ↔ a device's word order (its own inverse)."""
     if order in ("CDAB", "DCBA"):
         words = words[::-1]
     return words.byteswap() if order in ("BADC", "DCBA") else words
 
 
 def _bridge(legal: NDArray[np.bool_]) -> None:
-    """Unused registers between used ones can be read, as in most devices; those behind the last one cannot."""
+    """Unused registers between used ones are readable, as in most devices; those after the last one are not."""
     used = np.flatnonzero(legal)
     if len(used):
         legal[: used[-1] + 1] = True

@@ -1,6 +1,6 @@
-"""The wire in front of the OPC UA server: bytes pass unchanged, until a fault keeps them back or cuts the connection.
+"""A TCP relay in front of the OPC UA server: passes bytes unchanged, until a fault holds them or cuts connections.
 
-The server behind it keeps its sessions and subscriptions meanwhile, as one does whose network failed.
+The server keeps its sessions and subscriptions meanwhile, as in a network failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Relay:
         await self.accept()
 
     async def accept(self) -> None:
-        """Take connections, again after :meth:`refuse`."""
+        """Accept connections, also again after :meth:`refuse`."""
         if self._server is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(lambda: _End(self, None), *self._listen)
@@ -40,31 +40,31 @@ class Relay:
             end.transport.abort()
 
     def silence(self, silent: bool) -> None:
-        """Keep back what comes from either side, or let it go on; connections stay open and new ones are accepted."""
+        """Hold data of both sides, or release it; connections stay open and new ones are accepted."""
         self.silent = silent
         for end in list(self._ends):
-            end.flow()
+            end.update_flow()
 
     def garble(self) -> None:
-        """Send each client bytes that are no message of any protocol."""
+        """Send invalid bytes to each client."""
         for end in list(self._ends):
             if end.accepted and not end.transport.is_closing():
                 end.transport.write(os.urandom(64))
 
     async def stop(self) -> None:
-        """Refuse, and wait until every connection is gone."""
+        """Refuse connections, and wait until all are closed."""
         self.refuse()
         gone = [end.gone.wait() for end in self._ends]
         await asyncio.gather(*gone)
 
-    def joined(self, end: _End) -> None:
-        """A connection was made."""
+    def add(self, end: _End) -> None:
+        """Add a new connection."""
         self._ends.add(end)
-        if end.other is None:  # a client's: its other end is still to be made
+        if end.other is None:  # from a client: connect to the server
             end.connecting = asyncio.create_task(self._connect(end))
 
-    def left(self, end: _End) -> None:
-        """A connection is gone."""
+    def remove(self, end: _End) -> None:
+        """Remove a closed connection."""
         self._ends.discard(end)
 
     async def _connect(self, client: _End) -> None:
@@ -75,7 +75,7 @@ class Relay:
 
 
 class _End(asyncio.Protocol):
-    """One end of a relayed connection; what it receives, ``other`` sends."""
+    """One end of a relayed connection; ``other`` sends what it receives."""
 
     transport: asyncio.Transport
 
@@ -84,22 +84,22 @@ class _End(asyncio.Protocol):
         self.other = other
         self.accepted = other is None  # a client's end
         self.connecting: asyncio.Task[None] | None = None
-        self.full = False  # this end's peer does not read as fast as we write
+        self.full = False  # the peer reads slower than we write
         self.gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         if self.other is not None:
             self.other.other = self
-        self._relay.joined(self)
-        self.flow()
+        self._relay.add(self)
+        self.update_flow()
         if self.other is not None:
             if self.other.gone.is_set():
                 self.transport.abort()
-            self.other.flow()
+            self.other.update_flow()
 
-    def flow(self) -> None:
-        """Read from this end only if there is somebody to send it to."""
+    def update_flow(self) -> None:
+        """Read from this end only if the other end can send."""
         if self.transport.is_closing():
             return
         if self._relay.silent or self.other is None or self.other.full:
@@ -114,15 +114,15 @@ class _End(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.full = True
         if self.other is not None:
-            self.other.flow()
+            self.other.update_flow()
 
     def resume_writing(self) -> None:
         self.full = False
         if self.other is not None:
-            self.other.flow()
+            self.other.update_flow()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._relay.left(self)
+        self._relay.remove(self)
         self.gone.set()
         if self.other is not None:
             self.other.transport.close()

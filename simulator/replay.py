@@ -1,4 +1,4 @@
-"""A recorded data set as a plant: its columns are the tags, its rows come one a period."""
+"""Replays a recorded data set: columns are tags, one row per period."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Column:
 
 
 class ReplayPlant:
-    """Rows of a CSV with a header, or of a space-separated ``.dat`` whose columns a second CSV names."""
+    """Rows of a CSV file with header, or of a space-separated ``.dat`` file with column names in another CSV file."""
 
     name = "replay"
-    spread = False  # a row is of one instant
+    spread = False  # all values of a row have the same time
 
     def __init__(self, file: Path, columns: Path | None, period: float) -> None:
         if period <= 0:
@@ -39,25 +39,25 @@ class ReplayPlant:
         names = [tag.name for tag in self.tags]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise OperationError(f"{columns or file}: two columns would both be {twice}")
+            raise OperationError(f"{columns or file}: duplicate column name {twice}")
 
     def step(self, seconds: float) -> None:
-        """Move on; after the last row comes the first."""
-        # half a step more: sums of 0.1 must not fall short of a whole period
+        """Advance; after the last row, start again."""
+        # plus half a step: sums of 0.1 must not fall short of a period
         self._elapsed += seconds
         self._row = int((self._elapsed + seconds / 2) / self._period) % len(self._rows)
 
     def numbers(self) -> NDArray[np.float64]:
-        """The present row."""
+        """The current row."""
         row: NDArray[np.float64] = self._rows[self._row]
         return row
 
     def text(self, tag: int) -> str:
-        """There are none."""
+        """No texts."""
         raise KeyError(self.tags[tag].name)
 
     def write(self, signal: str, value: float) -> None:
-        """What was recorded stays."""
+        """Ignore writes."""
 
 
 def _tag(i: int, column: _Column, period: float) -> SimTag:
@@ -69,7 +69,7 @@ def _tag(i: int, column: _Column, period: float) -> SimTag:
 
 
 def _read(file: Path, columns: Path | None) -> tuple[list[_Column], NDArray[np.float64]]:
-    """Columns, and the rows (rows, columns). Of a CSV, columns without any number are left out."""
+    """Column names, and rows (rows, columns). Columns of a CSV file without any number are skipped."""
     try:
         if columns is not None:
             rows = np.loadtxt(file, ndmin=2)

@@ -1,4 +1,4 @@
-"""The running simulator: one process state, published by OPC UA and answered over Modbus, with its ground truth."""
+"""The running simulator: one process, published via OPC UA and Modbus, with its ground truth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import now_us
+from ingest.timestamps import now_us
 from simulator.export import devices
 from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
@@ -27,7 +27,7 @@ _GARBAGE_SECONDS = 1.0
 
 
 class Simulator:
-    """Runs a plant until stopped. ``jitter`` (s): how much older than its cycle a value's source time may be."""
+    """Runs a plant until stopped. ``jitter`` (s): maximum age of a source time relative to its cycle."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Simulator:
         ]
         self._text_tags = [i for i, tag in enumerate(tags) if tag.kind == "text"]
         self._answered_texts: dict[int, str] = {}
-        self._publishing = asyncio.Lock()  # an operator's write and the cycle must not overtake each other
+        self._publishing = asyncio.Lock()  # serialises operator writes and the cycle
 
     async def run(self, host: str, opcua_port: int, modbus_port: int, stop: asyncio.Event) -> None:
-        """Serve until ``stop``. Raises OSError where a port is taken."""
+        """Serve until ``stop``. Raises OSError if a port is in use."""
         watching: asyncio.Task[None] | None = None
         try:
-            values, texts = self._sensed()
-            self._show(values, texts)
+            values, texts = self._read_sensors()
+            self._update_registers(values, texts)
             for number, device in enumerate(self.devices):
                 await device.start(host, modbus_port + number)
             if self._server is not None and self._publisher is not None:
@@ -89,38 +89,38 @@ class Simulator:
         while not stop.is_set():
             async with self._publishing:
                 self.plant.step(self.plant.tick * self._speed)
-                values, texts = self._sensed()
-                self._show(values, texts)
+                values, texts = self._read_sensors()
+                self._update_registers(values, texts)
                 if self._publisher is not None:
                     self.published += await self._publisher.publish(self._publisher.due(tick), values, texts)
             tick += 1
             due += self.plant.tick
             wait = due - time.monotonic()
             if wait < -5:
-                log.warning("%.1f s behind: this machine can't publish as much as was asked for", -wait)
+                log.warning("%.1f s behind schedule: this machine cannot publish at the requested rate", -wait)
                 due = time.monotonic()
             await asyncio.sleep(max(0.0, wait))
 
-    def _sensed(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """What the sensors say: values (n,) and texts of all tags, those that are frozen as they were."""
+    def _read_sensors(self) -> tuple[NDArray[np.float64], dict[int, str]]:
+        """Sensor readings: values (n,) and texts of all tags, frozen ones unchanged."""
         values = self.plant.numbers().copy()
         texts = {i: self.plant.text(i) for i in self._text_tags}
         for fault in self.faults.of_kind("freeze"):
-            if not fault.held:
-                fault.held.update({i: texts.get(i, float(values[i])) for i in fault.tags.tolist()})
-            for i, held in fault.held.items():
-                if isinstance(held, str):
-                    texts[i] = held
+            if not fault.frozen:
+                fault.frozen.update({i: texts.get(i, float(values[i])) for i in fault.tags.tolist()})
+            for i, value in fault.frozen.items():
+                if isinstance(value, str):
+                    texts[i] = value
                 else:
-                    values[i] = held
+                    values[i] = value
         return values, texts
 
-    def _show(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
+    def _update_registers(self, values: NDArray[np.float64], texts: dict[int, str]) -> None:
         for registers in self._registers.values():
             registers.update(values, texts)
 
     def _answered(self, device: str, table: str, start: int, count: int) -> None:
-        """A read was answered: what it carried is published."""
+        """A read was answered: record its values as published."""
         registers = self._registers[device]
         tags = registers.covered(table, start, count)
         self.published += len(tags)
@@ -136,16 +136,16 @@ class Simulator:
         self._truth.numbers("modbus", numbers, at, registers.decoded[numbers])
 
     def _register_written(self, tag: int, value: float) -> None:
-        """A master wrote a set point; the next answer shows it."""
+        """A Modbus client wrote a set point; the next answer contains it."""
         self.plant.write(self.plant.tags[tag].signal, value)
-        self._show(*self._sensed())
+        self._update_registers(*self._read_sensors())
 
     async def _set_point_written(self, tag: int, value: float) -> None:
-        """An OPC UA client wrote a set point: it is published at once, so that the client reads what it wrote."""
+        """An OPC UA client wrote a set point: publish it immediately, so that the client reads what it wrote."""
         async with self._publishing:
             self.plant.write(self.plant.tags[tag].signal, value)
             if self._publisher is not None:
-                self.published += await self._publisher.publish(np.array([tag]), *self._sensed())
+                self.published += await self._publisher.publish(np.array([tag]), *self._read_sensors())
 
     async def _watch_faults(self) -> None:
         refused = forgotten = False

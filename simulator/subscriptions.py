@@ -1,8 +1,8 @@
-"""Subscriptions that outlive their connection as OPC 10000-4, 5.14 wants it, where asyncua's server falls short.
+"""Subscriptions that survive their connection as required by OPC 10000-4, 5.14, where asyncua's server does not.
 
-Its transferred subscriptions go on asking the old connection for publish requests and are never published again; a
-message that was republished is gone although nobody acknowledged it; a missing one is answered with an empty one; and
-a full queue drops values without telling.
+In asyncua, transferred subscriptions wait for publish requests of the old connection and never publish again; a
+republished message is dropped without acknowledgement; a missing one is answered with an empty one; and
+a full queue drops values without setting Overflow.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from asyncua.server.internal_subscription import InternalSubscription
 from asyncua.server.monitored_item_service import MonitoredItemService
 from asyncua.server.subscription_service import SubscriptionService
 
-from simulator.prepared import Item, Numbers, Waiting
+from simulator.bulk_notifications import Item, UnpublishedValues, ValueColumns
 
 _OVERFLOW = 0x0480  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _DATA_CHANGE = ua.NodeId(ua.ObjectIds.DataChangeNotification_Encoding_DefaultBinary)
 
-Loses: TypeAlias = Callable[[], Literal["no", "sent again", "gone"]]
+LossMode: TypeAlias = Callable[[], Literal["no", "sent again", "gone"]]
 
 
 class _Items(MonitoredItemService):  # type: ignore[misc]
-    """Knows when its items are other ones than before."""
+    """Detects changes of its items."""
 
     changed = True
 
@@ -49,17 +49,17 @@ class _Items(MonitoredItemService):  # type: ignore[misc]
 
 class _Subscription(InternalSubscription):  # type: ignore[misc]
     def __init__(
-        self, loses: Loses, tags: Mapping[Any, int], result: Any, aspace: Any, *of: Any, **options: Any
+        self, loss: LossMode, tags: Mapping[Any, int], result: Any, aspace: Any, *of: Any, **options: Any
     ) -> None:
         super().__init__(result, aspace, *of, **options)
-        self.loses = loses
+        self.loss = loss
         self._items = self.monitored_item_srv = _Items(self, aspace)
         self._tags = tags
-        self._numbers = Waiting(max(tags.values(), default=-1) + 1)
+        self._numbers = UnpublishedValues(max(tags.values(), default=-1) + 1)
 
     @property
-    def waiting(self) -> Waiting:
-        """The numbers that are not yet published."""
+    def unpublished(self) -> UnpublishedValues:
+        """The unpublished numbers."""
         if self._items.changed:
             self._items.changed = False
             self._numbers.monitor(
@@ -72,40 +72,40 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
         return self._numbers
 
     def has_published_results(self) -> bool:
-        """Whether there is something to publish now, if only that we live."""
-        return bool(self._publishing_enabled and self.waiting) or bool(super().has_published_results())
+        """Whether there is something to publish now, at least a keep-alive."""
+        return bool(self._publishing_enabled and self.unpublished) or bool(super().has_published_results())
 
     def _pop_triggered_datachanges(self, result: Any) -> None:
         super()._pop_triggered_datachanges(result)
-        if self.waiting:
-            body = ua.ExtensionObject(_DATA_CHANGE, self.waiting.take())
+        if self.unpublished:
+            body = ua.ExtensionObject(_DATA_CHANGE, self.unpublished.take())
             result.NotificationMessage.NotificationData.append(body)
 
     async def publish_results(self, requestdata: Any = None) -> bool:
-        """Publish, or lose the message on the way: it is kept to be sent again, or not even that."""
-        loses = self.loses()
-        if loses != "no" and self._publishing_enabled and (self._triggered_datachanges or self.waiting):
+        """Publish, or simulate the loss of the message in transit, with or without keeping it for Republish."""
+        loss = self.loss()
+        if loss != "no" and self._publishing_enabled and (self._triggered_datachanges or self.unpublished):
             number = self._pop_publish_result().NotificationMessage.SequenceNumber
-            if loses == "gone":
+            if loss == "gone":
                 self._not_acknowledged_results.pop(number, None)
             return False
         return bool(await super().publish_results(requestdata))
 
     async def _enqueue_event(self, mid: int, eventdata: Any, size: int, queue: dict[int, list[Any]]) -> None:
-        """Drop the oldest of a full queue, and say so on the value that became the oldest."""
-        waiting = queue.get(mid)
-        if waiting is not None and size and len(waiting) >= size:
-            del waiting[: len(waiting) - size + 1]
-            if waiting:
-                waiting[0] = _overflowed(waiting[0])
+        """Drop the oldest value of a full queue, and set Overflow on the next one."""
+        unpublished = queue.get(mid)
+        if unpublished is not None and size and len(unpublished) >= size:
+            del unpublished[: len(unpublished) - size + 1]
+            if unpublished:
+                unpublished[0] = _overflowed(unpublished[0])
             else:
                 eventdata = _overflowed(eventdata)
-            waiting.append(eventdata)
+            unpublished.append(eventdata)
             return
         await super()._enqueue_event(mid, eventdata, size, queue)
 
     def republish(self, nb: int) -> Any:
-        """The message stays until it is acknowledged. Raises ServiceError where it is gone."""
+        """Republish a message, which is kept until acknowledged. Raises ServiceError if it is not available."""
         result = self._not_acknowledged_results.get(nb)
         if result is None:
             raise ServiceError(ua.StatusCodes.BadMessageNotAvailable)
@@ -113,23 +113,23 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
 
 
 class Subscriptions(SubscriptionService):  # type: ignore[misc]
-    """The service that the simulator's server uses."""
+    """The subscription service of the simulator's server."""
 
-    def __init__(self, aspace: Any, iserver: Any, loses: Loses, tags: Mapping[Any, int]) -> None:
-        """``tags``: node id → index, of those whose values are offered together."""
+    def __init__(self, aspace: Any, iserver: Any, loss: LossMode, tags: Mapping[Any, int]) -> None:
+        """``tags``: node id → index, of tags published as columns."""
         super().__init__(aspace, iserver)
-        self._loses = loses
+        self._loss = loss
         self._tags = tags
 
-    def offer(self, numbers: Numbers) -> None:
-        """Publish values of tags to all who monitor them."""
+    def offer(self, numbers: ValueColumns) -> None:
+        """Publish values of tags to all monitoring subscriptions."""
         for subscription in self.subscriptions.values():
-            subscription.waiting.offer(numbers)
+            subscription.unpublished.offer(numbers)
 
     async def create_subscription(
         self, params: Any, callback: Any, session_id: Any, request_callback: Any = None
     ) -> Any:
-        """Like the original's, with a subscription that tells its overflows; never faster than 10 ms."""
+        """Like asyncua's, but with our subscriptions; publishing interval at least 10 ms."""
         result = ua.CreateSubscriptionResult()
         result.RevisedPublishingInterval = max(10.0, params.RequestedPublishingInterval)
         result.RevisedLifetimeCount = self._clamp_lifetime_count(params.RequestedLifetimeCount)
@@ -137,7 +137,7 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         self._sub_id_counter += 1
         result.SubscriptionId = self._sub_id_counter
         subscription = _Subscription(
-            self._loses,
+            self._loss,
             self._tags,
             result,
             self.aspace,
@@ -154,7 +154,7 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         return result
 
     async def transfer_subscriptions(self, params: Any, session_id: Any, callback: Any) -> list[Any]:
-        """Hand subscriptions over to another session, and its publish requests to them."""
+        """Transfer subscriptions to another session, and use its publish requests for them."""
         results = await super().transfer_subscriptions(params, session_id, callback)
         for number, result in zip(params.SubscriptionIds, results, strict=True):
             subscription = self.subscriptions.get(int(number))
@@ -163,13 +163,13 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         return results  # type: ignore[no-any-return]
 
     def republish(self, params: Any) -> Any:
-        """One message again. Raises ServiceError where subscription or message is not there."""
+        """Republish one message. Raises ServiceError if subscription or message do not exist."""
         if params.SubscriptionId not in self.subscriptions:
             raise ServiceError(ua.StatusCodes.BadSubscriptionIdInvalid)
         return self.subscriptions[params.SubscriptionId].republish(params.RetransmitSequenceNumber)
 
     async def resend(self, _: Any, number: Any) -> Any:
-        """Server.ResendData (OPC 10000-5, 9.2): every item's present value once more."""
+        """Server.ResendData (OPC 10000-5, 9.2): publish the current value of every item."""
         subscription = self.subscriptions.get(number.Value)
         if subscription is None:
             return ua.StatusCode(ua.StatusCodes.BadSubscriptionIdInvalid)
@@ -180,12 +180,12 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         return ua.StatusCode(0)
 
     async def forget(self) -> None:
-        """Lose all subscriptions, as a server does that was started again."""
+        """Drop all subscriptions, like a restarted server."""
         await self.delete_subscriptions(list(self.subscriptions))
 
 
 def _overflowed(notification: Any) -> Any:
-    """The notification with the Overflow bit. The value itself is shared and must stay as it is."""
+    """A copy of the notification with the Overflow bit. The value object is shared and must not be changed."""
     value = notification.Value
     code = 0 if value.StatusCode is None else value.StatusCode.value
     marked = ua.DataValue(value.Value, ua.StatusCode(code | _OVERFLOW), value.SourceTimestamp, value.ServerTimestamp)

@@ -1,4 +1,4 @@
-"""What the simulated plant shows: one tag, by OPC UA or in a Modbus device's registers."""
+"""Tags of the simulated plant: OPC UA nodes or Modbus registers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.config.model import ChannelKind, RegisterType, WordOrder
+from ingest.config.sources import ChannelKind, RegisterType, WordOrder
 
 OpcuaType: TypeAlias = Literal["Double", "Float", "Int32", "Boolean", "String"]
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Where a value stands in a Modbus device."""
+    """The address of a value in a Modbus device."""
 
     device: str
     table: Literal["coil", "discrete", "input", "holding"]
@@ -24,13 +24,13 @@ class Register:
     type: RegisterType
     word_order: WordOrder = "ABCD"
     bit: int | None = None
-    length: int = 1  # registers of a string
+    length: int = 1  # number of registers of a string
     divisor: float = 1.0  # register = value × divisor, rounded
 
 
 @dataclass(frozen=True, slots=True)
 class SimTag:
-    """One tag. ``signal`` names the process value it shows; two tags may show the same one."""
+    """One tag. ``signal``: name of the process value; several tags may have the same one."""
 
     name: str
     signal: str
@@ -40,13 +40,13 @@ class SimTag:
     hi: float | None = None
     opcua: OpcuaType | None = None
     register: Register | None = None
-    period: float = 1.0  # s between published values (OPC UA)
+    period: float = 1.0  # s, publishing period (OPC UA)
     description: str = ""
-    alarms: tuple[tuple[str, str], ...] = ()  # columns alarm_… of the tag list, and their cells
+    alarms: tuple[tuple[str, str], ...] = ()  # alarm_… columns of the tag list, and their values
 
     @property
     def writable(self) -> bool:
-        """Whether an operator may write it: a set point."""
+        """Whether it is a set point, writable by operators."""
         return self.signal.endswith("_sp")
 
     def accepts(self, value: float) -> bool:
@@ -54,30 +54,35 @@ class SimTag:
         return math.isfinite(value) and (self.lo is None or value >= self.lo) and (self.hi is None or value <= self.hi)
 
 
-TICK = 0.1  # s, the longest time between two steps of a plant
+def node_identifier(tag: SimTag) -> str:
+    """The string identifier of a tag's node: its name in dotted form."""
+    return tag.name.replace("/", ".")
+
+
+TICK = 0.1  # s, maximum time between two steps of a plant
 
 
 def tick_for(period: float) -> float:
-    """The longest tick up to :data:`TICK` of which ``period`` is a whole number."""
+    """The longest tick up to :data:`TICK` that divides ``period``."""
     return period / math.ceil(period / TICK - 1e-6)
 
 
 class Plant(Protocol):
-    """A thing whose values are published."""
+    """A source of published values."""
 
     name: str
     tags: list[SimTag]
-    tick: float  # s between steps, as the clock on the wall goes
-    spread: bool  # publish evenly over each period instead of all tags of a period at one instant
+    tick: float  # s between steps, in wall-clock time
+    spread: bool  # publish tags spread over each period instead of all at the same time
 
     def step(self, seconds: float) -> None:
-        """Move on by ``seconds`` of plant time."""
+        """Advance by ``seconds`` of plant time."""
 
     def numbers(self) -> NDArray[np.float64]:
-        """The present value of every tag (n,), NaN for texts."""
+        """The current value of every tag (n,), NaN for texts."""
 
     def text(self, tag: int) -> str:
-        """The present value of a text tag."""
+        """The current value of a text tag."""
 
     def write(self, signal: str, value: float) -> None:
         """An operator's write to a set point."""

@@ -1,9 +1,9 @@
-"""The ground truth: every value that the simulator published, so that the table can be held against it.
+"""The ground truth: every value published by the simulator, to be compared with the table.
 
-Numbers are appended as blocks of fixed records, texts as JSON lines; each start of the simulator has files of its own.
+Numbers are appended as blocks of fixed-size records, texts as JSON lines; each start of the simulator has own files.
 An OPC UA row is a value written to the server (channel, source timestamp, value, status, and when that was: a source's
-clock may jump). A Modbus row is a value in an answer that was sent, with the time of sending. A push row is a value
-that a gateway measured and goes on sending until it is taken.
+clock may jump). A Modbus row is a value in an answer, with the time of sending. A push row is a value
+measured by a gateway, which repeats it until it is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import now_us
+from ingest.timestamps import now_us
 
 ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8"), ("at", "<i8")])
 MAX_BYTES = 1024**3  # half an hour of 20,000 values/s, or weeks of the demo plant
@@ -36,10 +36,10 @@ class PublishedText(NamedTuple):
 
 
 class TruthWriter:
-    """Appends to the files of one start; each block is handed to the kernel at once, so a kill loses none.
+    """Appends to the files of one start; each block is written immediately, so a killed process loses nothing.
 
-    A file that reaches ``max_bytes`` begins anew, and what it held is kept once as ``.old``: a simulator that is
-    forgotten fills no disk.
+    A file that reaches ``max_bytes`` is rotated to ``.old``, so that a forgotten simulator
+    never fills the disk.
     """
 
     def __init__(self, folder: Path, names: list[str], started: int, max_bytes: int = MAX_BYTES) -> None:
@@ -57,7 +57,7 @@ class TruthWriter:
         values: NDArray[np.float64],
         status: NDArray[np.uint32] | int = 0,
     ) -> None:
-        """Values of ``tags`` (indices), all columns (n,); ``time`` in µs, one for all or one for each."""
+        """Append values of ``tags`` (indices), all columns (n,); ``time`` in µs, one for all or one each."""
         block = np.empty(len(tags), ROW)
         block["tag"], block["status"], block["time"], block["value"] = tags, status, time, values
         block["at"] = time if via == "modbus" else now_us()
@@ -70,7 +70,7 @@ class TruthWriter:
             self._files[via] = path.open("ab", buffering=0)
 
     def text(self, via: Via, tag: int, time: int, text: str, status: int = 0) -> None:
-        """One text value."""
+        """Append one text value."""
         self._texts.write(json.dumps([via, tag, time, text, status, now_us() if via == "opcua" else time]) + "\n")
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class TruthWriter:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """All starts together. ``rows`` maps via → records (n,) of :data:`ROW`, tags being indices into ``names``."""
+    """The truth of all starts. ``rows``: via → records (n,) of :data:`ROW` with tags as indices into ``names``."""
 
     names: list[str]
     rows: dict[Via, NDArray[Any]]
@@ -89,9 +89,9 @@ class Truth:
 
 
 def read_truth(folder: Path, since: int = 0) -> Truth:
-    """Read what every start wrote; a block that was cut by a kill is left out.
+    """Read the files of all starts; a truncated last block is ignored.
 
-    ``since``: µs; numbers of before are left out, by their source time and by when they were published.
+    ``since``: µs; skip numbers whose source time and time of publishing are before.
     """
     names: dict[str, int] = {}
     rows: dict[Via, list[NDArray[Any]]] = {via: [] for via in VIAS}

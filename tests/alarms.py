@@ -1,7 +1,8 @@
 """A source with limits and its samples, for tests of alarms; also a process of its own that a test may kill.
 
-``python -m tests.alarms SPOOL TOLD SEED``: appends the batches of ``SEED`` to a spool, from the one on that ``TOLD``
-names, as a collector does whose source sends again what it was not told of.
+``python -m tests.alarms SPOOL TOLD SEED LAST``: appends the batches of ``SEED`` to a spool, from the one on that
+``TOLD`` names, as a collector does whose source sends again what it was not told of; behind ``LAST``, where that is not
+the last of all, it waits to be killed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from random import Random
 
 import numpy as np
 
-from ingest.alarms.stage import Stage
+from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.batch import Event, EventBatch, SampleBatch
-from ingest.config.model import ModbusSource, ModbusTag
-from ingest.registry import write_whole
+from ingest.config.sources import ModbusSource, ModbusTag
+from ingest.files import write_atomically
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
 from tests.samples import T0
+from tests.waiting import PATIENCE
 
 SECOND = 1_000_000
 BATCHES = 300
@@ -71,22 +73,24 @@ def answered(told: Path) -> int:
     return int(told.read_text()) if told.exists() else 0
 
 
-async def feed(path: Path, told: Path, seed: int) -> None:
+async def feed(path: Path, told: Path, seed: int, last: int = BATCHES) -> None:
     """Append, and tell the source after each batch."""
     spool = Spool(path, 64 * _MIB)
-    stage = Stage(SOURCE, IDS, 1, spool)
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
     first = answered(told)
-    for number, batch in enumerate(batches(seed)[first:], first):
-        await stage.append(batch)
-        write_whole(told, str(number + 1))
+    for number, batch in enumerate(batches(seed)[first:last], first):
+        await evaluator.append(batch)
+        write_atomically(told, str(number + 1))
+    if last < BATCHES:
+        await asyncio.sleep(PATIENCE)
     await spool.close()
 
 
 def spooled_events(path: Path) -> list[Event]:
     """The alarm events in a spool, in order."""
-    file = SpoolFile(path)
+    file = SpoolReader(path)
     try:
-        taken = file.take(10_000_000)
+        taken = file.read(10_000_000)
     finally:
         file.close()
     return [
@@ -99,4 +103,4 @@ def spooled_events(path: Path) -> list[Event]:
 
 
 if __name__ == "__main__":
-    asyncio.run(feed(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(feed(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

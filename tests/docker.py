@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ops.paths import CHECKOUT
+from tests.waiting import until_sync
 
 _START_SECONDS = 60.0
 _LONGEST = 1500  # s: base image, three builds
@@ -61,6 +61,11 @@ class Docker:
         said: dict[str, Any] = json.loads(self.compose(*arguments, "config", "--format", "json", files=files))
         return said
 
+    def answers(self) -> bool:
+        """Whether an engine does."""
+        info = subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False)
+        return info.returncode == 0
+
 
 def client() -> Docker:
     """Compose without an engine: enough for ``config``."""
@@ -75,7 +80,7 @@ def client() -> Docker:
 def engine(folder: Path) -> Iterator[Docker]:
     """An engine that answers inside the block."""
     docker = client()
-    if subprocess.run(["docker", "info"], env=docker.environment, capture_output=True, check=False).returncode == 0:
+    if docker.answers():
         yield docker
         return
     docker.environment["DOCKER_HOST"] = f"unix://{folder / 'docker.sock'}"
@@ -90,12 +95,8 @@ def engine(folder: Path) -> Iterator[Docker]:
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while subprocess.run(["docker", "info"], env=docker.environment, capture_output=True, check=False).returncode:
-            words = "\n".join(log.read_text().splitlines()[-5:])
-            assert daemon.poll() is None, f"no Docker engine can run on this machine:\n{words}"
-            assert time.monotonic() < deadline, f"the Docker engine does not answer:\n{words}"
-            time.sleep(0.2)
+        until_sync(lambda: docker.answers() or daemon.poll() is not None, _START_SECONDS, show=log.read_text)
+        assert daemon.poll() is None, f"no Docker engine can run on this machine:\n{log.read_text()}"
         yield docker
     finally:
         daemon.terminate()

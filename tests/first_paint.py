@@ -22,15 +22,15 @@ from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest.config.model import ViewerOptions
-from ingest.writer.clock import microseconds
+from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import PASSWORDS, Database, logins_of
-from tests.integration.viewer.filled import CHANNEL, UNIT, fill
-from tests.integration.viewer.look import opened
+from tests.integration.viewer.browser_page import running_browser
+from tests.integration.viewer.sample_plant import CHANNEL, UNIT, fill
 
 CHANNELS = 20_000
 MINUTES = 10  # of all of them, at 1 Hz
@@ -69,7 +69,7 @@ async def _fill(database: Database) -> None:
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", columns=COLUMNS, source=cast(Any, stream), format="binary"
         )
-    await connection.execute(load("bench")["dirty"], end - timedelta(minutes=MINUTES), end, ids.tolist())
+    await connection.execute(load("bench")["insert_dirty"], end - timedelta(minutes=MINUTES), end, ids.tolist())
     await connection.execute("CALL plant.refresh_rollups()")
     await connection.execute("ANALYZE")
     await connection.close()
@@ -83,7 +83,7 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
     (folder / "reader.dsn").write_text(database.reader_dsn)
     reader, library = Reader(folder / "reader.dsn"), Library()
     found = []
-    async with serve(ViewerOptions(port=free_ports(1)), reader, library) as port, opened() as browser:
+    async with serve(ViewerOptions(port=free_ports(1)), reader, library) as port, running_browser() as browser:
         for dashboard in library:
             paint, drawn = [], []
             for _ in range(times):

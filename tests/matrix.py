@@ -21,12 +21,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ingest.batch import now_us
-from ops.chaos.settle import settle
-from ops.chaos.wires import wired
+from ingest.timestamps import now_us
+from ops.appliance.supervisor import is_collector
+from ops.chaos.await_idle import await_idle
+from ops.chaos.relays import running_relays
 from ops.paths import State
 from ops.ports import free_ports
-from ops.supervisor import is_collector
 from simulator.compare import Comparison, compare
 from simulator.relay import Relay
 from tests.e2e.appliance import Appliance, running
@@ -36,8 +36,8 @@ from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags
 # that overflows on one of them (an assertion of its own fails), so that a full one may be a gap without a loss.
 COUNT = 34
 MILLISECONDS = 200  # between two values of a channel
-QUEUE = 50  # values: 10 s
-_BEHIND = 8.0  # s behind a fault that still count: what is wrong may come late
+QUEUE = 25  # values: 5 s
+_BEHIND = 2.0  # s that still count when all is as before: what is wrong may come late
 UNITS = 2  # of the libmodbus device
 PEERS: Mapping[str, tuple[str, ...]] = {
     "milo": (str(MILLISECONDS),),
@@ -52,7 +52,7 @@ BURSTS = {"milo", "open62541", "node-opcua"}
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class Durations:
     """Seconds."""
 
     away: float  # of a server that was killed, of a wire that is cut
@@ -60,34 +60,34 @@ class Lengths:
     silent: float  # likewise, and shorter than it takes to be noticed
 
 
-SHORT = Lengths(3, 15, 13)
-FULL = Lengths(30, 75, 13)
+SHORT = Durations(3, 8, 8)
+FULL = Durations(30, 75, 13)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FaultScene:
     """All that faults are done to."""
 
     appliance: Appliance
     peers: Mapping[str, Peer]
     wires: Mapping[str, Relay]
     config: Path
-    lengths: Lengths
+    lengths: Durations
 
 
-async def _kill_collector(scene: Scene) -> None:
+async def _kill_collector(scene: FaultScene) -> None:
     for process in scene.appliance.supervisor.processes():
         if is_collector(process.name) and process.pid:
             os.kill(process.pid, signal.SIGKILL)
 
 
-async def _kill_server(scene: Scene) -> None:
+async def _kill_server(scene: FaultScene) -> None:
     await asyncio.gather(*(peer.kill() for peer in scene.peers.values()))
     await asyncio.sleep(scene.lengths.away)
     await asyncio.gather(*(peer.start() for peer in scene.peers.values()))
 
 
-async def _cut(scene: Scene) -> None:
+async def _cut(scene: FaultScene) -> None:
     for wire in scene.wires.values():
         wire.refuse()
     await asyncio.sleep(scene.lengths.away)
@@ -95,21 +95,20 @@ async def _cut(scene: Scene) -> None:
         await wire.accept()
 
 
-async def _stop(scene: Scene) -> None:
+async def _stop(scene: FaultScene) -> None:
     names = [process.name for process in scene.appliance.supervisor.processes() if is_collector(process.name)]
-    for name in names:
-        await asyncio.to_thread(scene.appliance.supervisor.stop_program, name)
+    await asyncio.to_thread(scene.appliance.supervisor.stop_programs, *names)
     await asyncio.sleep(scene.lengths.stopped)
     for name in names:
         await asyncio.to_thread(scene.appliance.supervisor.start_program, name)
 
 
-async def _add_tag(scene: Scene) -> None:
+async def _add_tag(scene: FaultScene) -> None:
     configure(scene.config, dict.fromkeys(scene.peers, 0), COUNT + 1)
     await asyncio.to_thread(scene.appliance.plantlog, "up")
 
 
-async def _overflow(scene: Scene) -> None:
+async def _overflow(scene: FaultScene) -> None:
     """Nobody fetches what the queues hold; and more values at once than they hold."""
     for name in BURSTS & scene.peers.keys():
         await scene.peers[name].tell(f"burst {2 * QUEUE}")
@@ -120,7 +119,7 @@ async def _overflow(scene: Scene) -> None:
         wire.silence(False)
 
 
-FAULTS: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
+FAULTS: Mapping[str, Callable[[FaultScene], Awaitable[None]]] = {
     "kill collector": _kill_collector,
     "kill server": _kill_server,
     "cut": _cut,
@@ -182,7 +181,7 @@ def _tags(name: str, count: int) -> list[str]:
 
 
 @asynccontextmanager
-async def scene(folder: Path, lengths: Lengths, names: Sequence[str] = tuple(PEERS)) -> AsyncIterator[Scene]:
+async def scene(folder: Path, lengths: Durations, names: Sequence[str] = tuple(PEERS)) -> AsyncIterator[FaultScene]:
     """Peers, wires and the appliance, all connected, inside the block."""
     peers = {name: Peer(name, folder / name, COUNT + 1, *PEERS[name]) for name in names}
     ports = {name: free_port() for name in peers}
@@ -192,7 +191,7 @@ async def scene(folder: Path, lengths: Lengths, names: Sequence[str] = tuple(PEE
         for peer in peers.values():
             stack.push_async_callback(peer.kill)
         await asyncio.gather(*(peer.start() for peer in peers.values()))
-        wires = await stack.enter_async_context(wired({n: (ports[n], peer.port) for n, peer in peers.items()}))
+        wires = await stack.enter_async_context(running_relays({n: (ports[n], peer.port) for n, peer in peers.items()}))
         configure(config, ports, COUNT, health)
         state.claim()
         for name, peer in peers.items():
@@ -201,19 +200,20 @@ async def scene(folder: Path, lengths: Lengths, names: Sequence[str] = tuple(PEE
         up = running(state.root, "--config", str(config / "plant.toml"))
         appliance = await asyncio.to_thread(up.__enter__)
         stack.push_async_callback(asyncio.to_thread, up.__exit__, None, None, None)
-        yield Scene(appliance, peers, wires, config, lengths)
+        yield FaultScene(appliance, peers, wires, config, lengths)
 
 
-async def cells(scene: Scene, fault: str) -> list[Cell]:
+async def cells(scene: FaultScene, fault: str) -> list[Cell]:
     """Do one fault, and hold each peer's truth against the table from before it to behind it."""
     state = State(scene.appliance.root)
-    reader = state.dsn_file("reader").read_text().strip()
+    reader = state.dsn("reader")
     start = now_us()
-    await settle(state, reader, None, start)
+    await await_idle(state, reader, None, start)
     await FAULTS[fault](scene)
+    await await_idle(state, reader, None, now_us())
     await asyncio.sleep(_BEHIND)
     end = now_us()
-    await settle(state, reader, None, end)
+    await await_idle(state, reader, None, end)
     return [
         Cell(name, fault, (await compare(peer.truth, reader, start, end, name))["all"])
         for name, peer in scene.peers.items()
@@ -236,7 +236,7 @@ def table(found: list[Cell]) -> Table:
     return shown
 
 
-async def _main(lengths: Lengths, names: Sequence[str], faults: Sequence[str]) -> int:
+async def _main(lengths: Durations, names: Sequence[str], faults: Sequence[str]) -> int:
     console = Console(width=120)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-matrix-", dir="/var/tmp"))
     found: list[Cell] = []

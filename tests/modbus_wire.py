@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-Answer = Callable[[bytes, int], list[tuple[float, bytes]]]  # (request frame, its number) → [(delay s, bytes)]
+# (request frame, its number) → [(delay s or what is waited for, bytes)]
+Answer = Callable[[bytes, int], Sequence[tuple[float | asyncio.Event, bytes]]]
 CLOSE = b""  # among the bytes to answer with
 
 
 @asynccontextmanager
-async def nasty(answer: Answer, port: int = 0) -> AsyncIterator[int]:
+async def misbehaving_device(answer: Answer, port: int = 0) -> AsyncIterator[int]:
     """Answers one request after the other with what ``answer`` says; gives its port."""
     number = 0
 
@@ -23,7 +24,7 @@ async def nasty(answer: Answer, port: int = 0) -> AsyncIterator[int]:
                 frame = await reader.readexactly(12)
                 number += 1
                 for delay, content in answer(frame, number):
-                    await asyncio.sleep(delay)
+                    await (delay.wait() if isinstance(delay, asyncio.Event) else asyncio.sleep(delay))
                     if content == CLOSE:
                         return
                     writer.write(content)
@@ -46,18 +47,18 @@ def asked(frame: bytes) -> tuple[int, range]:
     return function, range(start, start + count)
 
 
-def answered(frame: bytes, pdu: bytes) -> bytes:
+def response(frame: bytes, pdu: bytes) -> bytes:
     """``pdu`` as the answer to ``frame``."""
     return frame[:4] + struct.pack(">HB", len(pdu) + 1, frame[6]) + pdu
 
 
-def good(frame: bytes, value: int) -> bytes:
+def good_response(frame: bytes, value: int) -> bytes:
     """Every register has ``value``."""
     function, registers = asked(frame)
     words = struct.pack(">H", value) * len(registers)
-    return answered(frame, bytes((function, len(words))) + words)
+    return response(frame, bytes((function, len(words))) + words)
 
 
-def excepted(frame: bytes, code: int) -> bytes:
+def exception_response(frame: bytes, code: int) -> bytes:
     """An exception."""
-    return answered(frame, bytes((frame[7] | 0x80, code)))
+    return response(frame, bytes((frame[7] | 0x80, code)))

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ops.alone import alone
-from ops.postgres.binaries import debian_version, loaded, make_root_file_system
+from ingest.folder_lock import folder_lock
+from ops.postgres.binaries import debian_version, make_root_file_system, with_libraries
 
 _FOLDER = Path(__file__).parent / "peers"
 _OPEN62541 = ("libopen62541-1.4-dev", "gcc", "libc6-dev")  # of Debian 13
@@ -20,7 +20,7 @@ _JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 def node(script: str) -> list[str]:
     """The command of a script, with the packages in package-lock.json, exactly."""
-    with alone(_FOLDER):
+    with folder_lock(_FOLDER):
         if not (_FOLDER / "node_modules" / ".package-lock.json").exists():
             _run(["npm", "ci", "--ignore-scripts", "--no-fund", "--no-audit"])
     return ["node", str(_FOLDER / script)]
@@ -57,7 +57,7 @@ def open62541() -> list[str]:
         if inside:
             (root / "opcua-server").rename(folder / "opcua-server")
 
-    return loaded(root, _built("open62541", [source], build) / "opcua-server")
+    return with_libraries(root, _built("open62541", [source], build) / "opcua-server")
 
 
 def device() -> list[str]:
@@ -79,7 +79,7 @@ def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) ->
     """The folder that ``build`` filled, once for each content of ``sources``: whole or not at all."""
     key = hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sources)).hexdigest()
     folder = _cache() / f"{name}-{key[:12]}"
-    with alone(_cache()):
+    with folder_lock(_cache()):
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)

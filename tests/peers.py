@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +27,7 @@ from pathlib import Path
 from asyncua import Client
 from pydantic import TypeAdapter
 
-from ingest.config.model import OpcuaTag
+from ingest.config.sources import OpcuaTag
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from simulator.truth import read_truth
@@ -34,6 +35,7 @@ from tests import certificates
 from tests.peer_builds import device, milo, node, open62541
 
 _SECONDS = 120  # to start or to do what it is told
+_given: set[int] = set()  # ports
 FIRST_REGISTER = 700
 NODE_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
 
@@ -58,12 +60,22 @@ KINDS: Mapping[str, Kind] = {
 
 
 def _simulated(via: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "tests.simulated", via]
+    return [sys.executable, "-P", "-m", "tests.simulator_peer", via]
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does on 127.0.0.1."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now, and no outgoing connection gets."""
-    return free_ports(1)
+    """A port of 127.0.0.1 that nobody has now, no outgoing connection gets, and no other worker of a run is given."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    while (port := free_ports(1)) in _given or port % int(workers) != int(worker.removeprefix("gw")):
+        continue
+    _given.add(port)
+    return port
 
 
 def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
@@ -131,7 +143,8 @@ class Peer:
 
     async def certificate(self) -> bytes:
         """An OPC UA server's (DER), as it shows it to whoever asks for its endpoints."""
-        endpoints = await Client(f"opc.tcp://127.0.0.1:{self.port}").connect_and_get_server_endpoints()
+        client = Client(f"opc.tcp://127.0.0.1:{self.port}", timeout=_SECONDS)
+        endpoints = await client.connect_and_get_server_endpoints()
         return next(bytes(e.ServerCertificate) for e in endpoints if e.ServerCertificate)
 
     def published(self) -> dict[tuple[str, int], tuple[object, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,11 +28,11 @@ class Telegraf:
     """One that can be killed and started again."""
 
     def __init__(self, folder: Path, config: str, secrets: Mapping[str, str], environment: Mapping[str, str]) -> None:
-        """``config``: the file's name in ops/telegraf; it runs in a hurry, seconds instead of tens of them."""
+        """``config``: the file's name in ops/telegraf; it runs in a hurry."""
         self._log = folder / "telegraf.log"
         text = (FOLDER / config).read_text()
-        for slow in ('interval = "10s"', 'flush_interval = "5s"', 'interval = "30s"'):
-            text = text.replace(slow, f'{slow.partition(" ")[0]} = "1s"')
+        text = re.sub(r'\binterval = "\d+s"', 'interval = "1s"', text)
+        text = re.sub(r'\bflush_interval = "\d+s"', 'flush_interval = "200ms"', text)
         self._config = folder / config
         self._config.write_text(text)
         kept = folder / "secrets"

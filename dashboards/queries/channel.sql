@@ -1,5 +1,5 @@
--- 3 Channel: one channel in full. Curves come from series(), through drawn(), which has holes where something is missing.
--- A channel of texts has none: its texts are events.
+-- 3 Channel: details of one channel. Curves come from series() through chart_steps(), which leaves out missing steps. A
+-- text channel has no curve: its texts are events.
 
 -- name: units
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
@@ -23,21 +23,21 @@ FROM (
 ORDER BY u.id;
 
 -- name: unit
--- A unit of measure is a suffix: without that word Grafana takes m for minutes, and h, d, s for times, too.
--- It is that of the end of the time: a mark says where it was another.
+-- The unit of measure as a suffix: otherwise Grafana reads m, h, d and s as units of time. It is the unit at the end of
+-- the time range; annotations mark changes.
 SELECT coalesce('suffix:' || nullif(plant.unit_at(c.id, $__timeTo()), ''), 'none') AS unit
 FROM plant.channel AS c
 WHERE c.name = ${channel:sqlstring};
 
 -- name: now
--- As a text, as it may be one; and where on its range it is, if it has a range.
+-- As text, since the channel may be a text channel; with its position in the range, if there is one.
 SELECT CASE WHEN c.kind = 'text' THEN t.text
             WHEN s.value IS NULL OR s.value = 'NaN' THEN NULL
             WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(u.unit, ''))
-            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(u.unit, '')) END AS "Newest",
+            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(u.unit, '')) END AS "Latest",
        CASE WHEN (c.range_hi > c.range_lo AND s.value <> 'NaN') IS NOT TRUE THEN NULL
             ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
-                 || c.range_hi END AS "Of its range"
+                 || c.range_hi END AS "% of range"
 FROM plant.channel AS c
 LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
                                     least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
@@ -52,11 +52,11 @@ LEFT JOIN LATERAL (
 WHERE c.name = ${channel:sqlstring};
 
 -- name: figures
-SELECT min(d.low) AS "Lowest",
+SELECT min(d.low) AS "Minimum",
        sum(d.mean * greatest(d.n_good, 1)) / nullif(sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), 0) AS "Mean",
-       max(d.high) AS "Highest"
+       max(d.high) AS "Maximum"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
 WHERE c.name = ${channel:sqlstring};
 
@@ -65,7 +65,7 @@ SELECT sum(d.n) AS "Samples", 100.0 * sum(d.n_good) / nullif(sum(d.n), 0) AS "Go
 FROM plant.channel AS c
 CROSS JOIN LATERAL (
     SELECT d.n, d.n_good
-    FROM plant.drawn(c.id, $__timeFrom(), $__timeTo(), plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+    FROM plant.chart_steps(c.id, $__timeFrom(), $__timeTo(), plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
     WHERE c.kind <> 'text'
     UNION ALL
     SELECT count(*), count(*) FILTER (WHERE coalesce(e.status, 0) >= 0)
@@ -75,37 +75,37 @@ CROSS JOIN LATERAL (
 WHERE c.name = ${channel:sqlstring};
 
 -- name: covered
--- Seconds without a break that was not backfilled, of all that have passed. Overlapping ones count once.
+-- The share of the elapsed time without gaps of chart_gaps(), except backfilled ones. Overlapping gaps count once.
 WITH
-asked AS (
+bounds AS (
     SELECT tstzrange($__timeFrom()::timestamptz,
                      greatest($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS time
 ),
 missing AS (
     SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time) * a.time), '{}') AS ranges
-    FROM asked AS a
+    FROM bounds AS a
     JOIN plant.channel AS c ON c.name = ${channel:sqlstring}
-    CROSS JOIN LATERAL plant.breaks(c.id, lower(a.time), upper(a.time)) AS g
+    CROSS JOIN LATERAL plant.chart_gaps(c.id, lower(a.time), upper(a.time)) AS g
     WHERE NOT g.backfilled
 )
 SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.ranges) AS r), 0)
-                  / greatest(extract(epoch FROM upper(a.time) - lower(a.time)), 1)) AS "Covered"
-FROM asked AS a
+                  / greatest(extract(epoch FROM upper(a.time) - lower(a.time)), 1)) AS "Coverage"
+FROM bounds AS a
 CROSS JOIN missing AS m;
 
 -- name: curve
 SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: earlier
--- The same length of time, so much earlier, laid over the chosen one.
+-- An earlier time range of the same length, shifted onto the selected one.
 SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mean AS "earlier"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
@@ -114,18 +114,18 @@ ORDER BY d.time;
 -- name: now_beside
 SELECT d.time, d.mean AS "this time"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: distribution
--- 40 classes from the lowest to the highest mean; of a long time these are means of steps.
+-- 40 classes from the lowest to the highest mean. For a long time range, these are means of steps.
 WITH
 points AS MATERIALIZED (
     SELECT d.mean, greatest(d.n_good, 1) AS weight
     FROM plant.channel AS c
-    CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
     WHERE c.name = ${channel:sqlstring} AND d.mean IS NOT NULL AND abs(d.mean) < 1e300
 ),
@@ -148,13 +148,13 @@ WHERE e.weight > 0
 ORDER BY n.n;
 
 -- name: quality
--- Whether each step has good samples, only others, holds a value without samples, or misses something; of a channel of
--- texts: which one held when.
+-- For each step: good samples, only others, a held value without samples, or missing. For a text channel: the text that
+-- held.
 SELECT d.time, 'Quality' AS metric,
        CASE WHEN d.n > 0 AND d.n_good = d.n THEN 'good' WHEN d.n_good > 0 THEN 'partly good' WHEN d.n > 0 THEN 'bad'
             WHEN d.mean IS NOT NULL THEN 'held' ELSE 'missing' END AS value
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 UNION ALL
@@ -176,8 +176,8 @@ WHERE c.name = ${channel:sqlstring} AND c.kind = 'text'
 ORDER BY 1;
 
 -- name: facts
-SELECT c.description AS "Description", c.kind AS "Kind", c.unit AS "In", c.range_lo AS "Range from", c.range_hi AS "to",
-       s.name AS "Source", c.address AS "Address", i.seconds AS "Expected every"
+SELECT c.description AS "Description", c.kind AS "Kind", c.unit AS "Unit of measure", c.range_lo AS "Range low", c.range_hi AS "Range high",
+       s.name AS "Source", c.address AS "Address", i.seconds AS "Expected interval"
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.id
@@ -185,7 +185,7 @@ WHERE c.name = ${channel:sqlstring};
 
 -- name: gaps
 SELECT g.from_time AS "From", g.to_time AS "To",
-       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
+       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Duration",
        g.reason AS "Reason",
        CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
             ELSE 'closed' END AS "State",
@@ -198,7 +198,7 @@ ORDER BY g.from_time DESC
 LIMIT 200;
 
 -- name: events
-SELECT e.time AS "Time", e.type AS "What", e.text AS "Text", plant.in_words(e.detail) AS "Detail"
+SELECT e.time AS "Time", e.type AS "Type", e.text AS "Text", plant.detail_text(e.detail) AS "Detail"
 FROM plant.event AS e
 JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE c.name = ${channel:sqlstring} AND $__timeFilter(e.time)
@@ -206,7 +206,7 @@ ORDER BY e.time DESC
 LIMIT 200;
 
 -- name: changes
--- Where the channel's meaning changed: its unit, address, scale, limits.
+-- Changes of the channel's definition: unit, address, scale, limits.
 SELECT e.time, e.text, 'change' AS tags
 FROM plant.channel AS c
 JOIN plant.event AS e ON e.channel_id = c.id
@@ -219,25 +219,17 @@ SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
        least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
        g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.breaks(c.id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
+CROSS JOIN LATERAL plant.chart_gaps(c.id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
 WHERE c.name = ${channel:sqlstring} AND NOT g.backfilled
 ORDER BY g.from_time DESC
 LIMIT 500;
 
 -- name: alarms
--- Its limits, and how each alarm stands.
-SELECT l.limit_name AS "Limit", l.threshold AS "At", coalesce(a.state, 'normal') AS "State", l.priority AS "Priority",
+-- The channel's limits and the state of each alarm.
+SELECT l.limit_name AS "Limit", l.threshold AS "Threshold", coalesce(a.state, 'normal') AS "State", l.priority AS "Priority",
        a.since AS "Since", a.value AS "Value", a.acknowledged_by AS "Acknowledged by"
 FROM plant.channel AS c
 JOIN plant.alarm_limit AS l ON l.channel_id = c.id
 LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
 WHERE c.name = ${channel:sqlstring}
 ORDER BY plant.priority_rank(l.priority), l.limit_name;
-
--- name: source
--- Where the newest steps of the curve come from: samples, or rollups of a minute or an hour.
-SELECT string_agg(DISTINCT s.source, ', ') AS "Read from"
-FROM plant.channel AS c
-CROSS JOIN LATERAL plant.series(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS s
-WHERE c.name = ${channel:sqlstring};

@@ -1,5 +1,5 @@
--- 4 Forensics: the questions of schema/forensics for one unit. They read samples, so of a longer time the last hour is
--- looked at, and only the channels that are chosen.
+-- 4 Forensics: the questions of schema/routines/forensics for one unit. They read samples, so they are limited to the last
+-- hour of the time range and to the selected channels.
 
 -- name: patterns
 SELECT u.unit AS __text, u.unit || '/*' AS __value
@@ -9,7 +9,7 @@ SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.
 ORDER BY 1;
 
 -- name: timeline
-SELECT t.time AS "Time", t.what AS "What", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
+SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"
 FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                     $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
@@ -18,7 +18,7 @@ ORDER BY t.time DESC
 LIMIT 500;
 
 -- name: changes_in_time
--- Every step has a value, so that bars are as wide as their step. What channels of one source miss at one moment is one.
+-- Every step has a value, so that bars are as wide as a step. Simultaneous gaps of channels of one source count once.
 WITH
 bounds AS (
     SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 10)) AS step,
@@ -47,7 +47,7 @@ ORDER BY t.bin, w.what;
 
 -- name: setpoints
 SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
-       s.what AS "What", s.old AS "From", s.new AS "To", s.unit AS "In",
+       s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
        extract(epoch FROM s.held_before) AS "Held before"
 FROM plant.setpoint_changes(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                             $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
@@ -56,8 +56,8 @@ LIMIT 200;
 
 -- name: stuck
 SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
-       s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "In",
-       s.times_usual AS "Times the usual", s.at_range_limit AS "At a limit", s.moving_beside AS "Moving beside it",
+       s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "Unit of measure",
+       s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Related signals moving",
        s.note AS "Note"
 FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                          $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
@@ -67,7 +67,7 @@ LIMIT 100;
 -- name: replayed
 SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
        r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
-       r.original_to AS "Original to", r.copied AS "Samples", r.what AS "What", r.scale AS "Scale", r."offset" AS "Offset"
+       r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale", r."offset" AS "Offset"
 FROM plant.replayed_signals(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                             $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS r
 ORDER BY r.copy_from DESC
@@ -75,17 +75,16 @@ LIMIT 100;
 
 -- name: coverage
 SELECT g.channel AS "Channel", regexp_replace(g.channel, '/[^/]*$', '') AS path,
-       g.covered_percent AS "Covered", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
+       g.covered_percent AS "Coverage", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
        g.missing_seconds AS "Missing", g.longest_seconds AS "Longest", g.backfilled_seconds AS "Backfilled",
-       g.unrecorded AS "Unrecorded silences", g.reasons AS "Reasons"
+       g.unrecorded AS "Unrecorded silence", g.reasons AS "Reasons"
 FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                              $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[], true) AS g
 ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
 -- name: gap_states
--- Where something is missing, by channel: the number says why, and 0 that it is there. Of gaps that overlap the one with
--- the greater number is shown.
+-- Gaps by channel: the number is the reason, 0 means no gap. Of overlapping gaps, the one with the highest number is shown.
 WITH
 wanted AS (
     SELECT c.channel_id, c.quantity FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
@@ -95,7 +94,7 @@ missing AS (
     FROM (
         SELECT w.quantity, n.why, range_agg(tstzrange(greatest(g.from_time, $__timeFrom()::timestamptz), g.to_time)) AS ranges
         FROM wanted AS w
-        CROSS JOIN LATERAL plant.breaks(w.channel_id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
+        CROSS JOIN LATERAL plant.chart_gaps(w.channel_id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
         CROSS JOIN LATERAL (
             SELECT CASE WHEN g.backfilled THEN 1
                         WHEN g.reason IN ('stopped', 'killed') THEN 2
@@ -124,7 +123,7 @@ ORDER BY t.time, t.quantity;
 -- name: changed
 SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
        w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
-       w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "In"
+       w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "Unit of measure"
 FROM plant.what_changed(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                         $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS w
 ORDER BY w.score DESC

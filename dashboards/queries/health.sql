@@ -1,9 +1,9 @@
--- 0 Appliance health. Rates and lags come from ingest_batch, which has one row a committed batch; of a longer time the
--- last day is read. Nothing arrives before its time: where a batch's newest time is later than its arrival, a clock or a
--- tag is wrong, and the lag is counted from the arrival. How far ahead it is stands apart.
+-- 0 Appliance health. Rates and lags come from ingest_batch, which has one row per committed batch; at most the last day of
+-- the time range is read. If the newest time of a batch is later than its arrival, a clock or a tag is wrong: the lag is
+-- then measured from the arrival, and the time by which it is ahead is shown separately.
 
 -- name: rate_now
-SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples a second"
+SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples per second"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
@@ -11,7 +11,7 @@ WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.wr
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
            AS "Lag",
        max(extract(epoch FROM b.last_time - b.received_at)) FILTER (WHERE b.last_time > b.received_at + INTERVAL '1 s')
-           AS "From the future"
+           AS "In the future"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
@@ -21,7 +21,7 @@ FROM plant.ingest_batch AS b
 WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
 
 -- name: sources_up
-SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Not connected"
+SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Disconnected"
 FROM plant.source AS s
 WHERE s.retired_at IS NULL;
 
@@ -32,7 +32,7 @@ JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL;
 
 -- name: quarantined
-SELECT count(*) AS "In quarantine" FROM plant.quarantine AS q WHERE q.retried_at IS NULL;
+SELECT count(*) AS "Quarantined" FROM plant.quarantine AS q WHERE q.retried_at IS NULL;
 
 -- name: rate
 WITH
@@ -48,7 +48,7 @@ written AS (
     WHERE b.kind = 'samples'
     GROUP BY b.source_id, date_bin(x.step, b.written_at, 'epoch')
 )
--- Whole steps only: the one that runs is not full yet. A step without rows is a rate of 0.
+-- Whole steps only: the current one is incomplete. A step without rows has a rate of 0.
 SELECT t.at AS time, s.name AS metric, coalesce(w.rows, 0) / extract(epoch FROM x.step) AS value
 FROM bounds AS x
 CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch') + x.step, x.until - x.step, x.step) AS t (at)
@@ -78,16 +78,16 @@ WITH bounds AS (
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day') AS since
 )
 SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
-       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "the median",
-       max(extract(epoch FROM b.written_at - b.received_at)) AS "the longest"
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - b.received_at)) AS "median",
+       max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
 -- name: overload_states
--- Whether ingest was overloaded when the time begins, and each change since; and of each job that gives way to it whether
--- it waited. A job that gave way waits from the end of that run on. As numbers, which the panel names.
+-- Overload of ingest at the start of the time range, and each change since; and, for each job that gives way to ingest,
+-- whether it waited. A job that gave way waits from the end of that run on. The panel maps the numbers to names.
 WITH
 job AS (
     SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'analyze']) WITH ORDINALITY AS j (name, place)
@@ -107,8 +107,8 @@ changes AS (
     ) AS c (time, value)
     WHERE $__timeFilter(c.time)
 ),
--- What was so before.
-begun AS (
+-- The state at the start of the time range.
+initial AS (
     SELECT 0 AS place, 'ingest' AS metric,
            coalesce((SELECT CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END
                      FROM plant.event AS e
@@ -123,16 +123,16 @@ begun AS (
     FROM job AS j
 )
 SELECT s.time, s.metric, s.value
-FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM begun AS b
+FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM initial AS b
       UNION ALL
       SELECT c.place, c.metric, c.time, c.value FROM changes AS c) AS s
 ORDER BY s.place, s.time;
 
 -- name: overloads
--- An event says that it began, with what was measured then, and another that it ended, with the worst. Of one that goes
--- on, polls and lag are what was written down since; what waited is what job_run says of it.
+-- One event records the begin of an overload with its measurements, another one its end with the worst ones. For an ongoing
+-- overload, poll interval and lag come from what was recorded since; job_run has the deferred jobs.
 WITH
-said AS (
+events AS (
     SELECT e.time, e.text, e.detail, lead(e.time) OVER ahead AS ended, lead(e.detail) OVER ahead AS worst
     FROM plant.event AS e
     WHERE e.type = 'overload' AND e.time < $__timeTo()::timestamptz + INTERVAL '1 day'
@@ -142,13 +142,13 @@ said AS (
 overload AS (
     SELECT s.time AS began, s.ended, coalesce(s.worst, s.detail) AS figures,
            tstzrange(s.time, coalesce(s.ended, now())) AS during
-    FROM said AS s
+    FROM events AS s
     WHERE s.text = 'overloaded' AND s.time < $__timeTo()::timestamptz
       AND coalesce(s.ended, now()) > $__timeFrom()::timestamptz
     ORDER BY s.time DESC
     LIMIT 100
 ),
--- From the look that made a job wait, or the end of the run that gave way, to its next run.
+-- From the check that deferred a job, or from the end of the run that gave way, to the next run.
 waits AS (
     SELECT r.job, tstzrange(least(CASE WHEN r.gave_way THEN r.ended_at ELSE r.started_at END, r.next), r.next) AS during
     FROM (
@@ -160,12 +160,12 @@ waits AS (
     ) AS r
     WHERE r.gave_way OR r.waits
 )
-SELECT o.began AS "Began", CASE WHEN o.ended IS NULL THEN 'goes on' ELSE 'over' END AS "State",
-       extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Lasted",
+SELECT o.began AS "Started", CASE WHEN o.ended IS NULL THEN 'ongoing' ELSE 'ended' END AS "State",
+       extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Duration",
        greatest((o.figures ->> 'lag_seconds')::float8, l.lag) AS "Lag",
-       nullif(greatest((o.figures ->> 'pace_seconds')::float8, p.pace), 0) AS "Polls every",
+       nullif(greatest((o.figures ->> 'pace_seconds')::float8, p.pace), 0) AS "Poll interval",
        (o.figures ->> 'cpu_pressure')::float8 AS "CPU pressure",
-       (o.figures ->> 'spool_bytes')::int8 AS "Spools", w.waited AS "What waited"
+       (o.figures ->> 'spool_bytes')::int8 AS "Spools", w.waited AS "Deferred jobs"
 FROM overload AS o
 CROSS JOIN LATERAL (
     SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
@@ -184,10 +184,10 @@ CROSS JOIN LATERAL (
 ORDER BY o.began DESC;
 
 -- name: source_states
--- What a source's state was when the time begins, and each change since; as numbers, which the panel names. A source
--- whose last change is older than its events, or than 30 days, has been so since.
+-- The state of each source at the start of the time range, and each change since; the panel maps the numbers to names. If
+-- the last change is older than the events, or than 30 days, the state has held since then.
 WITH
-told AS (
+states AS (
     SELECT s.name, $__timeFrom()::timestamptz AS time,
            coalesce(e.text, CASE WHEN s.state_since < $__timeFrom()::timestamptz THEN s.state END) AS state
     FROM plant.source AS s
@@ -208,13 +208,13 @@ told AS (
 SELECT t.time, t.name AS metric,
        CASE t.state WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
                     ELSE 1 END AS value
-FROM told AS t
+FROM states AS t
 WHERE t.state IS NOT NULL
 ORDER BY t.time, t.name;
 
 -- name: gaps_begun
--- Outages: what one source misses for one reason at one time, however many of its channels. Every step has a value, so
--- that bars are as wide as their step.
+-- Outages: simultaneous gaps of one source for one reason count once, whatever the number of channels. Every step has a
+-- value, so that bars are as wide as a step.
 WITH
 bounds AS (
     SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 60)) AS step
@@ -248,8 +248,8 @@ SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since A
             ELSE (SELECT count(DISTINCT c.id)
                   FROM plant.gap AS g
                   JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
-                  WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "Without data",
-       b.newest AS "Newest sample", b.ahead AS "From the future", s.reason AS "Reason", s.address AS "Address"
+                  WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "No data",
+       b.newest AS "Latest sample", b.ahead AS "In the future", s.reason AS "Reason", s.address AS "Address"
 FROM plant.source AS s
 LEFT JOIN (
     SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
@@ -267,7 +267,7 @@ ORDER BY s.state IN ('connected', 'degraded'), s.name;
 -- name: gaps_latest
 SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", s.name AS "Source", g.reason AS "Reason",
        g.from_time AS "From", g.to_time AS "To",
-       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Length",
+       extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Duration",
        CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
             ELSE 'closed' END AS "State",
        g.detail AS "Detail"
@@ -280,8 +280,8 @@ ORDER BY g.to_time IS NOT NULL, g.from_time DESC
 LIMIT 200;
 
 -- name: events_latest
-SELECT e.time AS "Time", e.type AS "What", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
-       plant.in_words(e.detail) AS "Detail"
+SELECT e.time AS "Time", e.type AS "Type", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
+       plant.detail_text(e.detail) AS "Detail"
 FROM plant.event AS e
 LEFT JOIN plant.channel AS c ON c.id = e.channel_id
 LEFT JOIN plant.source AS s ON s.id = e.source_id
@@ -290,7 +290,7 @@ ORDER BY e.time DESC
 LIMIT 200;
 
 -- name: days_left
--- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
+-- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
 SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
             ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
@@ -303,9 +303,9 @@ SELECT count(*) FILTER (WHERE a.priority_rank <= 2) AS "High and critical", coun
 FROM plant.alarm_active AS a;
 
 -- name: jobs
--- The newest run of each job, and how often it failed in the last day.
-SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Began",
-       extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) AS "Took", r.rows AS "Rows", r.bytes AS "Bytes",
+-- The newest run of each job, and the number of failures in the last day.
+SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Started",
+       extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) AS "Duration", r.rows AS "Rows", r.bytes AS "Bytes",
        f.failed AS "Failed today", r.detail AS "Detail"
 FROM (SELECT DISTINCT r.job FROM plant.job_run AS r) AS j
 CROSS JOIN LATERAL (
@@ -322,7 +322,7 @@ CROSS JOIN LATERAL (
 ORDER BY r.outcome = 'ok', j.job;
 
 -- name: counted
--- How often what happened: from counts by the minute, never from events. Every step has a value.
+-- Number of events by type, from counts by minute, never from events. Every step has a value.
 WITH
 bounds AS (
     SELECT make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)) AS step

@@ -1,5 +1,5 @@
--- 1 Plant overview. A unit is a channel's name without its last part; an area is its first part. Nothing here reads
--- samples of all channels: states come from gaps, sources and alarms, and one key value is read of each unit.
+-- 1 Plant overview. A unit is a channel's name without its last part; an area is its first part. No query reads samples of
+-- all channels: states come from gaps, sources and alarms, and one key value is read per unit.
 
 -- name: areas
 SELECT DISTINCT split_part(c.name, '/', 1) AS __text, split_part(c.name, '/', 1) AS __value
@@ -19,13 +19,13 @@ FROM (
 ) AS u;
 
 -- name: missing_now
-SELECT count(DISTINCT g.channel_id) AS "Without data now"
+SELECT count(DISTINCT g.channel_id) AS "No data now"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring});
 
 -- name: units
--- A gap of a whole source is one of each unit that has channels there, and is not looked at for each of these.
+-- A gap of a whole source counts for each unit with channels of the source, and is not expanded to these channels.
 WITH
 parts AS MATERIALIZED (
     SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
@@ -39,12 +39,12 @@ gaps AS MATERIALIZED (
     WHERE g.to_time IS NULL
        OR (g.to_time > g.from_time AND g.from_time < $__timeTo()::timestamptz AND g.to_time > $__timeFrom()::timestamptz)
 ),
-away AS (
+unavailable AS (
     SELECT DISTINCT g.source_id FROM gaps AS g WHERE g.channel_id IS NULL AND g.to_time IS NULL
 ),
--- One after the other and added up by unit, as joins of so many units would be guesses. missing: channels without data
--- that nothing else here counts.
-told AS (
+-- A union, summed by unit, because the planner cannot estimate joins of so many units. missing: channels without data, each
+-- counted in one branch only.
+parts_and_gaps AS (
     SELECT p.unit, p.channels, 0 AS missing, NULL::timestamptz AS from_time, NULL::timestamptz AS to_time,
            NULL::text AS reason, 0 AS alarms, NULL::int AS rank
     FROM parts AS p
@@ -57,7 +57,7 @@ told AS (
     WHERE g.channel_id IS NULL
     UNION ALL
     SELECT regexp_replace(c.name, '/[^/]*$', ''), 0,
-           CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM away AS w)
+           CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM unavailable AS w)
                  AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL) = 1 THEN 1 ELSE 0 END,
            g.from_time, g.to_time, g.reason, 0, NULL
     FROM gaps AS g
@@ -67,7 +67,7 @@ told AS (
     SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
     FROM plant.alarm_active AS a
 ),
--- Outages: stretches of time in which something of the unit was missing, however many of its channels.
+-- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 units AS (
     SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
            min(t.rank) AS rank, min(t.reason) FILTER (WHERE t.to_time IS NULL) AS reason,
@@ -75,7 +75,7 @@ units AS (
            range_agg(tstzrange(t.from_time, t.to_time))
                FILTER (WHERE t.from_time < $__timeTo()::timestamptz
                          AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz) AS lost
-    FROM told AS t
+    FROM parts_and_gaps AS t
     GROUP BY t.unit
     HAVING sum(t.channels) > 0
 )
@@ -83,7 +83,7 @@ SELECT u.unit AS "Unit",
        CASE WHEN u.rank <= 2 THEN 'alarm'
             WHEN u.missing >= u.channels THEN 'no data' WHEN u.missing > 0 THEN 'partly'
             WHEN u.alarms > 0 THEN 'warning' ELSE 'good' END AS "State",
-       u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "Without data",
+       u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "No data",
        (SELECT count(*) FROM unnest(u.lost)) AS "Outages",
        u.reason AS "Reason", u.since AS "Since"
 FROM units AS u
@@ -91,7 +91,7 @@ ORDER BY u.rank, u.missing = 0, u.unit
 LIMIT 1000;
 
 -- name: key_values
--- The first analog channel with a range of each unit, as its tag list has it: plants name the most important first.
+-- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important first.
 WITH key AS (
     SELECT DISTINCT ON (regexp_replace(c.name, '/[^/]*$', '')) c.id, c.name, c.unit, c.range_lo, c.range_hi
     FROM plant.channel AS c
@@ -101,7 +101,7 @@ WITH key AS (
     LIMIT 60
 )
 SELECT k.name || '  ' || round(s.value::numeric, 2) || ' ' || k.unit AS "Channel",
-       100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) AS "Of its range"
+       100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) AS "% of range"
 FROM key AS k
 CROSS JOIN LATERAL (
     SELECT r.value
@@ -113,13 +113,13 @@ ORDER BY k.name;
 
 -- name: alarms_now
 SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
-       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Not acknowledged"
+       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring});
 
 -- name: alarms
 SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit", a.state AS "State",
-       a.since AS "Since", a.value AS "Value", a.threshold AS "At", a.unit AS "In", a.acknowledged_by AS "Acknowledged by"
+       a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold", a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
 WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
 ORDER BY a.priority_rank, a.since DESC
@@ -134,7 +134,7 @@ ORDER BY a.channel, a.limit_name
 LIMIT 200;
 
 -- name: alarm_rate
--- Changes of alarms, from counts by the minute. Every step has a value, so that bars are as wide as their step.
+-- Changes of alarms, from counts by minute. Every step has a value, so that bars are as wide as a step.
 WITH
 bounds AS (
     SELECT make_interval(secs => greatest(60, ceil($__interval_ms * 8 / 60000.0) * 60)) AS step

@@ -1,11 +1,11 @@
--- 5 Storage: from storage(), which reads the catalog alone; no table is read to be counted.
+-- 5 Storage: from storage(), which reads only the catalog; no table is scanned.
 
 -- name: size
 SELECT pg_database_size(current_database()) AS "Database",
        (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS "Budget";
 
 -- name: days_left
--- As the job storage said last: at the growth of the last days, until the disk or the budget is full; ten years at most.
+-- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
 SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
             ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
@@ -23,7 +23,7 @@ WHERE s.relation = 'samples_raw' AND s.form = 'rows' AND s.rows > 0;
 -- name: edition
 SELECT initcap(e.value) || ', ' || t.value AS "TimescaleDB",
        coalesce((SELECT c.value FROM plant.setting AS c WHERE c.key = 'compression'),
-                CASE e.value WHEN 'community' THEN 'columnstore' ELSE 'packed' END) AS "Closed hours are"
+                CASE e.value WHEN 'community' THEN 'columnstore' ELSE 'packed' END) AS "Closed hours stored as"
 FROM plant.setting AS e
 JOIN plant.setting AS t ON t.key = 'timescaledb_version'
 WHERE e.key = 'edition';
@@ -37,7 +37,7 @@ ORDER BY 2 DESC
 LIMIT 16;
 
 -- name: by_day
--- Samples by the day that they are of, in each form. Every day has a value, so that a bar is as wide as a day.
+-- Samples by day and form. Every day has a value, so that bars are as wide as a day.
 WITH
 days AS (
     SELECT s.day, s.form, sum(s.bytes) AS bytes
@@ -76,8 +76,8 @@ WHERE r.job = 'storage' AND r.bytes > 0 AND $__timeFilter(r.started_at)
 ORDER BY r.started_at;
 
 -- name: relations
-SELECT s.relation AS "Relation", s.form AS "Form", count(*) AS "Parts", min(s.day) AS "From", sum(s.rows) AS "Rows, about",
-       sum(s.bytes) AS "Bytes", sum(s.bytes) / nullif(sum(s.rows), 0) AS "Bytes a row"
+SELECT s.relation AS "Relation", s.form AS "Form", count(*) AS "Parts", min(s.day) AS "From", sum(s.rows) AS "Rows (est.)",
+       sum(s.bytes) AS "Bytes", sum(s.bytes) / nullif(sum(s.rows), 0) AS "Bytes per row"
 FROM plant.storage() AS s
 GROUP BY s.relation, s.form
 ORDER BY sum(s.bytes) DESC;

@@ -1,5 +1,5 @@
--- 2 Unit: all channels of one unit. Curves come from series(), through drawn(), which has holes where something is
--- missing; a unit of many channels shows the first ones.
+-- 2 Unit: all channels of one unit. Curves come from series() through chart_steps(), which leaves out missing steps. For a
+-- unit with many channels, the first ones are shown.
 
 -- name: units
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
@@ -10,8 +10,8 @@ SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.
 ORDER BY 1;
 
 -- name: measures
--- The units of measure of its analog channels, in the order of the tag list: each gets a chart. The last row is for a
--- unit that has none: a panel can't be repeated for nothing.
+-- Units of measure of the analog channels, in the order of the tag list: each gets a chart. The last row is for a unit
+-- without analog channels, because a panel cannot be repeated for no value.
 SELECT u.text AS __text, u.text AS __value
 FROM (
     SELECT coalesce(nullif(c.unit, ''), 'no unit') AS text, min(c.id) AS first
@@ -33,12 +33,12 @@ SELECT count(*) AS "Channels",
        count(*) FILTER (WHERE EXISTS (
            SELECT FROM plant.gap AS g
            WHERE g.to_time IS NULL AND g.source_id = c.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
-       )) AS "Without data now"
+       )) AS "No data now"
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring};
 
 -- name: gaps
--- Outages: stretches of time in which something of the unit was missing, however many of its channels.
+-- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 WITH
 missing AS (
     SELECT range_agg(tstzrange(g.from_time, g.to_time)
@@ -51,10 +51,10 @@ missing AS (
 )
 SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS m))) AS "Outages",
        (SELECT coalesce(sum(extract(epoch FROM upper(r.range) - lower(r.range))), 0)
-        FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing, all channels";
+        FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing (all channels)";
 
 -- name: curves
--- Of the first 12 channels with this unit of measure.
+-- The first 12 channels with this unit of measure.
 SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, d.mean AS value
 FROM (
     SELECT c.id, c.name
@@ -63,12 +63,12 @@ FROM (
       AND coalesce(nullif(c.unit, ''), 'no unit') IN (${measure:sqlstring})
     ORDER BY c.id LIMIT 12
 ) AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 ORDER BY d.time, c.id;
 
 -- name: states
--- Of the first 16 discrete channels: what each step ends with; a step in which something is missing is -1.
+-- The first 16 discrete channels: the highest state of each step; -1 for a missing step.
 SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, coalesce(round(d.high), -1) AS value
 FROM (
     SELECT c.id, c.name
@@ -76,18 +76,17 @@ FROM (
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
     ORDER BY c.id LIMIT 16
 ) AS c
-CROSS JOIN LATERAL plant.drawn(c.id, $__timeFrom(), $__timeTo(),
+CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 ORDER BY d.time, c.id;
 
 -- name: channels
--- The newest value of each of the first 200 channels, which one look-up in the key finds. What changes seldom is looked
--- for 24 hours back.
+-- The newest value of each of the first 200 channels, by one index lookup each: samples at most 24 hours back.
 SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
        CASE WHEN c.kind = 'text' THEN t.text WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value",
-       plant.unit_at(c.id, coalesce(s.time, t.time, now())) AS "In",
+       plant.unit_at(c.id, coalesce(s.time, t.time, now())) AS "Unit of measure",
        CASE WHEN c.kind = 'analog' AND c.range_hi > c.range_lo AND s.value <> 'NaN'
-            THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "Of its range",
+            THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "% of range",
        CASE WHEN o.reason IS NOT NULL THEN o.reason WHEN s.time IS NULL AND t.time IS NULL THEN 'nothing yet'
             ELSE coalesce(plant.quality(s.status), 'good') END AS "Quality",
        coalesce(s.time, t.time) AS "Since", c.kind AS "Kind", c.description AS "Description"
@@ -116,7 +115,7 @@ ORDER BY c.id;
 
 -- name: events
 SELECT e.time AS "Time", regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
-       e.type AS "What", e.text AS "Text", plant.in_words(e.detail) AS "Detail"
+       e.type AS "Type", e.text AS "Text", plant.detail_text(e.detail) AS "Detail"
 FROM plant.channel AS c
 CROSS JOIN LATERAL (
     SELECT e.time, e.type, e.text, e.detail
@@ -129,7 +128,7 @@ ORDER BY e.time DESC
 LIMIT 100;
 
 -- name: gap_bands
--- Where all its channels were missing: gaps of their sources.
+-- Gaps of whole sources, in which all their channels are missing.
 SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
        least(coalesce(g.to_time, now()), $__timeTo()::timestamptz) AS "timeEnd",
        s.name || ': ' || g.reason || coalesce(' – ' || nullif(g.detail, ''), '') AS text, 'gap' AS tags
@@ -144,6 +143,6 @@ LIMIT 200;
 
 -- name: alarms
 SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
-       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Not acknowledged"
+       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE a.plant_unit = ${unit:sqlstring};

@@ -1,1 +1,1 @@
-"""The page that draws the dashboards' JSON files, and the small web server behind it."""
+"""The dashboard viewer: a page that renders the dashboards' JSON files, and its web server."""

@@ -1,4 +1,4 @@
-"""``python -m dashboards.viewer --state FOLDER``: serve the dashboards until told to stop."""
+"""``python -m dashboards.viewer --state FOLDER``: serve the dashboards until terminated."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import sys
 
 from dashboards.viewer.process import run_viewer
-from ingest.entry import add_arguments, run
-from ingest.scheduling import step_back
+from ingest.run.entry import add_arguments, run
+from ingest.scheduling import lower_priority
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m dashboards.viewer", description=__doc__)
     add_arguments(parser)
-    told = parser.parse_args()
-    step_back()
-    sys.exit(run(run_viewer, told.state))
+    arguments = parser.parse_args()
+    lower_priority()
+    sys.exit(run(run_viewer, arguments.state))

@@ -1,4 +1,4 @@
-"""Answers of the database as columns of plain JSON."""
+"""Query results as columns for JSON."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _KINDS: dict[str, Kind] = {
 
 @dataclass(slots=True)
 class Frame:
-    """Columns of equal length. Times are milliseconds since 1970; what is no number is None."""
+    """Columns of equal length. Times in ms since 1970; NaN and infinity are None."""
 
     names: list[str]
     kinds: list[Kind]
     columns: list[list[Any]]
 
     def json(self) -> dict[str, Any]:
-        """As the page reads it."""
+        """The JSON for the page."""
         fields = [{"name": name, "type": kind} for name, kind in zip(self.names, self.kinds, strict=True)]
         return {"fields": fields, "columns": self.columns}
 
 
 def frame(names: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> Frame:
-    """``types`` are PostgreSQL's names."""
+    """``types``: PostgreSQL type names."""
     kinds: list[Kind] = [_KINDS.get(kind, "string") for kind in types]
     columns = [[_plain(row[i]) for row in rows] for i in range(len(names))]
     return Frame(list(names), kinds, columns)
 
 
 def wide(long: Frame) -> Frame:
-    """A column for each series, by time: text columns name the series, as in Grafana's format ``time_series``."""
+    """One column per series, by time: text columns name the series, as in Grafana's format ``time_series``."""
     at = next((i for i, kind in enumerate(long.kinds) if kind == "time"), None)
     texts = [i for i, kind in enumerate(long.kinds) if kind == "string"]
     values = [i for i, kind in enumerate(long.kinds) if kind in ("number", "boolean")]

@@ -1,4 +1,4 @@
-"""The dashboards that there are. The browser names a panel or variable; its SQL is looked up here and stays here."""
+"""The available dashboards. The browser sends names of panels and variables; their SQL never leaves the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.errors import OperationError, QuestionError
+from ingest.errors import OperationError, QueryError
 
 _VARIABLE = re.compile(r"\$\{(\w+):")
 FOLDER = Path(__file__).parents[1] / "json"
@@ -17,47 +17,47 @@ FOLDER = Path(__file__).parents[1] / "json"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel, or that of a variable or annotation."""
+    """A query of a panel, variable or annotation."""
 
     ref: str
     sql: str
-    time_series: bool = False  # rows are (time, names…, numbers…), to be turned into a column for each series
+    time_series: bool = False  # rows are (time, names…, numbers…), to be pivoted to one column per series
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One file."""
+    """One dashboard file."""
 
     uid: str
     title: str
     content: dict[str, Any]
 
     def panels(self) -> Iterator[dict[str, Any]]:
-        """All panels, also those inside collapsed rows."""
+        """All panels, including those in collapsed rows."""
         for panel in self.content["panels"]:
             yield panel
             yield from panel.get("panels", [])
 
     def panel(self, number: int) -> list[Query]:
-        """A panel's queries. Raises QuestionError."""
+        """The queries of a panel. Raises QueryError."""
         for panel in self.panels():
             if panel["id"] == number:
                 return [_query(target) for target in panel.get("targets", [])]
-        raise QuestionError(404, f"{self.uid} has no panel {number}")
+        raise QueryError(404, f"{self.uid} has no panel {number}")
 
     def variable(self, name: str) -> Query:
-        """The query of a variable. Raises QuestionError."""
+        """The query of a variable. Raises QueryError."""
         for variable in self.content["templating"]["list"]:
             if variable["name"] == name and variable["type"] == "query":
                 return Query(name, variable["query"])
-        raise QuestionError(404, f"{self.uid} has no query variable {name}")
+        raise QueryError(404, f"{self.uid} has no query variable {name}")
 
-    def every(self) -> dict[str, str]:
-        """Variables that may have all their values → SQL of these."""
+    def all_values_sql(self) -> dict[str, str]:
+        """Variable → SQL for all its values, if it may have all."""
         return {one["name"]: one["query"] for one in self.content["templating"]["list"] if one.get("includeAll")}
 
     def annotations(self) -> list[Query]:
-        """The queries of bands and marks, by name."""
+        """Annotation queries by name."""
         return [
             Query(one["name"], one["target"]["rawSql"])
             for one in self.content["annotations"]["list"]
@@ -65,7 +65,7 @@ class Dashboard:
         ]
 
     def public(self) -> dict[str, Any]:
-        """What the browser gets: the file without its SQL."""
+        """The file for the browser, without SQL."""
         return _without_sql(self.content)  # type: ignore[no-any-return]
 
 
@@ -76,15 +76,15 @@ class Library:
         contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
         self._by_uid = {content["uid"]: Dashboard(content["uid"], content["title"], content) for content in contents}
         if not self._by_uid:
-            raise OperationError(f"{folder} holds no dashboards: `python -m dashboards.build` writes them")
+            raise OperationError(f"{folder} holds no dashboards")
 
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())
 
     def dashboard(self, uid: str) -> Dashboard:
-        """One dashboard. Raises QuestionError."""
+        """One dashboard. Raises QueryError."""
         if uid not in self._by_uid:
-            raise QuestionError(404, f"there is no dashboard {uid}")
+            raise QueryError(404, f"no such dashboard: {uid}")
         return self._by_uid[uid]
 
 
@@ -93,7 +93,7 @@ def _query(target: dict[str, Any]) -> Query:
 
 
 def _without_sql(value: Any) -> Any:
-    """The same without SQL, and with the names of the variables that the SQL needs."""
+    """A copy without SQL, but with the names of the variables that the SQL uses."""
     match value:
         case dict():
             of_variable = value.get("type") == "query"

@@ -1,15 +1,19 @@
-"""The page's own files, read once: names that are not among them don't exist."""
+"""Static files of the page, loaded once; other names do not exist."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 from aiohttp import web
 
 FOLDER = Path(__file__).parent / "page"
+# What the package uplot-python carries. The package is not imported: that needs IPython.
+UPLOT = Path(str(distribution("uplot-python").locate_file("uplot/static")))
+_UPLOT_FILES = ("uPlot.iife.js", "uPlot.min.css")
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -25,28 +29,29 @@ class File:
 
     kind: str
     body: bytes
-    packed: bytes
+    compressed: bytes
     tag: str
 
     def answer(self, request: web.Request) -> web.Response:
-        """The file, or that the browser has it already."""
+        """The file, or 304 Not Modified."""
         headers = {"ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if self.tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers=headers)
         headers["Content-Type"] = self.kind
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
-            return web.Response(body=self.packed, headers=headers)
+            return web.Response(body=self.compressed, headers=headers)
         return web.Response(body=self.body, headers=headers)
 
 
 def files() -> dict[str, File]:
-    """Path below the folder → file."""
-    return {
+    """Path relative to the folder → file; those of uPlot are below ``uplot``."""
+    own = {
         path.relative_to(FOLDER).as_posix(): _file(path)
         for path in sorted(FOLDER.rglob("*"))
         if path.suffix in _TYPES and path.is_file()
     }
+    return own | {f"uplot/{name}": _file(UPLOT / name) for name in _UPLOT_FILES}
 
 
 def _file(path: Path) -> File:

@@ -1,4 +1,4 @@
-"""The viewer as a process of the appliance, with the health page that every process has."""
+"""The viewer process, with a health page like every process of the appliance."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest import health
-from ingest.batch import now_us
 from ingest.config.model import Plant
 from ingest.errors import DatabaseError
+from ingest.timestamps import now_us
 
-HEALTH_PORT = 5  # behind [health].port
+HEALTH_PORT = 5  # offset to [health].port
 
 
 async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
-    """Answer until ``stop``. It waits for no database: while that is away, the page says so."""
+    """Serve until ``stop``. Runs without the database, too: then the page shows that it is unavailable."""
     since = now_us()
     reader = Reader(state / "secrets" / "reader.dsn")
 
     async def report() -> dict[str, Any]:
         try:
-            await reader.ask("SELECT 1", [])
+            await reader.query("SELECT 1", [])
             database = "connected"
         except DatabaseError as error:
             database = str(error)

@@ -1,4 +1,4 @@
-"""The database as its reader sees it: few connections, read-only, with an end to every statement."""
+"""Database access of the viewer: few connections, read-only, with statement timeouts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import asyncpg
 
 from dashboards.viewer.frames import Frame, frame
-from ingest.errors import DatabaseError, QuestionError
+from ingest.errors import DatabaseError, QueryError
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 6
 STATEMENT_SECONDS = 15
-MOST_ROWS = 20_000  # of one answer
+MAX_ROWS = 20_000  # per result
 _CONNECT_SECONDS = 5.0
-_WAIT_SECONDS = 20.0  # for a connection, where all are busy
+_WAIT_SECONDS = 20.0  # for a free connection
 
 _SETTINGS = {
     "application_name": "plantlog viewer",
@@ -29,22 +29,22 @@ _SETTINGS = {
     "search_path": "plant, public",
     "timezone": "UTC",
     "jit": "off",  # compiling takes longer than it saves here
-    "plan_cache_mode": "force_custom_plan",  # chunks are excluded by the very times that are asked for
+    "plan_cache_mode": "force_custom_plan",  # chunk exclusion needs the actual times
 }
 
 
 class Reader:
-    """Connections to one database; it may be away at any time, also when this starts."""
+    """Connections to one database, which may be unavailable at any time, even at the start."""
 
     def __init__(self, dsn_file: Path) -> None:
         self._dsn_file = dsn_file
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
-    async def ask(self, sql: str, parameters: list[object], most: int = MOST_ROWS) -> Frame:
-        """Rows of one statement, ``most`` at most. Raises DatabaseError, and QuestionError where time was up."""
+    async def query(self, sql: str, parameters: list[object], max_rows: int = MAX_ROWS) -> Frame:
+        """At most ``max_rows`` rows of one statement. Raises DatabaseError, and QueryError on a timeout."""
         try:
-            pool = await self._opened()
+            pool = await self._pool_opened()
             async with (
                 pool.acquire(timeout=_WAIT_SECONDS) as connection,
                 connection.transaction(readonly=True),
@@ -52,31 +52,33 @@ class Reader:
                 statement = await connection.prepare(sql)
                 attributes = statement.get_attributes()
                 cursor = await statement.cursor(*parameters)
-                rows = await cursor.fetch(most)
+                rows = await cursor.fetch(max_rows)
         except asyncpg.QueryCanceledError as error:
-            raise QuestionError(504, f"not answered within {STATEMENT_SECONDS} s: choose a shorter time") from error
+            raise QueryError(
+                504, f"query cancelled after {STATEMENT_SECONDS} s: choose a shorter time range"
+            ) from error
         except (asyncpg.DataError, UnicodeEncodeError) as error:
-            raise QuestionError(400, str(error)) from error
+            raise QueryError(400, str(error)) from error
         except (asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError, OSError, TimeoutError) as error:
             raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            log.warning("refused by the database: %s: %s", type(error).__name__, error)
+            log.warning("query failed: %s: %s", type(error).__name__, error)
             raise DatabaseError(f"{type(error).__name__}: {error}") from error
         return frame([a.name for a in attributes], [a.type.name for a in attributes], [tuple(row) for row in rows])
 
-    async def _opened(self) -> asyncpg.Pool[Any]:
+    async def _pool_opened(self) -> asyncpg.Pool[Any]:
         async with self._opening:
             if self._pool is None:
                 try:
                     dsn = self._dsn_file.read_text().strip()
                 except FileNotFoundError:
-                    raise DatabaseError(f"{self._dsn_file} is missing: `plantlog up` makes it") from None
+                    raise DatabaseError(f"{self._dsn_file} is missing: `plantlog up` creates it") from None
                 self._pool = await asyncpg.create_pool(
                     dsn, min_size=0, max_size=CONNECTIONS, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS
                 )
         return self._pool
 
     async def close(self) -> None:
-        """Give the connections back; statements that run are cancelled."""
+        """Close the connections; running statements are cancelled."""
         if self._pool is not None:
             self._pool.terminate()

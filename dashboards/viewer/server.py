@@ -1,4 +1,4 @@
-"""The web server: the page, the dashboards without their SQL, and the answers to what a panel asks."""
+"""The web server: the page, the dashboards without SQL, and query results for panels."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from aiohttp import web
 
 from dashboards.viewer import page
-from dashboards.viewer.access import Access, problem
-from dashboards.viewer.asked import Asked, asked
-from dashboards.viewer.expand import expand
+from dashboards.viewer.access import Access, error_response
 from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
-from dashboards.viewer.options import among
+from dashboards.viewer.macros import expand
+from dashboards.viewer.panel_query import PanelQuery, parse_query
 from dashboards.viewer.reader import Reader
+from dashboards.viewer.variable_values import search_values
 from ingest import http, metrics
-from ingest.config.contradictions import is_loopback
+from ingest.addresses import is_loopback
 from ingest.config.model import ViewerOptions
-from ingest.config.secrets import TOKEN_LEGAL, weak
-from ingest.errors import DatabaseError, OperationError, QuestionError
+from ingest.config.secrets import TOKEN_LEGAL, token_fault
+from ingest.errors import DatabaseError, OperationError, QueryError
 
-_MOST_BODY = 256 * 1024
+_MAX_BODY = 256 * 1024
 
 
 class Viewer:
-    """What is answered to whom."""
+    """The request handlers."""
 
     def __init__(self, library: Library, reader: Reader) -> None:
         self._library = library
@@ -35,81 +35,83 @@ class Viewer:
         self._files = page.files()
 
     async def open(self, request: web.Request) -> web.StreamResponse:
-        """The page itself, whichever dashboard it is about."""
+        """The page, for any dashboard."""
         return self._files["index.html"].answer(request)
 
     async def login_page(self, request: web.Request) -> web.StreamResponse:
-        """Where the token is asked for."""
+        """The login page."""
         return self._files["login.html"].answer(request)
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """One of the page's files."""
         found = self._files.get(request.match_info["path"])
-        return found.answer(request) if found is not None else problem(404, "no such file")
+        return found.answer(request) if found is not None else error_response(404, "no such file")
 
     async def dashboards(self, _: web.Request) -> web.StreamResponse:
-        """Which dashboards there are, by drill-down."""
+        """The list of dashboards, by level."""
         return web.json_response([{"uid": one.uid, "title": one.title} for one in self._library])
 
     async def dashboard(self, request: web.Request) -> web.StreamResponse:
         """One dashboard, without SQL."""
         try:
             return _json(self._library.dashboard(request.match_info["uid"]).public())
-        except QuestionError as error:
-            return problem(error.status, str(error))
+        except QueryError as error:
+            return error_response(error.status, str(error))
 
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """``POST /api/query``: the rows of every query of a panel."""
-        return await self._answered(request, "panel")
+        """``POST /api/query``: results of all queries of a panel."""
+        return await self._respond(request, "panel")
 
     async def variable(self, request: web.Request) -> web.StreamResponse:
-        """``POST /api/variable``: values that a variable may have; those that it has now are among them."""
-        return await self._answered(request, "variable")
+        """``POST /api/variable``: possible values of a variable, including the selected ones."""
+        return await self._respond(request, "variable")
 
     async def annotations(self, request: web.Request) -> web.StreamResponse:
-        """``POST /api/annotations``: the bands and marks of a dashboard."""
-        return await self._answered(request, "annotations")
+        """``POST /api/annotations``: the annotations of a dashboard."""
+        return await self._respond(request, "annotations")
 
-    async def _answered(self, request: web.Request, what: str) -> web.StreamResponse:
-        begun = time.perf_counter()
+    async def _respond(self, request: web.Request, what: str) -> web.StreamResponse:
+        started = time.perf_counter()
         status = 200
         try:
-            question = asked(await request.read())
-            queries = self._queries(question, what)
-            answers = await asyncio.gather(*(self._ask(query, question) for query in queries))
+            panel_query = parse_query(await request.read())
+            queries = self._queries(panel_query, what)
+            answers = await asyncio.gather(*(self._rows(query, panel_query) for query in queries))
             return _json(dict(zip((query.ref for query in queries), answers, strict=True)))
-        except QuestionError as error:
+        except QueryError as error:
             status = error.status
-            return problem(status, str(error))
+            return error_response(status, str(error))
         except DatabaseError as error:
             status = 503
-            return problem(status, str(error))
+            return error_response(status, str(error))
         finally:
             metrics.viewer_answers.labels(what=what, status=str(status)).inc()
-            metrics.viewer_seconds.labels(what=what).observe(time.perf_counter() - begun)
+            metrics.viewer_seconds.labels(what=what).observe(time.perf_counter() - started)
 
-    def _queries(self, question: Asked, what: str) -> list[Query]:
-        dashboard = self._library.dashboard(question.dashboard)
+    def _queries(self, panel_query: PanelQuery, what: str) -> list[Query]:
+        dashboard = self._library.dashboard(panel_query.dashboard)
         if what == "annotations":
             return dashboard.annotations()
-        if what == "variable" and question.variable is not None:
-            return [dashboard.variable(question.variable)]
-        if what == "panel" and question.panel is not None:
-            return dashboard.panel(question.panel)
-        raise QuestionError(400, f"{what}: missing")
+        if what == "variable" and panel_query.variable is not None:
+            return [dashboard.variable(panel_query.variable)]
+        if what == "panel" and panel_query.panel is not None:
+            return dashboard.panel(panel_query.panel)
+        raise QueryError(400, f"{what} is missing")
 
-    async def _ask(self, query: Query, question: Asked) -> dict[str, object]:
-        every = self._library.dashboard(question.dashboard).every()
-        sql, parameters = expand(query.sql, question.variables, question.over, every)
-        if question.variable is not None:
-            sql, parameters = among(sql, parameters, question.search, question.variables.get(question.variable, ()))
-        answer = await self._reader.ask(sql, parameters)
+    async def _rows(self, query: Query, panel_query: PanelQuery) -> dict[str, object]:
+        all_values = self._library.dashboard(panel_query.dashboard).all_values_sql()
+        sql, parameters = expand(query.sql, panel_query.variables, panel_query.time_range, all_values)
+        if panel_query.variable is not None:
+            sql, parameters = search_values(
+                sql, parameters, panel_query.search, panel_query.variables.get(panel_query.variable, ())
+            )
+        answer = await self._reader.query(sql, parameters)
         return (wide(answer) if query.time_series else answer).json()
 
 
 def application(viewer: Viewer, access: Access) -> web.Application:
-    """All routes, behind the one check."""
-    app = web.Application(middlewares=[access.check], client_max_size=_MOST_BODY)
+    """All routes, behind the access check."""
+    app = web.Application(middlewares=[access.check], client_max_size=_MAX_BODY)
     app.add_routes(
         [
             web.get("/", viewer.open),
@@ -129,31 +131,31 @@ def application(viewer: Viewer, access: Access) -> web.Application:
 
 
 def token_of(options: ViewerOptions) -> bytes | None:
-    """The token that is asked for. Raises OperationError where it is missing and needed."""
+    """The configured token. Raises OperationError if it is required and missing."""
     if options.token_file is None:
         if not is_loopback(options.host):
-            raise OperationError(f"[viewer] host {options.host} is not loopback: a token_file is needed")
+            raise OperationError(f"[viewer] host {options.host} is not a loopback address: token_file is required")
         return None
     try:
         token = options.token_file.read_bytes().strip()
     except OSError as error:
         raise OperationError(f"[viewer] token_file {options.token_file}: {error.strerror}") from error
-    if (wrong := weak(token)) is not None:
+    if (wrong := token_fault(token)) is not None:
         raise OperationError(f"[viewer] token_file {options.token_file}: found {wrong}; legal: {TOKEN_LEGAL}")
     return token
 
 
 @asynccontextmanager
 async def serve(options: ViewerOptions, reader: Reader, library: Library) -> AsyncIterator[int]:
-    """Answer while the block runs; gives the port. Raises OperationError where it can't be opened."""
+    """Serve while the block runs; yields the port. Raises OperationError if it cannot be opened."""
     app = application(Viewer(library, reader), Access(token_of(options)))
     async with AsyncExitStack() as stack:
         try:
-            # Whoever goes away takes his statement with him.
+            # If a client disconnects, its statement is cancelled.
             served = http.serve(app, options.host, options.port, handler_cancellation=True, shutdown_timeout=3.0)
             port = await stack.enter_async_context(served)
         except OSError as error:
-            raise OperationError(f"[viewer] {options.host}:{options.port} can't be opened: {error}") from error
+            raise OperationError(f"[viewer] {options.host}:{options.port} cannot listen: {error}") from error
         yield port
 
 

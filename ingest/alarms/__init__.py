@@ -1,1 +1,1 @@
-"""Alarms by the terms and states of ISA-18.2: judged where samples come in, kept as events."""
+"""Alarms with the terms and states of ISA-18.2: evaluated in the collectors, stored as events."""

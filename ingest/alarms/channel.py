@@ -1,14 +1,14 @@
-"""One channel's alarms, sample by sample: what :mod:`ingest.alarms.columns` hands over because something may change.
+"""Alarms of one channel, sample by sample, for the samples that :mod:`ingest.alarms.columns` cannot rule out.
 
-A value holds until the next sample. So a delay ends at the time when it is over, whether a sample tells so or a look
-at the clock in between; both give the same change at the same time.
+A value holds until the next sample. So a delay ends at its due time, whether the next sample or a check of
+the clock in between finds out; both give the same change at the same time.
 
-- A Bad sample, or one that is not a number, says nothing of the value: delays begin anew, what is an alarm stays one.
+- A Bad sample or a NaN tells nothing about the value: delays restart, active alarms stay active.
 - The rate is that between a sample and the one before it. A channel that has been silent for :data:`QUIET_US` does
   not change; without a sample before (after a start, a Bad one) there is no rate.
 - Silence is counted by our clock, everything else by the samples' own times.
-- A sample that is not newer than the last one is not judged: what is backfilled or comes late raises no alarm. Unless
-  the last one's time was far ahead of our clock and this one's is not, or nothing newer came for :data:`SET_BACK_US`:
+- A sample that is not newer than the last one is not evaluated: backfilled and late data raises no alarm. Exception:
+  the last time was far ahead of our clock and this one is not, or nothing newer came for :data:`SET_BACK_US`:
   then the source's clock was set back.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ingest.alarms.limits import Limit
-from ingest.alarms.state import Alarm, acknowledged, inhibited, raised, released, removed, returned
+from ingest.alarms.state import Alarm, Inhibition, acknowledged, inhibited, raised, released, removed, returned
 
 QUIET_US = 10_000_000
 SET_BACK_US = 300_000_000
@@ -38,11 +38,21 @@ Action: TypeAlias = Literal[
     "in service",
     "removed",
 ]
+_INHIBIT: dict[Inhibition, Action] = {
+    "shelved": "shelved",
+    "suppressed_by_design": "suppressed",
+    "out_of_service": "out of service",
+}
+_RELEASE: dict[Inhibition, Action] = {
+    "shelved": "unshelved",
+    "suppressed_by_design": "unsuppressed",
+    "out_of_service": "in service",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One alarm of a channel is another than before."""
+class AlarmChange:
+    """A state change of one alarm."""
 
     channel_id: int
     limit: Limit
@@ -54,8 +64,8 @@ class Change:
 
 
 @dataclass(slots=True)
-class Watch:
-    """One limit, and how far it is."""
+class LimitMonitor:
+    """The evaluation state of one limit."""
 
     limit: Limit
     active: bool = False
@@ -63,56 +73,56 @@ class Watch:
     alarm: Alarm = field(default_factory=Alarm)
 
 
-class Channel:
+class AlarmChannel:
     """``time`` (µs, 0: none yet), ``value`` (NaN: Bad) and ``seen`` (µs, our clock) are those of the last sample.
 
-    ``altered`` says that something is to be kept that was not before; who keeps it sets it back.
+    ``dirty``: the state changed since it was last saved; reset by whoever saves it.
     """
 
-    __slots__ = ("_changes", "_now", "altered", "channel_id", "seen", "time", "value", "watches")
+    __slots__ = ("_changes", "_now", "channel_id", "dirty", "monitors", "seen", "time", "value")
 
     def __init__(self, channel_id: int, limits: tuple[Limit, ...], seen: int) -> None:
         self.channel_id = channel_id
-        self.watches = [Watch(limit) for limit in limits]
+        self.monitors = [LimitMonitor(limit) for limit in limits]
         self.time = 0
         self.value = math.nan
         self.seen = seen
-        self.altered = False
+        self.dirty = False
         self._now = seen
-        self._changes: list[Change] = []
+        self._changes: list[AlarmChange] = []
 
-    def sample(self, time: int, value: float, bad: bool, received_at: int) -> list[Change]:
-        """A sample came; what that changed, in order."""
+    def sample(self, time: int, value: float, bad: bool, received_at: int) -> list[AlarmChange]:
+        """Evaluate a sample; return the changes in order."""
         self._now = received_at
         if not self._is_live(time, received_at):
             return []
         if time > self.time:
-            self._timers(time)
+            self._run_timers(time)
         else:
-            for watch in self.watches:
-                self._wait(watch, None)
+            for monitor in self.monitors:
+                self._set_pending(monitor, None)
         bad = bad or math.isnan(value)
         elapsed, before = (time - self.time) / 1e6, self.value
-        for watch in self.watches:
-            limit = watch.limit
+        for monitor in self.monitors:
+            limit = monitor.limit
             if limit.name == "stale":
-                if watch.active:
-                    self._turn(watch, received_at, value)
+                if monitor.active:
+                    self._toggle(monitor, received_at, value)
             elif limit.name == "bad":
-                self._judge(watch, time, value, bad, not bad)
+                self._evaluate(monitor, time, value, bad, not bad)
             elif bad:
-                self._wait(watch, None)
+                self._set_pending(monitor, None)
             elif limit.is_level:
-                self._judge(watch, time, value, *beyond(limit, value))
+                self._evaluate(monitor, time, value, *beyond(limit, value))
             elif math.isnan(before) or elapsed <= 0:
-                self._wait(watch, None)
+                self._set_pending(monitor, None)
             else:
                 fast = abs(value - before) > limit.threshold * elapsed
-                self._judge(watch, time, value, fast, not fast)
+                self._evaluate(monitor, time, value, fast, not fast)
         self.time, self.value, self.seen = time, math.nan if bad else value, received_at
         # What these watches do next follows from this very sample, also in a process that was started since.
-        self.altered |= any(w.pending is not None or (w.active and w.limit.name == "rate") for w in self.watches)
-        return self._said()
+        self.dirty |= any(w.pending is not None or (w.active and w.limit.name == "rate") for w in self.monitors)
+        return self._take_changes()
 
     def _is_live(self, time: int, received_at: int) -> bool:
         if time > self.time:
@@ -120,124 +130,102 @@ class Channel:
         set_right = time <= received_at + AHEAD_US < self.time
         return set_right or (time < self.time and received_at - self.seen > SET_BACK_US)
 
-    def look(self, now: int) -> list[Change]:
-        """Our clock says ``now`` (µs) and no sample came: delays that are over, silence, shelving that ends."""
+    def check_clock(self, now: int) -> list[AlarmChange]:
+        """Check timers at ``now`` (µs, our clock): expired delays, stale values, expired shelving."""
         self._now = now
         if self.time and (held := now - self.seen - GRACE_US) > 0:
-            self._timers(self.time + held)
-        for watch in self.watches:
-            over = self.seen + round(watch.limit.threshold * 1e6)
-            if watch.limit.name == "stale" and not watch.active and now > over:
-                self._turn(watch, over)
-            until = watch.alarm.shelved_until
-            if watch.alarm.state == "shelved" and until is not None and until <= now:
-                self._set(watch, released(watch.alarm, until, "shelved", "plantlog"), until, "unshelved")
-        return self._said()
+            self._run_timers(self.time + held)
+        for monitor in self.monitors:
+            over = self.seen + round(monitor.limit.threshold * 1e6)
+            if monitor.limit.name == "stale" and not monitor.active and now > over:
+                self._toggle(monitor, over)
+            until = monitor.alarm.shelved_until
+            if monitor.alarm.state == "shelved" and until is not None and until <= now:
+                self._set(monitor, released(monitor.alarm, until, "shelved", "plantlog"), until, "unshelved")
+        return self._take_changes()
 
-    def _timers(self, to: int) -> None:
+    def _run_timers(self, to: int) -> None:
         """The last value has held until ``to`` (µs)."""
         quiet = self.time + QUIET_US
-        for watch in self.watches:
-            if watch.limit.name == "rate" and to >= quiet and not math.isnan(self.value):
-                self._over(watch, quiet)
-                self._judge(watch, quiet, self.value, False, True)
-            self._over(watch, to)
+        for monitor in self.monitors:
+            if monitor.limit.name == "rate" and to >= quiet and not math.isnan(self.value):
+                self._toggle_if_due(monitor, quiet)
+                self._evaluate(monitor, quiet, self.value, False, True)
+            self._toggle_if_due(monitor, to)
 
-    def _over(self, watch: Watch, to: int) -> None:
-        if watch.pending is not None and (end := watch.pending + _delay(watch)) <= to:
-            self._turn(watch, end)
+    def _toggle_if_due(self, monitor: LimitMonitor, to: int) -> None:
+        if monitor.pending is not None and (end := monitor.pending + _delay(monitor)) <= to:
+            self._toggle(monitor, end)
 
-    def _judge(self, watch: Watch, time: int, value: float, on: bool, off: bool) -> None:
+    def _evaluate(self, monitor: LimitMonitor, time: int, value: float, on: bool, off: bool) -> None:
         """The condition since ``time``: ``on`` beyond the limit, ``off`` inside again, neither: in the deadband."""
-        if not (off if watch.active else on):
-            self._wait(watch, None)
+        if not (off if monitor.active else on):
+            self._set_pending(monitor, None)
             return
-        if watch.pending is None:
-            self._wait(watch, time)
-        if watch.pending is not None and watch.pending + _delay(watch) <= time:
-            self._turn(watch, time, value)
+        if monitor.pending is None:
+            self._set_pending(monitor, time)
+        if monitor.pending is not None and monitor.pending + _delay(monitor) <= time:
+            self._toggle(monitor, time, value)
 
-    def _wait(self, watch: Watch, since: int | None) -> None:
-        self.altered |= watch.pending != since
-        watch.pending = since
+    def _set_pending(self, monitor: LimitMonitor, since: int | None) -> None:
+        self.dirty |= monitor.pending != since
+        monitor.pending = since
 
-    def _turn(self, watch: Watch, at: int, value: float | None = None) -> None:
-        watch.active, watch.pending = not watch.active, None
+    def _toggle(self, monitor: LimitMonitor, at: int, value: float | None = None) -> None:
+        monitor.active, monitor.pending = not monitor.active, None
         held = self.value if value is None else value
         number = held if math.isfinite(held) else None
-        if watch.active:
-            self._set(watch, raised(watch.alarm, at, number), at, "raised")
+        if monitor.active:
+            self._set(monitor, raised(monitor.alarm, at, number), at, "raised")
         else:
-            self._set(watch, returned(watch.alarm, at, number, watch.limit.latch), at, "returned")
+            self._set(monitor, returned(monitor.alarm, at, number, monitor.limit.latch), at, "returned")
 
-    def _set(self, watch: Watch, alarm: Alarm, at: int, action: Action) -> None:
-        change = Change(self.channel_id, watch.limit, at, action, watch.alarm, alarm, self._now)
-        watch.alarm = alarm
-        self.altered = True
+    def _set(self, monitor: LimitMonitor, alarm: Alarm, at: int, action: Action) -> None:
+        change = AlarmChange(self.channel_id, monitor.limit, at, action, monitor.alarm, alarm, self._now)
+        monitor.alarm = alarm
+        self.dirty = True
         self._changes.append(change)
 
-    def _said(self) -> list[Change]:
-        said, self._changes = self._changes, []
-        return sorted(said, key=lambda change: change.at) if len(said) > 1 else said
+    def _take_changes(self) -> list[AlarmChange]:
+        changes, self._changes = self._changes, []
+        return sorted(changes, key=lambda change: change.at) if len(changes) > 1 else changes
 
-    # What people do. Each raises OperationError where the alarm's state does not allow it.
+    # Operator commands. Each raises OperationError if the alarm's state does not allow it.
 
-    def acknowledge(self, watch: Watch, at: int, who: str) -> list[Change]:
-        """Somebody has seen it."""
+    def acknowledge(self, monitor: LimitMonitor, at: int, who: str) -> list[AlarmChange]:
+        """Acknowledge the alarm."""
         self._now = at
-        self._set(watch, acknowledged(watch.alarm, at, who), at, "acknowledged")
-        return self._said()
+        self._set(monitor, acknowledged(monitor.alarm, at, who), at, "acknowledged")
+        return self._take_changes()
 
-    def shelve(self, watch: Watch, at: int, until: int, who: str, why: str) -> list[Change]:
-        """Nobody is to be told until ``until`` (µs)."""
+    def inhibit(
+        self, monitor: LimitMonitor, at: int, how: Inhibition, who: str, why: str, until: int | None = None
+    ) -> list[AlarmChange]:
+        """Shelve the alarm until ``until`` (µs), suppress it by design, or take it out of service."""
         self._now = at
-        self._set(watch, inhibited(watch.alarm, at, "shelved", who, why, until), at, "shelved")
-        return self._said()
+        self._set(monitor, inhibited(monitor.alarm, at, how, who, why, until), at, _INHIBIT[how])
+        return self._take_changes()
 
-    def unshelve(self, watch: Watch, at: int, who: str) -> list[Change]:
-        """The end of :meth:`shelve`."""
+    def release(self, monitor: LimitMonitor, at: int, how: Inhibition, who: str) -> list[AlarmChange]:
+        """The end of :meth:`inhibit`."""
         self._now = at
-        self._set(watch, released(watch.alarm, at, "shelved", who), at, "unshelved")
-        return self._said()
+        self._set(monitor, released(monitor.alarm, at, how, who), at, _RELEASE[how])
+        return self._take_changes()
 
-    def suppress(self, watch: Watch, at: int, who: str, why: str) -> list[Change]:
-        """The plant's logic knows that the alarm means nothing now."""
-        self._now = at
-        self._set(watch, inhibited(watch.alarm, at, "suppressed_by_design", who, why), at, "suppressed")
-        return self._said()
-
-    def unsuppress(self, watch: Watch, at: int, who: str) -> list[Change]:
-        """The end of :meth:`suppress`."""
-        self._now = at
-        self._set(watch, released(watch.alarm, at, "suppressed_by_design", who), at, "unsuppressed")
-        return self._said()
-
-    def out_of_service(self, watch: Watch, at: int, who: str, why: str) -> list[Change]:
-        """Somebody works on it."""
-        self._now = at
-        self._set(watch, inhibited(watch.alarm, at, "out_of_service", who, why), at, "out of service")
-        return self._said()
-
-    def in_service(self, watch: Watch, at: int, who: str) -> list[Change]:
-        """The end of :meth:`out_of_service`."""
-        self._now = at
-        self._set(watch, released(watch.alarm, at, "out_of_service", who), at, "in service")
-        return self._said()
-
-    def remove(self, watch: Watch, at: int) -> list[Change]:
+    def remove(self, monitor: LimitMonitor, at: int) -> list[AlarmChange]:
         """The limit is no longer configured."""
         self._now = at
-        watch.active, watch.pending = False, None
-        self._set(watch, removed(watch.alarm, at), at, "removed")
-        return self._said()
+        monitor.active, monitor.pending = False, None
+        self._set(monitor, removed(monitor.alarm, at), at, "removed")
+        return self._take_changes()
 
 
-def _delay(watch: Watch) -> int:
-    return watch.limit.off_delay if watch.active else watch.limit.delay
+def _delay(monitor: LimitMonitor) -> int:
+    return monitor.limit.off_delay if monitor.active else monitor.limit.delay
 
 
 def beyond(limit: Limit, value: float) -> tuple[bool, bool]:
     """Whether ``value`` is beyond a level limit, and whether it is normal again."""
     if limit.is_high:
-        return value > limit.threshold, value <= limit.back
-    return value < limit.threshold, value >= limit.back
+        return value > limit.threshold, value <= limit.clear_threshold
+    return value < limit.threshold, value >= limit.clear_threshold

@@ -1,12 +1,11 @@
-"""What is an alarm of a channel: its limits, as numbers, from the columns ``alarm_…`` of its tag."""
+"""The alarm limits of a channel, from the columns ``alarm_…`` of its tag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ingest.config.model import AlarmPriority, Tag
+from ingest.config.sources import AlarmPriority, Tag
 
 LimitName: TypeAlias = Literal["lolo", "lo", "hi", "hihi", "rate", "stale", "bad"]
 LIMITS: tuple[LimitName, ...] = ("lolo", "lo", "hi", "hihi", "rate", "stale", "bad")
@@ -18,12 +17,12 @@ class Limit:
     """One limit of a channel.
 
     ``threshold``: the value (lolo, lo, hi, hihi), units a second (rate) or seconds of silence (stale) beyond which it
-    is an alarm; 0 for bad quality, which has none. A value is normal again at ``back``.
+    the alarm is active; 0 for bad quality, which has none. The value is normal again at ``clear_threshold``.
     """
 
     name: LimitName
     threshold: float
-    back: float
+    clear_threshold: float
     delay: int  # µs, so long beyond before it is an alarm
     off_delay: int  # µs, so long inside before it is normal again
     priority: AlarmPriority
@@ -31,17 +30,17 @@ class Limit:
 
     @property
     def is_level(self) -> bool:
-        """Whether the value itself is judged."""
+        """Whether it limits the value itself."""
         return self.is_high or self.name in ("lolo", "lo")
 
     @property
     def is_high(self) -> bool:
-        """Whether values above it are alarms."""
+        """Whether it is an upper limit."""
         return self.name in ("hi", "hihi")
 
 
 def limits_of(tag: Tag) -> tuple[Limit, ...]:
-    """The limits of a tag, in the order of :data:`LIMITS`; none: nothing is an alarm."""
+    """The limits of a tag, in the order of :data:`LIMITS`; empty: the tag has no alarms."""
     delay, off_delay = _us(tag.alarm_delay), _us(tag.alarm_off_delay)
     limits = []
     for name in LIMITS:
@@ -49,16 +48,13 @@ def limits_of(tag: Tag) -> tuple[Limit, ...]:
         if threshold is None:
             continue
         deadband = {"lolo": tag.alarm_deadband, "lo": tag.alarm_deadband}.get(name, -tag.alarm_deadband)
-        back = threshold + deadband if name in ("lolo", "lo", "hi", "hihi") else threshold
-        on = 0 if name == "stale" else delay  # its threshold is one already
-        off = 0 if name == "stale" else off_delay
-        limits.append(Limit(name, threshold, back, on, off, tag.alarm_priority, tag.alarm_latch))
+        clear_threshold = threshold + deadband if name in ("lolo", "lo", "hi", "hihi") else threshold
+        raise_delay = 0 if name == "stale" else delay  # its threshold is one already
+        clear_delay = 0 if name == "stale" else off_delay
+        limits.append(
+            Limit(name, threshold, clear_threshold, raise_delay, clear_delay, tag.alarm_priority, tag.alarm_latch)
+        )
     return tuple(limits)
-
-
-def watched(tags: Iterable[Tag]) -> bool:
-    """Whether any of the tags has a limit."""
-    return any(limits_of(tag) for tag in tags)
 
 
 def _threshold(tag: Tag, name: LimitName) -> float | None:

@@ -1,7 +1,7 @@
-"""The states of one alarm and how it goes from one to another: pure functions.
+"""Alarm states and their transitions, as pure functions.
 
-ISA-18.2-2016, 5.3 (alarm state transition diagram). A condition is judged elsewhere and told here (``raised``,
-``returned``); the rest is what operators and the plant's logic do. Where the condition changes while an alarm is
+ISA-18.2-2016, 5.3 (alarm state transition diagram). The condition is evaluated elsewhere and reported here (``raised``,
+``returned``); the rest are actions of operators and plant logic. If the condition changes while an alarm is
 shelved, suppressed or out of service, the state stays and only ``active`` follows.
 """
 
@@ -29,7 +29,7 @@ UNACKNOWLEDGED = ("unacknowledged_active", "return_to_normal_unacknowledged", "l
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One limit of one channel, as people are told of it."""
+    """The alarm of one limit of one channel."""
 
     state: State = "normal"
     active: bool = False  # whether the condition is beyond the limit, whatever was done about it
@@ -39,12 +39,12 @@ class Alarm:
     acknowledged_by: str | None = None
     acknowledged_at: int | None = None  # µs
     shelved_until: int | None = None  # µs
-    who: str | None = None  # did the last thing that somebody did
+    who: str | None = None  # who performed the last action
     why: str | None = None  # it is shelved, suppressed, out of service
 
 
 def _changed(alarm: Alarm, at: int, **what: object) -> Alarm:
-    # Times are of clocks that may differ: what is said later has the higher revision all the same.
+    # Clocks may differ: a later change has a higher revision in any case.
     changed: Alarm = replace(alarm, revision=max(alarm.revision + 1, at), **what)  # type: ignore[arg-type]
     return changed if changed.state == alarm.state else replace(changed, since=at)
 
@@ -58,7 +58,7 @@ def raised(alarm: Alarm, at: int, value: float | None) -> Alarm:
 
 
 def returned(alarm: Alarm, at: int, value: float | None, latch: bool) -> Alarm:
-    """The condition is normal again. A latched alarm waits for somebody, also where it was acknowledged before."""
+    """The condition returned to normal. A latched alarm waits for another acknowledgement."""
     if alarm.state in INHIBITED:
         return _changed(alarm, at, active=False, value=value)
     state: State
@@ -72,24 +72,24 @@ def returned(alarm: Alarm, at: int, value: float | None, latch: bool) -> Alarm:
 
 
 def acknowledged(alarm: Alarm, at: int, who: str) -> Alarm:
-    """Somebody has seen it. Raises OperationError where there is nothing to acknowledge."""
+    """Acknowledge the alarm. Raises OperationError if there is nothing to acknowledge."""
     if alarm.state not in UNACKNOWLEDGED:
-        raise OperationError(f"nothing to acknowledge: it is {alarm.state}")
+        raise OperationError(f"nothing to acknowledge: the alarm is {alarm.state}")
     state = "acknowledged_active" if alarm.active else "normal"
     return _changed(alarm, at, state=state, acknowledged_by=who, acknowledged_at=at, who=who)
 
 
 def inhibited(alarm: Alarm, at: int, how: Inhibition, who: str, why: str, until: int | None = None) -> Alarm:
-    """Nobody is to be told for a while: ``shelved`` (``until`` µs), suppressed by design, or out of service."""
+    """Inhibit the alarm: shelved (until ``until``, µs), suppressed by design, or out of service."""
     if (how == "shelved") != (until is not None):
-        raise ValueError("what is shelved has an end, and nothing else has")
+        raise ValueError("a shelved alarm has an end time, any other has none")
     return _changed(alarm, at, state=how, who=who, why=why, shelved_until=until)
 
 
 def released(alarm: Alarm, at: int, how: Inhibition, who: str) -> Alarm:
-    """The end of :func:`inhibited`: what is beyond its limit then is news. Raises OperationError in another state."""
+    """End :func:`inhibited`: an active condition then becomes a new alarm. Raises OperationError in another state."""
     if alarm.state != how:
-        raise OperationError(f"it is not {how}: it is {alarm.state}")
+        raise OperationError(f"the alarm is not {how}: it is {alarm.state}")
     state = "unacknowledged_active" if alarm.active else "normal"
     return _changed(alarm, at, state=state, who=who, why=None, shelved_until=None)
 

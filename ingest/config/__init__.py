@@ -1,1 +1,1 @@
-"""plant.toml and its tag lists: what they may say, and reading them."""
+"""plant.toml and its tag lists: model, validation and loading."""

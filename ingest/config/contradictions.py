@@ -1,9 +1,8 @@
-"""What is legal alone and not together: (field, found, legal) for each."""
+"""Checks across fields that are legal on their own: (field, found, legal) for each contradiction."""
 
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 import uuid
 from collections import Counter
@@ -13,20 +12,11 @@ from operator import attrgetter
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ingest.config.explain import found
-from ingest.config.model import (
-    ModbusSource,
-    ModbusTag,
-    NotifyOptions,
-    OpcuaSource,
-    OpcuaTag,
-    PushSource,
-    RetentionOptions,
-    Source,
-    Tag,
-    ViewerOptions,
-    fields_of,
-)
+from ingest.addresses import is_loopback
+from ingest.config.base import fields_of
+from ingest.config.explain import shown
+from ingest.config.model import NotifyOptions, RetentionOptions, ViewerOptions
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
 
@@ -43,30 +33,22 @@ def width(tag: ModbusTag) -> int:
 
 
 def in_options(options: object) -> Iterator[Contradiction]:
-    """Of the options of one table with each other."""
+    """Between options of one table."""
     if isinstance(options, ViewerOptions) and options.token_file is None and not is_loopback(options.host):
         yield "token_file", "nothing", f"a file with a token, as host {options.host} is not loopback"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach that address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def in_source(source: Source) -> Iterator[Contradiction]:
-    """Of a source's options with each other."""
+    """Between options of a source."""
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
-            yield "unknown", found(source.unknown), "create, or a tag, or counts: nothing could be pushed"
+            yield "unknown", shown(source.unknown), "create, or add tags or counts: nothing could be pushed"
         counts = Counter(tag.address for tag in source.tags)
         for address in sorted(address for address, count in counts.items() if count > 1):
-            yield "tag", found(address), "each address once"
+            yield "tag", shown(address), "each address once"
         return
     if not _reachable(source.address):
-        yield "address", found(source.address), "a host, and a port from 1 to 65535"
+        yield "address", shown(source.address), "a host, and a port from 1 to 65535"
     if source.backoff_min > source.backoff_max:
         yield "backoff_min", f"{source.backoff_min:g} s", f"at most backoff_max, which is {source.backoff_max:g} s"
     if isinstance(source, OpcuaSource):
@@ -78,41 +60,41 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
         yield "lifetime", f"{source.lifetime:g} s", legal
     if source.password_file is not None and source.username is None:
-        yield "password_file", found(str(source.password_file)), "nothing, or a username beside it"
+        yield "password_file", shown(str(source.password_file)), "no value, or set username"
     if source.insecure and source.server_certificate is not None:
-        yield "server_certificate", found(str(source.server_certificate)), "nothing with insecure = true"
+        yield "server_certificate", shown(str(source.server_certificate)), "nothing with insecure = true"
     if source.insecure and source.accept:
-        yield "accept", found(list(source.accept)), "nothing with insecure = true: no certificate is looked at"
+        yield "accept", shown(list(source.accept)), "nothing with insecure = true: no certificate is checked"
     if source.insecure and source.password_file is not None and not source.password_in_clear:
         legal = "no password with insecure = true, or password_in_clear = true: everybody on the network can read it"
-        yield "password_file", found(str(source.password_file)), legal
+        yield "password_file", shown(str(source.password_file)), legal
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
 
 def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
-    """Of the options of [notify] with each other."""
+    """Between options of [notify]."""
     if options.webhook is None and options.smtp is None:
-        yield "webhook", "nothing", "a webhook, or smtp: else nobody is told"
+        yield "webhook", "nothing", "webhook or smtp: otherwise nobody is notified"
     if options.webhook_secret_file is not None and options.webhook is None:
-        yield "webhook_secret_file", found(str(options.webhook_secret_file)), "nothing, or a webhook beside it"
+        yield "webhook_secret_file", shown(str(options.webhook_secret_file)), "no value, or set webhook"
     mail = options.smtp is not None
     for name, value in (("mail_from", options.mail_from), ("mail_to", options.mail_to)):
         if mail != bool(value):
-            yield name, found(value) if value else "nothing", "an address beside smtp" if mail else "nothing, or smtp"
+            yield name, shown(value) if value else "nothing", "an address beside smtp" if mail else "nothing, or smtp"
     if (options.smtp_username is None) != (options.smtp_password_file is None):
-        yield "smtp_username", found(options.smtp_username), "smtp_username and smtp_password_file, or neither"
+        yield "smtp_username", shown(options.smtp_username), "smtp_username and smtp_password_file, or neither"
     if options.smtp_username is not None and options.smtp_security == "none":
-        yield "smtp_security", found("none"), "starttls or tls: a password goes over no open line"
+        yield "smtp_security", shown("none"), "starttls or tls: a password is never sent unencrypted"
 
 
 def in_tag(tag: Tag) -> Iterator[Contradiction]:
-    """Of a tag's columns with each other."""
+    """Between columns of a tag."""
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
-        yield "lo", found(tag.lo), f"less than hi, which is {tag.hi}"
+        yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
     yield from _in_alarms(tag)
     if isinstance(tag, OpcuaTag) and not _node_id_like(tag.address):
-        yield "address", found(tag.address), "a node id as in ns=2;s=Boiler1.Pressure or ns=2;i=1001"
+        yield "address", shown(tag.address), "a node id as in ns=2;s=Boiler1.Pressure or ns=2;i=1001"
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
 
@@ -125,38 +107,38 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
     given = [(name, level) for name, level in levels if level is not None]
     for (lower, low), (higher, high) in pairwise(given):
         if low >= high:
-            yield lower, found(low), f"less than {higher}, which is {high}"
+            yield lower, shown(low), f"less than {higher}, which is {high}"
     lows = [level for name, level in given if name in ("alarm_lolo", "alarm_lo")]
     highs = [level for name, level in given if name in ("alarm_hi", "alarm_hihi")]
     if lows and highs and 0 < min(highs) - max(lows) < tag.alarm_deadband:
-        legal = f"at most {min(highs) - max(lows)}, what is between low and high limit: nothing would be normal again"
-        yield "alarm_deadband", found(tag.alarm_deadband), legal
+        legal = f"at most {min(highs) - max(lows)}, the distance between the limits: no value would be normal again"
+        yield "alarm_deadband", shown(tag.alarm_deadband), legal
     if tag.alarm_rate is not None and tag.alarm_rate <= 0:
-        yield "alarm_rate", found(tag.alarm_rate), "more than 0 units a second"
+        yield "alarm_rate", shown(tag.alarm_rate), "more than 0 units per second"
     watched = bool(given) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
     if tag.kind == "text" and watched:
-        yield "kind", found(tag.kind), "analog, discrete or counter: a text has no alarm limits"
+        yield "kind", shown(tag.kind), "analog, discrete or counter: a text has no alarm limits"
     if not watched:
         for name in ("alarm_deadband", "alarm_delay", "alarm_off_delay", "alarm_priority", "alarm_latch"):
             if getattr(tag, name) != _ALARM_COLUMNS[name]:
-                yield name, found(getattr(tag, name)), "nothing in a row without an alarm limit"
+                yield name, shown(getattr(tag, name)), "nothing in a row without an alarm limit"
 
 
 def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
     table, of_bits = tag.table, tag.table in _BITS
     if tag.register + width(tag) > 65_536:
         registers = "1 register ends" if width(tag) == 1 else f"{width(tag)} registers end"
-        yield "address", found(tag.address), f"a place where {registers} at 65535 or before"
+        yield "address", shown(tag.address), f"an address whose {registers} at or before 65535"
     if of_bits and tag.type != "bool":
-        yield "type", found(tag.type), f"bool, as every {table}"
+        yield "type", shown(tag.type), f"bool, the only type in table {table}"
     if not of_bits and tag.type == "bool" and tag.bit is None:
-        yield "bit", "nothing", "0 to 15, the bit of the register that is meant"
+        yield "bit", "nothing", "the bit of the register, 0 to 15"
     if tag.bit is not None and (tag.type != "bool" or of_bits):
-        yield "bit", found(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
+        yield "bit", shown(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
     if tag.length != 1 and tag.type != "string":
-        yield "length", found(tag.length), "nothing: a length goes with type string"
+        yield "length", shown(tag.length), "nothing: a length goes with type string"
     if tag.type == "string" and tag.kind != "text":
-        yield "kind", found(tag.kind), "text for type string"
+        yield "kind", shown(tag.kind), "text for type string"
     if tag.kind == "text":
         yield from _in_text(tag)
     for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):
@@ -167,15 +149,15 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
 def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
     """Of a register's text: a string, or an integer's exact decimal form."""
     if tag.type in ("bool", "float32", "float64"):
-        yield "kind", found(tag.kind), f"text for a string or an integer, not for type {tag.type}"
+        yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
     for name in ("scale", "divisor", "offset"):
         plain = fields_of(ModbusTag)[name].default
         if (factor := getattr(tag, name)) != plain:
-            yield name, found(factor), f"{plain:g} with kind text: what stands in the registers is stored as it is"
+            yield name, shown(factor), f"{plain:g} with kind text: texts are stored unscaled"
 
 
 def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
-    """Of a tag's columns with its source's options."""
+    """Between columns of a tag and options of its source."""
     if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and width(tag) > source.max_registers:
         name = "length" if tag.type == "string" else "type"
         legal = f"at most {source.max_registers} registers, the source's max_registers"
@@ -183,7 +165,7 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
 
 
 def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:
-    """Of a class' ages with each other: what explains or sums up samples must not go before them."""
+    """Between retention periods of a class: rollups and events must not be deleted before the samples."""
     for name, least in (("minute", "raw"), ("hour", "minute"), ("event", "raw")):
         age, at_least = getattr(options, name), getattr(options, least)
         if age is not None and (at_least is None or age < at_least):

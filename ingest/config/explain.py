@@ -1,4 +1,4 @@
-"""Pydantic's findings as a Problem: what was found, and what is legal, in words."""
+"""Turn Pydantic's errors into Problems: what was found, and what is legal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ingest.config.model import fields_of
+from ingest.config.base import fields_of
 from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
@@ -34,7 +34,7 @@ from ingest.errors import Problem
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
     "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
-    "channel": "a slash path of letters, digits and . _ % -, as in north/boiler1/drum_pressure, at most 255 long",
+    "channel": "letters, digits and . _ % -, separated by slashes, as in north/boiler1/level, at most 255 characters",
     "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
     "host": "an address or host name of this machine, as in 127.0.0.1",
     "opc.tcp": "an address as in opc.tcp://host:4840",
@@ -57,14 +57,14 @@ _KINDS = {
     float: "a number",
     bool: "true or false",
     Path: "a file's path in quotes",
-    tuple: "a list of texts in quotes",
+    tuple: "a list of strings in quotes",
 }
 
 
 def read_text(
     path: Path, field: str, legal: str, problems: list[Problem], digests: dict[str, str] | None = None
 ) -> str | None:
-    """A file's text, its SHA-256 noted in ``digests``; None, and a problem, where it can't be had."""
+    """The text of a file; adds its SHA-256 to ``digests``. None, with a problem added, if it cannot be read."""
     try:
         content = path.read_bytes()
         if digests is not None:
@@ -81,10 +81,10 @@ def read_text(
 
 
 def _not_utf8(content: bytes, field: str) -> tuple[int | None, str, str]:
-    """Line, field, and what a text in another encoding probably is."""
+    """Line, field, and the probable encoding of a text that is not UTF-8."""
     for mark, name in ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
         if content.startswith(mark):
-            return None, field, f"a text in {name}, as spreadsheets save under the name of Unicode"
+            return None, field, f"a text in {name}, which some spreadsheet programs call Unicode"
     marked = content.startswith(codecs.BOM_UTF8)
     for number, line in enumerate(content.split(b"\n"), 1):
         try:
@@ -94,39 +94,39 @@ def _not_utf8(content: bytes, field: str) -> tuple[int | None, str, str]:
             what = f"byte 0x{byte:02x}, which is not UTF-8"
             if byte >= 0xA0:
                 what += f"; as Latin-1 (ISO 8859-1) it is {chr(byte)!r}"
-            return number, field, what + (", behind a byte order mark of UTF-8" if marked else "")
+            return number, field, what + (", after a UTF-8 byte order mark" if marked else "")
     return None, field, "bytes that are not UTF-8"
 
 
-def found(value: Any) -> str:
-    """A value as it may be shown in one line."""
+def shown(value: Any) -> str:
+    """A value formatted for a one-line message."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of more than 4300 digits
         return "a number of thousands of digits"
     except RecursionError:
         return "tables nested too deep"
-    return short(text)
+    return shortened(text)
 
 
-def short(text: str) -> str:
+def shortened(text: str) -> str:
     """At most 80 characters of it."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def nearest(name: str, legal: Iterable[str]) -> str:
-    """The legal names, the one that was probably meant first."""
-    names = sorted(legal)
+def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
+    """The legal names, the closest match first."""
+    names = sorted(legal_values)
     close = difflib.get_close_matches(name, names, 1)
     choices = f"one of {', '.join(names)}"
     return f"did you mean {close[0]}? {choices}" if close else choices
 
 
-def legal(model: type[Any], error: ErrorDetails) -> str:
+def legal_values(model: type[Any], error: ErrorDetails) -> str:
     """What may stand where ``error`` was found."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return nearest(name, fields_of(model))
+        return did_you_mean(name, fields_of(model))
     field = fields_of(model).get(name)
     return error["msg"] if field is None else field_legal(name, field)
 
@@ -152,7 +152,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
             pattern = getattr(constraint, "pattern", None)
             if pattern is not None:
                 return _pattern(name, pattern)
-    kind = _KINDS.get(get_origin(annotation) or annotation, "a text in quotes")
+    kind = _KINDS.get(get_origin(annotation) or annotation, "a string in quotes")
     return kind + _limits(metadata)
 
 

@@ -1,4 +1,4 @@
-"""The files that options name: secrets and certificates. Their content is part of the configuration, by digest."""
+"""Secret and certificate files named in options. Their digests are part of the configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 
-def named(*tables: BaseModel | None) -> Iterator[Path]:
+def named_files(*tables: BaseModel | None) -> Iterator[Path]:
     """The files that the options of these tables name, in the order of their fields."""
     for table in tables:
         for value in table.__dict__.values() if table is not None else ():
@@ -27,4 +27,4 @@ def digest(path: Path) -> str | None:
 
 def digests(*tables: BaseModel | None) -> dict[Path, str | None]:
     """By path, of the files that the options of these tables name."""
-    return {path: digest(path) for path in named(*tables)}
+    return {path: digest(path) for path in named_files(*tables)}

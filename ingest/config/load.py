@@ -1,4 +1,4 @@
-"""Read ``plant.toml`` and its tag lists, and check them whole before anything starts."""
+"""Load ``plant.toml`` and its tag lists, and validate all of it before anything starts."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
 from ingest.config import contradictions, secrets
-from ingest.config.explain import found, legal, nearest, read_text, short
+from ingest.config.base import fields_of
+from ingest.config.explain import did_you_mean, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
-    DEFAULT_CLASS,
     AlarmOptions,
     CollectorOptions,
     HealthOptions,
-    ModbusSource,
-    ModbusTag,
     NotifyOptions,
-    OpcuaSource,
-    OpcuaTag,
     Plant,
     PlantOptions,
     PushOptions,
-    PushSource,
-    PushTag,
     RetentionOptions,
     SealingOptions,
-    Source,
     SpoolOptions,
     StorageOptions,
     ViewerOptions,
     WriterOptions,
-    fields_of,
+)
+from ingest.config.sources import (
+    DEFAULT_CLASS,
+    ModbusSource,
+    ModbusTag,
+    OpcuaSource,
+    OpcuaTag,
+    PushSource,
+    PushTag,
+    Source,
 )
 from ingest.config.tags import read_tags
 from ingest.errors import ConfigError, OperationError, Problem
@@ -70,27 +72,27 @@ def load(path: Path) -> Plant:
 
 
 def load_opcua_source(path: Path, name: str) -> OpcuaSource:
-    """One source's options, without its tag list and whatever else ``path`` describes: they need not be there yet.
+    """The options of one source, without its tag list and everything else in ``path``, which may not exist yet.
 
-    Raises ConfigError with what is wrong with these options, and OperationError where there is no such source.
+    Raises ConfigError for problems in these options, and OperationError if there is no such source.
     """
-    reading = _Reading(path)
-    source = reading.opcua_source(name)
-    if reading.problems or source is None:
-        raise ConfigError(reading.problems)
+    loader = _Loader(path)
+    source = loader.opcua_source(name)
+    if loader.problems or source is None:
+        raise ConfigError(loader.problems)
     return source
 
 
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
     """As :func:`load`, and the SHA-256 of ``path`` and of each tag list, by path."""
-    reading = _Reading(path)
-    plant = reading.plant()
-    if reading.problems or plant is None:
-        raise ConfigError(sorted(reading.problems, key=lambda p: (p.file != str(path), p.file, p.line or 0)))
-    return plant, reading.digests
+    loader = _Loader(path)
+    plant = loader.plant()
+    if loader.problems or plant is None:
+        raise ConfigError(sorted(loader.problems, key=lambda p: (p.file != str(path), p.file, p.line or 0)))
+    return plant, loader.digests
 
 
-class _Reading:
+class _Loader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.digests: dict[str, str] = {}
@@ -104,7 +106,7 @@ class _Reading:
             return None
         for name in content:
             if name not in _TABLE_NAMES:
-                self._problem((name,), f"[{name}]", nearest(name, _TABLE_NAMES))
+                self._problem((name,), f"[{name}]", did_you_mean(name, _TABLE_NAMES))
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
@@ -140,7 +142,7 @@ class _Reading:
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"line (\d+)", str(error))
             line = int(place[1]) if place else None
-            self.problems.append(Problem(str(self.path), line, "syntax", _mistake(error), "TOML 1.0"))
+            self.problems.append(Problem(str(self.path), line, "syntax", _toml_error(error), "TOML 1.0"))
         except ValueError as error:  # a number of thousands of digits
             self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
         except RecursionError:
@@ -151,7 +153,7 @@ class _Reading:
         return None
 
     def _problem(self, place: Place, value: str, allowed: str) -> None:
-        name = ".".join(short(str(part)) for part in place)
+        name = ".".join(shortened(str(part)) for part in place)
         self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
 
     def _plant_name(self, table: Any) -> str:
@@ -166,7 +168,9 @@ class _Reading:
             return None
         if isinstance(table, dict):
             files = {option: table[option] for option in _NOTIFY_FILES if isinstance(table.get(option), str)}
-            existing = {name: self._existing(self.path.parent / file, ("notify", name)) for name, file in files.items()}
+            existing = {
+                name: self._existing_file(self.path.parent / file, ("notify", name)) for name, file in files.items()
+            }
             table = {**table, **existing}
         options = self._table("notify", table, NotifyOptions)
         if not isinstance(options, NotifyOptions):
@@ -177,12 +181,12 @@ class _Reading:
 
     def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
         if not isinstance(table, dict):
-            self._problem((name,), found(table), f"a table [{name}]")
+            self._problem((name,), shown(table), f"a table [{name}]")
             return None
         values = dict(table)
         for option in _FILES:
             if option in fields_of(model) and isinstance(table.get(option), str):
-                values[option] = self._existing(self.path.parent / table[option], (name, option))
+                values[option] = self._existing_file(self.path.parent / table[option], (name, option))
         options = self._validated((name,), values, model)
         for option, value, allowed in contradictions.in_options(options):
             self._problem((name, option), value, allowed)
@@ -192,12 +196,12 @@ class _Reading:
         """The tables [retention.CLASS]."""
         classes = {DEFAULT_CLASS: RetentionOptions()}
         if not isinstance(tables, dict):
-            self._problem(("retention",), found(tables), "tables [retention.CLASS]")
+            self._problem(("retention",), shown(tables), "tables [retention.CLASS]")
             return classes
         self._classes |= set(tables)
         for name, table in tables.items():
             if not isinstance(table, dict):
-                self._problem(("retention", name), found(table), f"a table [retention.{DEFAULT_CLASS}]")
+                self._problem(("retention", name), shown(table), f"a table [retention.{DEFAULT_CLASS}]")
                 continue
             options = self._validated(("retention", name), table, RetentionOptions)
             if isinstance(options, RetentionOptions):
@@ -215,13 +219,13 @@ class _Reading:
             return filled
         except ValidationError as error:
             for detail in error.errors():
-                value = "nothing" if detail["type"] == "missing" else found(detail["input"])
-                self._problem((*place, *detail["loc"][:1]), value, legal(model, detail))
+                value = "nothing" if detail["type"] == "missing" else shown(detail["input"])
+                self._problem((*place, *detail["loc"][:1]), value, legal_values(model, detail))
             return None
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            self._problem(("source",), "nothing" if tables is None else found(tables), "one or more tables [[source]]")
+            self._problem(("source",), "nothing" if tables is None else shown(tables), "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
@@ -230,7 +234,9 @@ class _Reading:
             name = table.get("name")
             line = line_of(self._lines, ("source", index, "name"))
             if isinstance(name, str) and name in names:
-                self._problem(("source", index, "name"), found(name), f"a name of its own; line {names[name]} has it")
+                self._problem(
+                    ("source", index, "name"), shown(name), f"a unique name; line {names[name]} already uses it"
+                )
             elif isinstance(name, str):
                 names[name] = line
             source = self._source(index, table, channels)
@@ -243,7 +249,7 @@ class _Reading:
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
             self._problem(
-                (*place, "kind"), found(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}"
+                (*place, "kind"), shown(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}"
             )
             return None
         model, tag_model = _KINDS[kind]
@@ -251,10 +257,10 @@ class _Reading:
         file = table.get("tags")
         if isinstance(file, str):
             listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests)
-            self._fit(self.path.parent / file, listed, channels)
+            self._check_tags(self.path.parent / file, listed, channels)
             tags += listed
         elif file is not None or kind != "push":
-            self._problem((*place, "tags"), found(file) if file is not None else "nothing", "a CSV file's path")
+            self._problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
         source = self._options(place, table, model, tuple(tag for tag, _ in tags))
         if source is None:
             return None
@@ -272,7 +278,7 @@ class _Reading:
             values.pop("tag", None)
         for option in _FILES:
             if isinstance(table.get(option), str):
-                values[option] = self._existing(self.path.parent / table[option], (*place, option))
+                values[option] = self._existing_file(self.path.parent / table[option], (*place, option))
         source = self._validated(place, values, model)
         if not isinstance(source, Source):
             return None
@@ -286,7 +292,7 @@ class _Reading:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            self._problem((*place, "tag"), found(rows), "tables [[source.tag]]")
+            self._problem((*place, "tag"), shown(rows), "tables [[source.tag]]")
             return []
         tags = []
         for number, row in enumerate(rows):
@@ -296,43 +302,43 @@ class _Reading:
                 tags.append((tag, line_of(self._lines, where) or 0))
                 for name, value, allowed in contradictions.in_tag(tag):
                     self._problem((*where, name), value, allowed)
-        self._fit(self.path, tags, channels)
+        self._check_tags(self.path, tags, channels)
         return tags
 
-    def _existing(self, file: Path, place: Place) -> Path:
+    def _existing_file(self, file: Path, place: Place) -> Path:
         try:
             exists = file.is_file()
         except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
             exists = False
         if not exists:
-            self._problem(place, found(str(file)), "an existing file")
+            self._problem(place, shown(str(file)), "an existing file")
         elif place[-1] in _SECRETS:
             self._secret(file, place)
         return file
 
     def _secret(self, file: Path, place: Place) -> None:
-        """Who may read it, and whether a token can be guessed; what we may not read ourselves is not judged."""
-        mode = secrets.open_to_others(file)
+        """Check the permissions of a secret file, and the strength of a token if we can read it."""
+        mode = secrets.loose_permissions(file)
         if mode is not None:
-            self._problem(place, f"{found(str(file))} with permissions {mode}", f"0600, as after chmod 600 {file}")
+            self._problem(place, f"{shown(str(file))} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
-            if place[-1] == "token_file" and (wrong := secrets.weak(file.read_bytes().strip())) is not None:
-                self._problem(place, f"{found(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
+            if place[-1] == "token_file" and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
+                self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
-    def _fit(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, tuple[Path, int]]) -> None:
-        """Names are unique in the plant, classes of retention exist."""
+    def _check_tags(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, tuple[Path, int]]) -> None:
+        """Check that channel names are unique in the plant and retention classes exist."""
         for tag, line in tags:
             if tag.retention not in self._classes:
-                allowed = nearest(tag.retention, self._classes)
-                self.problems.append(Problem(str(file), line, "retention", found(tag.retention), allowed))
+                allowed = did_you_mean(tag.retention, self._classes)
+                self.problems.append(Problem(str(file), line, "retention", shown(tag.retention), allowed))
             if tag.name in channels:
                 other, at = channels[tag.name]
-                allowed = f"a name of its own; {other}:{at} has it"
-                self.problems.append(Problem(str(file), line, "name", found(tag.name), allowed))
+                allowed = f"a unique name; {other}:{at} already uses it"
+                self.problems.append(Problem(str(file), line, "name", shown(tag.name), allowed))
             else:
                 channels[tag.name] = file, line
 
 
-def _mistake(error: tomllib.TOMLDecodeError) -> str:
+def _toml_error(error: tomllib.TOMLDecodeError) -> str:
     text = str(error)
     return f"a mistake: {text[0].lower()}{text[1:]}"

@@ -1,4 +1,4 @@
-"""Which line of a TOML text an option stands on; tomllib reads values and forgets places."""
+"""Line numbers of options in a TOML text, which tomllib does not provide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]  # as in ("source", 1, "address")
 
-_DEEPEST = 8  # parts of a key that are told apart; no option has as many
+_MAX_DEPTH = 8  # levels of a key; no option has as many
 
 _PART = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
@@ -19,7 +19,7 @@ _KEY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 
 
 def locate(text: str) -> dict[Place, int]:
-    """Line numbers, from 1, of tables (by their header) and keys. ``text`` is legal TOML, or the answer is a guess."""
+    """Line numbers, from 1, of tables (by their header) and keys. Exact for valid TOML, otherwise a guess."""
     lines: dict[Place, int] = {}
     counts: dict[Place, int] = defaultdict(int)
     table: Place = ()
@@ -35,13 +35,13 @@ def locate(text: str) -> dict[Place, int]:
             lines.setdefault(table, number)
         elif match := _KEY.match(line):
             key = _parts(match[1])
-            for length in range(1, min(len(key), _DEEPEST) + 1):
+            for length in range(1, min(len(key), _MAX_DEPTH) + 1):
                 lines.setdefault((*table, *key[:length]), number)
     return lines
 
 
 def line_of(lines: dict[Place, int], place: Place) -> int | None:
-    """The line of ``place``, or of the closest thing around it."""
+    """The line of ``place``, or of the closest enclosing table or key."""
     while place:
         if place in lines:
             return lines[place]

@@ -1,7 +1,8 @@
-"""What a plant's configuration says, after it was checked: plain, frozen objects.
+"""The model of a plant's configuration: plain, frozen objects.
 
-The options' names, defaults and legal values stand here and nowhere else; ``load`` reads them from
-``plant.toml`` and the CSV tag lists beside it, README.md lists them.
+The options' names, defaults, legal values and meanings are defined here and in ``sources``, and nowhere else. ``load``
+reads the options from ``plant.toml`` and the CSV tag lists beside it. ``reference`` makes docs/configuration.md and the
+sample from both modules: the text of a class and the text below an option are what a user reads there.
 Durations are seconds (``float``) here and strings such as ``"500ms"``, ``"1s"``, ``"2m"`` in the file.
 """
 
@@ -9,318 +10,165 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
-from pydantic_core import ArgsKwargs
+from pydantic import Field
 
-from ingest.config.quantities import Age, ByteCount, Delay, Duration, Patterns, Retention, Texts, parse_texts
-
-SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
-ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
-WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
-RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
-RegisterType: TypeAlias = Literal[
-    "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
-]
-AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
-SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
-# What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
-AcceptedFault: TypeAlias = Literal[
-    "bad-signature", "expired", "key-size", "not-yet-valid", "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"
-]
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
-CHANNEL_NAME_LENGTH = 255
-# Letters, marks and numbers of every script
-ChannelName = Annotated[
-    str, Field(pattern=r"^[\p{L}\p{M}\p{N}_.%-]+(/[\p{L}\p{M}\p{N}_.%-]+)*$", max_length=CHANNEL_NAME_LENGTH)
-]
-# Placeholders stand for text without a slash, so the outcome is a channel's name.
-ChannelTemplate = Annotated[
-    str,
-    Field(
-        pattern=r"^([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+"
-        r"(/([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+)*$",
-        max_length=255,
-    ),
-]
+from ingest.config.base import Frozen, Name
+from ingest.config.quantities import Age, ByteCount, Delay, Duration, Retention, Texts
+from ingest.config.sources import DEFAULT_CLASS, AlarmPriority, ModbusSource, OpcuaSource, PushSource, Source
 
 
-UnitId = Annotated[int, Field(ge=0, le=255)]
-
-DEFAULT_CLASS = "default"  # of retention
-_BITS = ("coil:", "discrete:")
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-# A plant has one of these a channel: with slots it takes a sixth of the memory.
-_TAG = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
-class Tag:
-    """What every channel has, whatever its protocol: one row of a tag list."""
-
-    name: ChannelName
-    kind: ChannelKind = "analog"
-    unit: str = ""
-    lo: float | None = None
-    hi: float | None = None
-    deadband: Annotated[float, Field(ge=0)] = 0.0
-    description: str = ""
-    retention: str = DEFAULT_CLASS  # a class of [retention]
-    alarm_lolo: float | None = None  # alarm limits, in the unit: below alarm_lo, above alarm_hi
-    alarm_lo: float | None = None
-    alarm_hi: float | None = None
-    alarm_hihi: float | None = None
-    alarm_deadband: Annotated[float, Field(ge=0)] = 0.0  # so far inside the limit the value is normal again
-    alarm_delay: Duration | None = None  # so long beyond the limit before it is an alarm; None: at once
-    alarm_off_delay: Duration | None = None  # so long inside before it is normal again; None: at once
-    alarm_rate: float | None = None  # changes faster than this, in units a second, are an alarm
-    alarm_stale: Duration | None = None  # silence of this length is an alarm
-    alarm_bad: bool = False  # bad quality is an alarm
-    alarm_priority: AlarmPriority = "medium"
-    alarm_latch: bool = False  # the alarm stays until somebody acknowledges it after the return to normal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
-class OpcuaTag(Tag):
-    """An OPC UA variable: ``address`` is its node id, as in ``ns=2;s=boiler1.drum_pressure``."""
-
-    address: str
-    interval: Duration | None = None  # sampling and publishing interval; None: the source's
-    stale_after: Duration | None = None  # silence of this length is a gap; None: the source's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
-class ModbusTag(Tag):
-    """One value in a device's registers: ``address`` is ``holding:100``, ``input:4``, ``coil:0`` or ``discrete:7``.
-
-    Addresses count from 0, as in the protocol itself (not from 40001).
-    """
-
-    address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
-    type: RegisterType = "int16"  # of a coil or discrete input bool
-    word_order: WordOrder = "ABCD"
-    bit: Annotated[int, Field(ge=0, le=15)] | None = None  # of a 16-bit register, 0 the lowest
-    length: Annotated[int, Field(ge=1, le=123)] = 1  # registers of a string
-    scale: float = 1.0
-    divisor: float = 1.0  # value = register × scale ÷ divisor + offset; exact for tenths, where a scale of 0.1 is not
-    offset: float = 0.0
-    interval: Duration | None = None  # poll interval; None: the source's
-    unit_id: UnitId | None = None  # None: the source's
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bits(cls, row: Any) -> Any:
-        given = row.kwargs if isinstance(row, ArgsKwargs) else row
-        if isinstance(given, Mapping) and "type" not in given and str(given.get("address")).startswith(_BITS):
-            return {**given, "type": "bool"}
-        return row
-
-    @property
-    def table(self) -> RegisterTable:
-        """The register table."""
-        return self.address.split(":")[0]  # type: ignore[return-value]
-
-    @property
-    def register(self) -> int:
-        """The first register, from 0."""
-        return int(self.address.split(":")[1])
-
-
-class _Source(_Frozen):
-    name: Name
-    address: str
-    time_out: Duration = 5.0  # for every network step
-    backoff_min: Duration = 0.5  # first wait before another connection attempt
-    backoff_max: Duration = 30.0  # longest wait before another connection attempt
-    skew_limit: Duration = 5.0  # what two clocks may differ by: the source's and ours; ours before and after it was set
-
-
-class OpcuaSource(_Source):
-    """An OPC UA server and what is subscribed there (OPC 10000-4, 5.13 and 5.14)."""
-
-    kind: Literal["opcua"]
-    address: Annotated[str, Field(pattern=r"^opc\.tcp://[^/\s]+")]
-    security: SecurityPolicy = "Basic256Sha256"  # message security mode is SignAndEncrypt
-    insecure: bool = False  # true: security mode None, for a network that is closed by other means
-    server_certificate: Path | None = None  # the server's certificate (DER or PEM); None: the trust folder
-    accept: Annotated[tuple[AcceptedFault, ...], BeforeValidator(parse_texts)] = ()  # faults of its certificate
-    username: str | None = None
-    password_file: Path | None = None
-    password_in_clear: bool = False  # true: with insecure, the password may cross the network as it is
-    publishing_interval: Duration = 0.5
-    sampling_interval: Duration | None = None  # None: the publishing interval
-    # Values of an item that the server keeps for us; a queue of one does not tell a loss (OPC 10000-4, 5.13.1.5).
-    queue_size: Annotated[int, Field(ge=2, le=100_000)] = 100
-    discard_oldest: bool = True  # what the server drops where that is not enough; false: the newest but one
-    publish_requests: Annotated[int, Field(ge=1, le=50)] = 3  # in flight
-    lifetime: Duration = 600.0  # the server keeps a subscription this long without us
-    keep_alive: Duration = 10.0
-    stale_after: Duration | None = None  # silence of a channel that is a gap; None: it may be silent, nothing changes
-    backfill: bool = True  # read from the server's history what was lost, where it keeps one
-    tags: tuple[OpcuaTag, ...]
-
-
-class ModbusSource(_Source):
-    """A Modbus device (MODBUS Application Protocol V1.1b3)."""
-
-    kind: Literal["modbus"]
-    address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:[0-9]+$")]
-    unit_id: UnitId = 1
-    poll_interval: Duration = 1.0
-    time_out: Duration = 1.0
-    bridge: Annotated[int, Field(ge=0, le=120)] = 8  # unused registers read through to save a request
-    max_registers: Annotated[int, Field(ge=1, le=125)] = 125  # a read; some devices take fewer
-    tags: tuple[ModbusTag, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
-class PushTag(Tag):
-    """A channel that is pushed: ``address`` is what the source's ``channel`` template makes of line and field."""
-
-    address: ChannelName
-
-
-class PushSource(_Frozen):
-    """A gateway that pushes InfluxDB line protocol over HTTP, known by its token."""
+class PlantOptions(Frozen):
+    """The plant."""
 
     name: Name
-    kind: Literal["push"]
-    token_file: Path  # the gateway's token, in one line
-    channel: ChannelTemplate = "{measurement}.{field}"
-    unknown: Literal["create", "reject"] = "reject"  # what is done with a channel that no tag has
-    counts: Patterns = ()  # measurements, or measurement.field, that count; * stands for any text
-    max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000  # created, at most
-    max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000  # lines a second, over any longer while
-    stale_after: Duration = 300.0  # silent for longer: a gap
-    skew_limit: Duration = 5.0  # of our clock before and after it was set, for lines without a time
-    tags: tuple[PushTag, ...] = ()
-
-    @property
-    def address(self) -> str:
-        """Where it pushes to, on the host and port of ``[push]``."""
-        return "/api/v2/write"
+    """The plant's name. Metrics, dashboards and messages show it."""
 
 
-Source: TypeAlias = OpcuaSource | ModbusSource | PushSource
-
-
-class PlantOptions(_Frozen):
-    """What the plant is called."""
-
-    name: Name
-
-
-class SpoolOptions(_Frozen):
-    """The durable log between collectors and database, one file a protocol."""
+class SpoolOptions(Frozen):
+    """The durable log between collectors and database, one file for each protocol."""
 
     max_bytes: ByteCount = 2 * 1024**3
+    """The most bytes of each file. A full spool causes backpressure; what the sources can't keep becomes a gap."""
 
 
-class CollectorOptions(_Frozen):
-    """Who reads the sources."""
+class CollectorOptions(Frozen):
+    """The processes that read the sources."""
 
-    # For OPC UA, and for Modbus; at most as many as there are sources, and addresses of Modbus devices
     processes: Annotated[int, Field(ge=1, le=16)] = 1
+    """How many collectors each of OPC UA and Modbus has; at most one for each source or Modbus address. They share the
+    sources by load. More than one helps where one uses up a core. Containers run one of each."""
 
 
-class WriterOptions(_Frozen):
-    """What the writer may use of the database."""
+class WriterOptions(Frozen):
+    """The process that writes to the database."""
 
     connections: Annotated[int, Field(ge=1, le=16)] = 2
-    max_rows: Annotated[int, Field(ge=1_000, le=2_000_000)] = 400_000  # a transaction
-    max_delay: Delay = 1.0  # from source time to table, as far as it is up to the writer: so long a group may gather
-    time_out: Duration = 60.0  # for every statement, and for a transaction as a whole
-    future_limit: Age = 86400.0  # samples and events further ahead of their arrival go to quarantine
-    oldest: Age = 3650 * 86400.0  # those longer before their arrival as well
+    """How many connections to the database write at once."""
+    max_rows: Annotated[int, Field(ge=1_000, le=2_000_000)] = 400_000
+    """The most samples of one transaction."""
+    max_delay: Delay = 1.0
+    """How long after their source time samples may reach the table. The writer of a busy plant uses it to write larger
+    groups."""
+    time_out: Duration = 60.0
+    """The time-out of every statement, and of a transaction as a whole."""
+    future_limit: Age = 86400.0
+    """Samples and events dated further ahead of their arrival go to the quarantine."""
+    oldest: Age = 3650 * 86400.0
+    """Samples and events dated further back from their arrival go to the quarantine."""
 
 
-class HealthOptions(_Frozen):
-    """Where ``/health`` and ``/metrics`` are answered.
-
-    opcua on port, modbus on + 1, writer on + 2, push on + 3, maintenance on + 4, viewer on + 5, notifier on + 6. The
-    second collector of opcua on + 20, of modbus on + 21; the third on + 22, + 23, and so on.
-    """
+class HealthOptions(Frozen):
+    """Where the processes answer `/health` and `/metrics`."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
+    """The port of the OPC UA collector. Modbus collector +1, writer +2, push +3, maintenance +4, viewer +5, notifier
+    +6. The second collectors of OPC UA and Modbus have +20 and +21, the third ones +22 and +23, and so on."""
 
 
-class PushOptions(_Frozen):
+class PushOptions(Frozen):
     """Where gateways push to, and how much at once."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8186
-    max_body: ByteCount = 8 * 1024**2  # of one request, inflated
-    max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one request
+    """The port to listen on."""
+    max_body: ByteCount = 8 * 1024**2
+    """The most bytes of a request's body, decompressed."""
+    max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    """The most lines of a request."""
 
 
-class ViewerOptions(_Frozen):
-    """Where the dashboards are shown, and what must be known to see them."""
+class ViewerOptions(Frozen):
+    """The page with the dashboards."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
-    token_file: Path | None = None  # one line; needed wherever host is not loopback
+    """The port to listen on."""
+    token_file: Path | None = None
+    """The file with the token that a browser has to give, in one line. Required where `host` is not loopback."""
 
 
-class StorageOptions(_Frozen):
-    """The form of what is stored, and the room that it may take."""
+class StorageOptions(Frozen):
+    """How samples are stored, and how much room they may take."""
 
-    compression: Literal["native", "packed"] | None = None  # None: native on Community, packed on Apache-2
-    lateness: Duration = 3600.0  # a closed hour or day waits so long for late data
-    disk_budget: ByteCount | None = None  # of the database; None: only ages count
+    compression: Literal["native", "packed"] | None = None
+    """The form of closed hours and days. Not set: native (the columnstore) on Community, packed on Apache-2."""
+    lateness: Duration = 3600.0
+    """How long a closed hour or day waits for late data before it is compressed and sealed."""
+    disk_budget: ByteCount | None = None
+    """The most bytes of the database: beyond it the oldest closed days of raw data are dropped. Not set: only ages
+    count."""
 
 
-class RetentionOptions(_Frozen):
-    """How long a class of channels keeps what, in days (UTC) that are closed; None: forever."""
+class RetentionOptions(Frozen):
+    """How long the channels of a class keep their data. Only closed days (UTC) are dropped. What sums up or explains
+    samples must not go before them: minute ≥ raw, hour ≥ minute, event ≥ raw."""
 
     raw: Retention = None
-    minute: Retention = None  # rollups of a minute, and counts of events
+    """Samples."""
+    minute: Retention = None
+    """Rollups by the minute, and counts of events."""
     hour: Retention = None
+    """Rollups by the hour."""
     event: Retention = None
+    """Events."""
 
 
-class SealingOptions(_Frozen):
-    """Whether closed days are sealed; an unsealed day is never dropped then."""
+class SealingOptions(Frozen):
+    """Seals of closed days."""
 
     enabled: bool = True
+    """Seal closed days. No day is dropped before it is sealed."""
 
 
-class AlarmOptions(_Frozen):
-    """What operators may do with alarms."""
+class AlarmOptions(Frozen):
+    """Alarms. Their limits are defined in the tag lists."""
 
-    max_shelving: Age = 86400.0  # s, the longest that an alarm may be shelved at once
+    max_shelving: Age = 86400.0
+    """The longest time for which an alarm may be shelved."""
 
 
-class NotifyOptions(_Frozen):
-    """Who is told of alarms, and how. Without this table nobody is."""
+class NotifyOptions(Frozen):
+    """Who is notified of alarms, and how. Without this table nobody is. It needs `webhook`, `smtp` or both."""
 
-    webhook: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None  # each message is POSTed there as JSON
-    webhook_secret_file: Path | None = None  # signs them: X-Plantlog-Signature: sha256=HMAC of the body
-    smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None  # mail server, HOST:PORT
+    webhook: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None
+    """The URL to which each message is posted as JSON."""
+    webhook_secret_file: Path | None = None
+    """The file with the key of the header `X-Plantlog-Signature`: sha256= and the HMAC-SHA256 of the body."""
+    smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None
+    """HOST:PORT of the mail server. `mail_from` and `mail_to` go with it."""
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
-    smtp_ca_file: Path | None = None  # of the server's certificate; None: the system's authorities
+    """How the connection to the mail server is encrypted."""
+    smtp_ca_file: Path | None = None
+    """The certificates that the mail server's is verified with. Not set: those of the system."""
     smtp_username: str | None = None
+    """The user to log in to the mail server as."""
     smtp_password_file: Path | None = None
+    """The file with the user's password."""
     mail_from: str | None = None
+    """The sender's address."""
     mail_to: Texts = ()
-    min_priority: AlarmPriority = "low"  # less urgent ones are not sent
-    returns: bool = False  # send the return to normal, too
-    flood: Annotated[int, Field(ge=1, le=10_000)] = 10  # more alarms than this within flood_window are sent as one
+    """The receivers' addresses."""
+    min_priority: AlarmPriority = "low"
+    """Alarms of a lower priority are not sent."""
+    returns: bool = False
+    """Also send the return to normal."""
+    flood: Annotated[int, Field(ge=1, le=10_000)] = 10
+    """More alarms than this within `flood_window` are sent as one message."""
     flood_window: Duration = 600.0
-    max_age: Age = 86400.0  # what could not be delivered for so long is given up
+    """The time in which alarms are counted for `flood`."""
+    max_age: Age = 86400.0
+    """A message that was not delivered for this long is given up."""
     time_out: Duration = 10.0
+    """The time-out of one attempt."""
 
 
-class Plant(_Frozen):
+class Plant(Frozen):
     """The whole configuration."""
 
     name: Name
@@ -348,9 +196,3 @@ class Plant(_Frozen):
     def push_sources(self) -> tuple[PushSource, ...]:
         """The sources that push to us."""
         return tuple(s for s in self.sources if isinstance(s, PushSource))
-
-
-def fields_of(table: type[Any]) -> Mapping[str, FieldInfo]:
-    """The options of a table, or the columns of a tag list, by name."""
-    fields: Mapping[str, FieldInfo] = table.__pydantic_fields__
-    return fields

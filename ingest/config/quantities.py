@@ -1,4 +1,4 @@
-"""Quantities with a unit, as they are written in ``plant.toml``: ``"500ms"``, ``"2 GiB"``; and lists of patterns."""
+"""Quantities with units as in ``plant.toml``, such as ``"500ms"`` and ``"2 GiB"``; and lists of patterns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SIZES = (1024**2, 1024**5)
 
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
-AGE_LEGAL = 'a span from "1s" to "36525d", such as "1h", "30d", "3650d"'
-RETENTION_LEGAL = '"forever", or a span from "1d" to "36525d", such as "90d"'
+AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
+RETENTION_LEGAL = '"forever", or a duration from "1d" to "36525d", such as "90d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
-PATTERNS_LEGAL = 'a list of texts of 1 to 255 characters, as in ["pulses", "alarms.*"]'
+PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
 
 
 def parse_duration(text: Any, info: ValidationInfo) -> float:
@@ -29,24 +29,24 @@ def parse_duration(text: Any, info: ValidationInfo) -> float:
 
 
 def parse_delay(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for what is late if it takes longer."""
+    """As :func:`parse_duration`, for delays of at most one second."""
     return _seconds(text, info, _DELAYS, DELAY_LEGAL)
 
 
 def parse_age(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for spans that plants keep data for."""
+    """As :func:`parse_duration`, for spans of up to 100 years."""
     return _seconds(text, info, _AGES, AGE_LEGAL)
 
 
 def parse_retention(text: Any, info: ValidationInfo) -> float | None:
-    """As :func:`parse_duration`, for what goes after a time; None for ``"forever"``."""
-    if text == "forever" or (text is None and not written(info)):
+    """As :func:`parse_duration`, for retention periods; None for ``"forever"``."""
+    if text == "forever" or (text is None and not from_file(info)):
         return None
     return _seconds(text, info, _RETENTIONS, RETENTION_LEGAL)
 
 
 def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal: str) -> float:
-    if isinstance(text, float) and not written(info):
+    if isinstance(text, float) and not from_file(info):
         return text
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)\s*", text) if isinstance(text, str) else None
     seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0.0
@@ -57,14 +57,29 @@ def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal
 
 def parse_bytes(text: Any, info: ValidationInfo) -> int:
     """Bytes in ``"2 GiB"``; raises ValueError with what is legal. Programs give bytes, files must not."""
-    if isinstance(text, int) and not written(info):
+    if isinstance(text, int) and not from_file(info):
         return text
-    # 18 digits: more is no size, and costs time
+    # 18 digits: more cannot be a size, and takes time to parse
     match = re.fullmatch(r"\s*([0-9]{1,18})\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
     size = int(match[1]) * _BYTES[match[2]] if match is not None else 0
     if not _SIZES[0] <= size <= _SIZES[1]:
         raise ValueError(BYTES_LEGAL)
     return size
+
+
+def span_text(seconds: float) -> str:
+    """A span as it is written in a file, in the largest unit of which it is a whole number: ``500ms``, ``2m``."""
+    return _in_largest_unit(round(seconds * 1e6), {unit: round(of * 1e6) for unit, of in _SECONDS.items()}, "")
+
+
+def size_text(size: int) -> str:
+    """A size as it is written in a file: ``2 GiB``."""
+    return _in_largest_unit(size, _BYTES, " ")
+
+
+def _in_largest_unit(number: int, units: dict[str, int], space: str) -> str:
+    unit, of = next((unit, of) for unit, of in reversed(units.items()) if number % of == 0)
+    return f"{number // of}{space}{unit}"
 
 
 def parse_patterns(texts: Any) -> tuple[str, ...]:
@@ -74,13 +89,13 @@ def parse_patterns(texts: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def written(info: ValidationInfo) -> bool:
+def from_file(info: ValidationInfo) -> bool:
     """Whether the value comes from a file and not from a program."""
     return bool(info.context and info.context.get("written"))
 
 
 def parse_texts(value: Any) -> Any:
-    """A list, the only thing of its kind in TOML, as what can't change."""
+    """A TOML list as an immutable tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -1,17 +1,19 @@
-"""Files that hold a secret: nobody else on this machine may read them, and a token is one that nobody guesses."""
+"""Checks of secret files: permissions, and the strength of tokens."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
-LEAST = 16  # characters of a token
-_DIFFERENT = 8  # of them
-TOKEN_LEGAL = f"one line of {LEAST} or more characters, {_DIFFERENT} of them different, as `openssl rand -hex 24` gives"
+MIN_LENGTH = 16  # characters of a token
+_MIN_DISTINCT = 8  # of them
+TOKEN_LEGAL = (
+    f"one line of {MIN_LENGTH} or more characters, {_MIN_DISTINCT} of them different, as `openssl rand -hex 24` gives"
+)
 
 
-def open_to_others(file: Path) -> str | None:
-    """The file's permissions where others may read or change it, as ``0644``; None: all is well, or it is not ours."""
+def loose_permissions(file: Path) -> str | None:
+    """The file's permissions (such as ``0644``) if others can read or write it; None: safe, or not accessible."""
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
     except (OSError, ValueError):
@@ -19,12 +21,12 @@ def open_to_others(file: Path) -> str | None:
     return f"{mode:04o}" if mode & (stat.S_IROTH | stat.S_IWOTH) else None
 
 
-def weak(token: bytes) -> str | None:
-    """What is wrong with a token, without saying it; None: nothing."""
+def token_fault(token: bytes) -> str | None:
+    """What is wrong with a token, without revealing it; None: nothing."""
     if len(token.split()) != 1:
-        return "nothing" if not token.split() else "spaces or line ends within it"
-    if len(token) < LEAST:
+        return "nothing" if not token.split() else "spaces or line breaks in it"
+    if len(token) < MIN_LENGTH:
         return f"{len(token)} characters"
-    if len(set(token)) < _DIFFERENT:
+    if len(set(token)) < _MIN_DISTINCT:
         return f"{len(set(token))} different characters"
     return None

@@ -1,8 +1,8 @@
-"""The configuration that is in force: what the last ``up`` or ``prepare`` made of ``plant.toml`` and its tag lists.
+"""The configuration in force: a snapshot of ``plant.toml`` and its tag lists, taken by ``up`` or ``prepare``.
 
-A process reads this and never the files, which may be half written when it is started anew. ``config/NUMBER.json`` in
-the state folder; the highest number is in force, those before it are kept as history. Secrets and certificates stay
-where the options name them, by absolute path.
+Processes read the snapshot and never the files, which may be half edited at a restart. ``config/NUMBER.json`` in
+the state folder; the highest number is in force, earlier ones are kept as history. Secrets and certificates stay
+where they are, referenced by absolute path.
 
 A file has lines of JSON, so that a process reads no tags but its own: what it is and since when, all options, and then
 the tags of each source in a line.
@@ -11,7 +11,6 @@ the tags of each source in a line.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,15 +18,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from ingest.batch import now_us
-from ingest.config.files import digest, named
-from ingest.config.model import ModbusTag, OpcuaTag, Plant, PushTag, SourceKind
+from ingest.config.files import digest, named_files
+from ingest.config.model import Plant
+from ingest.config.processes import split
+from ingest.config.sources import ModbusTag, OpcuaTag, PushTag, SourceKind
 from ingest.errors import OperationError
-from ingest.processes import split
-from ingest.registry import write_whole
+from ingest.files import write_atomically
+from ingest.timestamps import now_us
 
 FOLDER = "config"
-_KEPT = 20
+_HISTORY = 20
 _NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
 _ALL: Collection[SourceKind] = ("modbus", "opcua", "push")
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {
@@ -58,22 +58,22 @@ class Snapshot(BaseModel):
         """The number of the process that reads a source."""
         return self.processes.get(source, 1)
 
-    def looks(self) -> tuple[str | bool | None, ...]:
-        """What the files look like now: digests, and whether those that options name are there. Parses nothing."""
+    def file_states(self) -> tuple[str | bool | None, ...]:
+        """The current state of the files: digests, and whether files named in options exist. Parses nothing."""
         return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self._named()))
 
-    def untouched(self) -> bool:
-        """Whether the files still are what was read."""
-        return self.looks() == (*self.digests.values(), *(True for _ in self._named()))
+    def files_unchanged(self) -> bool:
+        """Whether the files are unchanged since they were read."""
+        return self.file_states() == (*self.digests.values(), *(True for _ in self._named()))
 
     def _named(self) -> Iterator[Path]:
-        return named(*self.plant.sources, self.plant.viewer, self.plant.notify)
+        return named_files(*self.plant.sources, self.plant.viewer, self.plant.notify)
 
 
 def save(
     state: Path, file: Path, digests: Mapping[str, str], plant: Plant, versions: Mapping[str, int] = _NO_VERSIONS
 ) -> Snapshot:
-    """Put a configuration in force, durably, whole or not at all. The one that is in force already is left as it is.
+    """Put a configuration in force, durably and atomically. No-op if it is in force already.
 
     ``file`` and the paths in ``plant`` are absolute.
     """
@@ -83,8 +83,10 @@ def save(
     versions = dict(sorted(versions.items()))
     channels = {source.name: len(source.tags) for source in plant.sources}
     before = _read(folder, numbers[-1], ()) if numbers else None
-    had = {} if before is None else {source.name: before.process(source.name) for source in before.plant.sources}
-    processes = {source: number for source, number in sorted(split(plant, had).items()) if number > 1}
+    processes_before = (
+        {} if before is None else {source.name: before.process(source.name) for source in before.plant.sources}
+    )
+    processes = {source: number for source, number in sorted(split(plant, processes_before).items()) if number > 1}
     snapshot = Snapshot(
         number=0,
         since=0,
@@ -95,19 +97,18 @@ def save(
         versions=versions,
         processes=processes,
     )
-    said = list(_said(snapshot))
-    same = _unchanged(_path(folder, numbers[-1]), said) if numbers else None
+    lines = list(_lines(snapshot))
+    same = _unchanged(_path(folder, numbers[-1]), lines) if numbers else None
     if same is not None:
         return snapshot.model_copy(update=same)
     head = {"number": numbers[-1] + 1 if numbers else 1, "since": now_us()}
-    write_whole(_path(folder, head["number"]), "\n".join([json.dumps(head), *said, ""]))
-    _sync(folder)
-    for old in numbers[: -(_KEPT - 1)]:
+    write_atomically(_path(folder, head["number"]), "\n".join([json.dumps(head), *lines, ""]))
+    for old in numbers[: -(_HISTORY - 1)]:
         _path(folder, old).unlink()
     return snapshot.model_copy(update=head)
 
 
-def newest(state: Path) -> int | None:
+def latest_number(state: Path) -> int | None:
     """The number of the configuration that is in force; None before the first ``up``."""
     return max(_numbers(state / FOLDER), default=None)
 
@@ -118,7 +119,7 @@ def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int |
     The sources of kinds that are not in ``tags_of`` come without their tags; where ``process`` is given, so do those
     that another process of their kind reads. Raises OperationError for an unreadable one.
     """
-    number = newest(state)
+    number = latest_number(state)
     if number is None:
         return None
     snapshot = _read(state / FOLDER, number, tags_of, process)
@@ -129,34 +130,34 @@ def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int |
 
 
 def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Plant:
-    """What a process runs, as of :func:`in_force`. Raises OperationError where nothing is in force yet."""
+    """The plant of :func:`in_force`. Raises OperationError if no configuration is in force yet."""
     snapshot = in_force(state, tags_of)
     if snapshot is None:
-        raise OperationError(f"{state / FOLDER} has no configuration: `plantlog up` puts one in force")
+        raise OperationError(f"{state / FOLDER} has no configuration: `plantlog up` activates one")
     return snapshot.plant
 
 
 def history(state: Path) -> Iterator[Snapshot]:
-    """All that are kept and can be read, newest first."""
+    """All readable snapshots, newest first."""
     folder = state / FOLDER
     for number in reversed(_numbers(folder)):
         if (snapshot := _read(folder, number)) is not None:
             yield snapshot
 
 
-def _said(snapshot: Snapshot) -> Iterator[str]:
+def _lines(snapshot: Snapshot) -> Iterator[str]:
     """All lines but the first one."""
     yield snapshot.model_dump_json(exclude_defaults=True, exclude={"number": True, "since": True, **_TAG_LISTS})
     for source in snapshot.plant.sources:
         yield _TAGS[source.kind].dump_json(source.tags, exclude_defaults=True).decode()
 
 
-def _unchanged(path: Path, said: Iterable[str]) -> dict[str, int] | None:
-    """Number and since of the configuration in a file, where it says just that; else None."""
+def _unchanged(path: Path, lines: Iterable[str]) -> dict[str, int] | None:
+    """Number and time of the snapshot in a file if its content is the same, else None."""
     try:
         with path.open() as file:
             head: dict[str, int] = json.loads(file.readline())
-            same = all(file.readline() == f"{line}\n" for line in said)
+            same = all(file.readline() == f"{line}\n" for line in lines)
             return head if same and not file.readline() else None
     except (OSError, ValueError):
         return None
@@ -184,11 +185,3 @@ def _numbers(folder: Path) -> list[int]:
 
 def _path(folder: Path, number: int) -> Path:
     return folder / f"{number:06}.json"
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

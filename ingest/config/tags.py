@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from ingest.config import contradictions
+from ingest.config.base import fields_of
 from ingest.config.contradictions import width
-from ingest.config.explain import found, legal, nearest, read_text
-from ingest.config.model import Tag, fields_of
+from ingest.config.explain import did_you_mean, legal_values, read_text, shown
+from ingest.config.sources import Tag
 from ingest.errors import Problem
 
 __all__ = ["read_tags", "width"]
@@ -71,20 +72,20 @@ def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> I
 def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str, str]]:
     """(found, legal) for each."""
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        yield found(header[0]), "cells separated by commas"
+        yield shown(header[0]), "cells separated by commas"
         return
     columns = fields_of(model)
     for place, name in enumerate(header):
         if name not in columns:
-            yield found(name), nearest(name, columns)
+            yield shown(name), did_you_mean(name, columns)
         elif name in header[:place]:
-            yield found(name), "each column once"
+            yield shown(name), "each column once"
     for name in ("name", "address"):
         if name not in header:
-            yield found(",".join(header)), f"a column {name}"
+            yield shown(",".join(header)), f"a column {name}"
 
 
 def _problems(path: Path, line: int, model: type[Any], error: ValidationError) -> Iterator[Problem]:
     for detail in error.errors():
-        value = "nothing" if detail["type"] == "missing" else found(detail["input"])
-        yield Problem(str(path), line, str(detail["loc"][0]), value, legal(model, detail))
+        value = "nothing" if detail["type"] == "missing" else shown(detail["input"])
+        yield Problem(str(path), line, str(detail["loc"][0]), value, legal_values(model, detail))

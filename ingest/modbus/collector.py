@@ -1,10 +1,9 @@
-"""Reads one Modbus device on schedule, for ever: what it answers goes to the spool, what it does not, on record."""
+"""Polls one Modbus device on schedule: responses go to the spool, missing ones are recorded as gaps."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,49 +11,51 @@ import numpy as np
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import ROUNDED, Event, Int32s, now_us
-from ingest.clock import ArrivalClock, Look, machine, steady
-from ingest.config.model import ModbusSource
+from ingest.backoff import Backoff
+from ingest.batch import ROUNDED_DETAIL, Event, Int32s
+from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
+from ingest.config.sources import ModbusSource
+from ingest.downtime import Downtime
 from ingest.errors import DecodeError
-from ingest.heard import Heard
-from ingest.modbus.blocks import Block, Group
+from ingest.modbus.blocks import Block, PollGroup
 from ingest.modbus.failures import (
     BAD_DECODING_ERROR,
     BAD_TIMEOUT,
     ConnectionLost,
-    ExceptionAnswer,
-    Garbled,
-    TimedOut,
+    ExceptionResponse,
+    FramingError,
+    RequestTimeout,
 )
-from ingest.modbus.outbox import Outbox
 from ingest.modbus.poll import Failure, Poll
+from ingest.modbus.poll_writer import PollWriter
 from ingest.modbus.schedule import Schedule
-from ingest.modbus.transport import Answer, Device, Lines
+from ingest.modbus.transport import Answer, Connections, Device
 from ingest.status import SourceState, SourceStatus
+from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)
 
-_SILENT = 2  # time-outs one after another, without any answer, before the connection is given up
-_CLOSES = "the device closes the connection after each answer: one connection a request"
+_MAX_TIME_OUTS = 2  # time-outs one after another, without any answer, before the connection is given up
+_CLOSES_REMARK = "the device closes the connection after each response: one connection per request"
 _TICK = 1.0  # s, how often it is noted that nothing is missing while no poll is due
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One poll of one group, while it is made."""
+class _PollRun:
+    """One poll of one group in progress."""
 
-    group: Group
+    group: PollGroup
     poll: Poll
-    answered: list[tuple[Block, Answer]] = field(default_factory=list)
+    answers: list[tuple[Block, Answer]] = field(default_factory=list)
     unanswered: list[Block] = field(default_factory=list)
-    garbled: bool = False  # the connection had to be made anew
+    reconnected: bool = False  # the connection was reopened
 
 
 class Collector:
-    """Polls one device. Bad tags, lost connections and a full spool never end it.
+    """Polls one device until cancelled, whatever happens to tags, connection and spool.
 
-    ``lines`` are those of all sources of the process.
+    ``connections``: the connections of all sources of the process.
     """
 
     def __init__(
@@ -63,78 +64,78 @@ class Collector:
         channel_ids: Mapping[str, int],
         status: SourceStatus,
         spool: Appender,
-        lines: Lines,
-        look: Look = machine,
+        connections: Connections,
+        read_clocks: ReadClocks = machine_clocks,
         versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self._source = source
         self._tags = source.tags
         self._ids = _ids(source, channel_ids)
         self._status = status
-        interruption = Heard(status.source_id, spool).interruption()
-        self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, look)
-        self._outbox = Outbox(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
-        self._late = metrics.late_answers.labels(source=status.name)
-        self._took = metrics.request_seconds.labels(source=status.name)
-        line, clock = lines.to(source.address), self._clock
-        self._device = Device(line, source.time_out, clock.now, self._late.inc, self._reconnected)
+        interruption = Downtime(status.source_id, spool).interruption()
+        self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, read_clocks)
+        self._poll_writer = PollWriter(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
+        self._late_answers = metrics.late_answers.labels(source=status.name)
+        self._request_seconds = metrics.request_seconds.labels(source=status.name)
+        connection, clock = connections.get(source.address), self._clock
+        self._device = Device(connection, source.time_out, clock.now, self._late_answers.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
-        self._rounded: set[int] = set()  # channel ids of which it was said that their integers are
-        self._said: SourceState = "starting"  # the last state that became an event
-        self._backoff = source.backoff_min
+        self._rounded: set[int] = set()  # channel ids whose rounding was recorded
+        self._recorded_state: SourceState = "starting"  # the last state that became an event
+        self._backoff = Backoff(source.backoff_min, source.backoff_max)
         self._answers = 0  # of the device, exceptions counted
-        self._silent = 0  # time-outs since the last answer
+        self._time_outs = 0  # time-outs since the last answer
         # What is configured since the last poll.
-        self._edited: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
+        self._new_configuration: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
         self._groups = _groups(source, ())
 
     def configure(
         self, source: ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
     ) -> None:
-        """Read these tags from the next poll on, over the same connection.
+        """Read these tags from the next poll on, over the existing connection.
 
-        What that depends on (address, unit id, time-outs) must be as before.
+        Address, unit id and timeouts must be unchanged.
         """
-        self._edited = source, channel_ids, versions
+        self._new_configuration = source, channel_ids, versions
 
-    def _edit(self) -> None:
-        """Between two polls: plan anew where the tags are others now."""
-        if self._edited is None:
+    def _apply_configuration(self) -> None:
+        """Apply a new tag list between two polls."""
+        if self._new_configuration is None:
             return
-        (source, channel_ids, versions), self._edited = self._edited, None
+        (source, channel_ids, versions), self._new_configuration = self._new_configuration, None
         bad = {int(self._ids[i]): why for i, why in self._bad.items()}
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
         self._groups = _groups(source, self._groups)
-        self._outbox.configure(self._ids, _intervals(source), self._clock.now(), versions)
+        self._poll_writer.configure(self._ids, _intervals(source), self._clock.now(), versions)
         paces: list[tuple[Sequence[int], float]] = [(g.indices, g.pace.seconds) for g in self._groups]
-        self._outbox.add(Poll(self._clock.now(), paces=paces))
+        self._poll_writer.add(Poll(self._clock.now(), paces=paces))
         self._status.remarks.clear()
         for group in self._groups:
-            self._remark_pace(group)
+            self._set_pace_remark(group)
         self._bad = {i: bad[channel] for i, channel in enumerate(self._ids.tolist()) if channel in bad}
         self._status.channels = len(source.tags)
         self._status.bad_channels = {self._tags[i].name: why for i, why in self._bad.items()}
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        writing = asyncio.create_task(self._outbox.run())
+        writing = asyncio.create_task(self._poll_writer.run())
         polling = asyncio.create_task(self._run())
         try:
             await asyncio.wait((writing, polling), return_when=asyncio.FIRST_COMPLETED)
         finally:
             polling.cancel()
             await asyncio.wait((polling,))
-            self._outbox.stop()
+            self._poll_writer.stop()
             await writing
         polling.result()
 
     async def _run(self) -> None:
-        """Connect and poll, again and again."""
+        """Connect and poll, reconnecting after each failure."""
         connected = False
         while True:
-            began = steady()
-            self._follow()
-            self._edit()
+            began = boot_seconds()
+            self._check_clock()
+            self._apply_configuration()
             try:
                 self._status.state = "connecting"
                 if await self._device.connect() and connected:
@@ -142,185 +143,186 @@ class Collector:
                 connected = True
                 await self._poll()
             except ConnectionLost as lost:
-                self._lost(lost)
+                self._record_outage(lost)
             finally:
                 self._device.close()
-            await self._outbox.room()
-            await asyncio.sleep(self._wait(steady() - began))
+            await self._poll_writer.wait_for_room()
+            await asyncio.sleep(self._wait(boot_seconds() - began))
 
     def _reconnected(self) -> None:
         self._status.reconnects += 1
         metrics.reconnects.labels(source=self._status.name).inc()
 
     def _wait(self, took: float) -> float:
-        """Seconds before the next attempt: doubling, but a device that comes back is read within a period."""
+        """Seconds before the next attempt: exponential backoff, limited so that a returning device is read soon."""
         period = min(group.schedule.interval for group in self._groups)
-        wait = min(self._backoff, max(period, self._source.backoff_min)) * random.uniform(0.5, 1.0)
-        self._backoff = min(2 * self._backoff, self._source.backoff_max)
+        wait = self._backoff.next(max(period, self._source.backoff_min))
         return max(wait - took, self._source.backoff_min / 2)
 
     async def _poll(self) -> None:
-        """Poll on schedule until the connection is lost, which ConnectionLost says."""
-        self._silent = 0
+        """Poll on schedule. Raises ConnectionLost."""
+        self._time_outs = 0
         for group in self._groups:
-            self._missed(group.schedule.skip(steady()))  # the outage's own gap has them
+            self._count_missed(group.schedule.skip(boot_seconds()))  # the outage's own gap has them
             group.pace.interrupted()
         while True:
-            self._edit()
+            self._apply_configuration()
             group = min(self._groups, key=lambda g: g.schedule.due)
-            self._status.due_at = now_us() + round((group.schedule.due - steady()) * 1e6)
-            await self._until(group.schedule.due)
-            if self._edited is not None:
+            self._status.due_at = now_us() + round((group.schedule.due - boot_seconds()) * 1e6)
+            await self._sleep_until(group.schedule.due)
+            if self._new_configuration is not None:
                 continue
-            await self._outbox.room()
-            self._follow()
-            turn = _Turn(group, Poll(self._clock.now()))
-            missed = group.schedule.skip(steady())
-            self._missed(missed)
-            self._paced(group, turn.poll)
+            await self._poll_writer.wait_for_room()
+            self._check_clock()
+            run = _PollRun(group, Poll(self._clock.now()))
+            missed = group.schedule.skip(boot_seconds())
+            self._count_missed(missed)
+            self._update_pace(group, run.poll)
             try:
-                await self._make(turn)
-                group.schedule.made()
-                self._backoff = self._source.backoff_min
-                self._remark("connection", _CLOSES if self._device.line.closes else "")
-                self._state("degraded" if self._bad else "connected", "", turn.poll)
+                await self._read_blocks(run)
+                group.schedule.poll_done()
+                self._backoff.reset()
+                self._set_remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
+                self._set_state("degraded" if self._bad else "connected", "", run.poll)
             finally:
-                turn.poll.at = self._clock.last
-                self._outbox.add(turn.poll)
+                run.poll.at = self._clock.last
+                self._poll_writer.add(run.poll)
 
-    def _paced(self, group: Group, poll: Poll) -> None:
-        """A poll begins; where polls take longer than the interval now, or no longer, that is said, and who is slow."""
+    def _update_pace(self, group: PollGroup, poll: Poll) -> None:
+        """At the start of a poll, record whether polls now take longer than the interval, and who is slow."""
         pace = group.pace
-        changed = pace.polls(steady(), self._device.line.waited)
+        changed = pace.poll_started(boot_seconds(), self._device.connection.waited_seconds)
         if changed or pace.stretched:
-            self._remark_pace(group)
+            self._set_pace_remark(group)
         if changed:
             text = "stretched" if pace.stretched else "good"
             poll.paces.append((group.indices, pace.seconds))
             poll.events.append(Event("poll_stretched", poll.at, text=text, detail=pace.figures()))
             log.info("source %s: %s", self._status.name, pace)
 
-    def _remark_pace(self, group: Group) -> None:
-        self._remark(f"polls of {group.schedule.interval:g} s", str(group.pace) if group.pace.stretched else "")
+    def _set_pace_remark(self, group: PollGroup) -> None:
+        self._set_remark(f"polls of {group.schedule.interval:g} s", str(group.pace) if group.pace.stretched else "")
         self._status.pace_seconds = max((g.pace.seconds for g in self._groups if g.pace.stretched), default=0.0)
 
-    async def _until(self, due: float) -> None:
-        """Sleep until a poll is due; while that takes long it is noted that nothing is missing."""
-        while (left := due - steady()) > 0 and self._edited is None:
+    async def _sleep_until(self, due: float) -> None:
+        """Sleep until a poll is due; record meanwhile that nothing is missing."""
+        while (left := due - boot_seconds()) > 0 and self._new_configuration is None:
             await asyncio.sleep(min(left, _TICK))
             if left > _TICK:
-                self._follow()
-                self._outbox.add(Poll(self._clock.now()))
+                self._check_clock()
+                self._poll_writer.add(Poll(self._clock.now()))
 
-    async def _make(self, turn: _Turn) -> None:
-        """Make the reads of one poll, or those that there is time for. Raises ConnectionLost."""
+    async def _read_blocks(self, run: _PollRun) -> None:
+        """Read the blocks of one poll, as far as time permits. Raises ConnectionLost."""
         before = self._answers
-        left = turn.group.turn(steady())
+        left = run.group.due_blocks(boot_seconds())
         try:
             while left:
-                late = bool(turn.unanswered) and steady() >= turn.group.schedule.next
-                if self._silent >= _SILENT or (late and self._answers != before):
+                late = bool(run.unanswered) and boot_seconds() >= run.group.schedule.next
+                if self._time_outs >= _MAX_TIME_OUTS or (late and self._answers != before):
                     break  # the next poll begins with what is left
-                made = await self._read(turn, left[:1] if turn.unanswered else left)
+                made = await self._read(run, left[:1] if run.unanswered else left)
                 left = left[made:]
         finally:
-            self._decode(turn)
-        turn.group.left_out = bool(left)
-        self._missed(len(left))
-        silence = f"no answer within {self._source.time_out:g} s"
+            self._decode(run)
+        run.group.incomplete = bool(left)
+        self._count_missed(len(left))
+        silence = f"no response within {self._source.time_out:g} s"
         if self._answers != before:
-            self._silent = 0
-        elif self._silent >= _SILENT:
+            self._time_outs = 0
+        elif self._time_outs >= _MAX_TIME_OUTS:
             raise ConnectionLost(silence, BAD_TIMEOUT)
-        for block in turn.unanswered:
-            self._fail(turn, block, silence, BAD_TIMEOUT)
+        for block in run.unanswered:
+            self._record_failure(run, block, silence, BAD_TIMEOUT)
 
-    async def _read(self, turn: _Turn, blocks: Sequence[Block]) -> int:
-        """Make these reads up to the first that fails; returns how many that were. Raises ConnectionLost."""
-        started, failed = steady(), None
+    async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
+        """Read blocks up to the first failure; return how many were read. Raises ConnectionLost."""
+        started, failed = boot_seconds(), None
         answers: list[Answer] = []
         try:
             await self._device.read([block.read for block in blocks], answers)
-        except (TimedOut, ExceptionAnswer, DecodeError) as error:
+        except (RequestTimeout, ExceptionResponse, DecodeError) as error:
             failed = error
         finally:
             for block in blocks[: len(answers) + 1]:
-                block.asked_at = started
+                block.requested_at = started
             for block, answer in zip(blocks, answers, strict=False):
-                turn.answered.append((block, answer))
-                self._answered(block)
-                self._took.observe(answer.took)
+                run.answers.append((block, answer))
+                self._count_answer(block)
+                self._request_seconds.observe(answer.took)
         if failed is None:
             return len(answers)
         block = blocks[len(answers)]
-        if isinstance(failed, TimedOut):
-            self._silent += 1
-            block.timed_out(self._answers, steady(), self._source.time_out)
-            turn.unanswered.append(block)
+        if isinstance(failed, RequestTimeout):
+            self._time_outs += 1
+            block.timed_out(self._answers, boot_seconds(), self._source.time_out)
+            run.unanswered.append(block)
         else:
-            self._answered(block)
-            if isinstance(failed, ExceptionAnswer):
-                await self._excepted(turn, block, failed)
+            self._count_answer(block)
+            if isinstance(failed, ExceptionResponse):
+                await self._handle_exception(run, block, failed)
             else:
-                await self._undecodable(turn, block, failed)
+                await self._handle_undecodable(run, block, failed)
         return len(answers) + 1
 
-    def _decode(self, turn: _Turn) -> None:
-        """All answers of a poll at once."""
-        if not turn.answered:
+    def _decode(self, run: _PollRun) -> None:
+        """Decode all responses of a poll at once."""
+        if not run.answers:
             return
-        poll, blocks = turn.poll, [block for block, _ in turn.answered]
-        decoder = turn.group.decoder(blocks)
-        raw = np.concatenate([answer.registers for _, answer in turn.answered])
-        at = np.array([answer.at for _, answer in turn.answered], np.int64)
+        poll, blocks = run.poll, [block for block, _ in run.answers]
+        decoder = run.group.decoder(blocks)
+        raw = np.concatenate([answer.registers for _, answer in run.answers])
+        at = np.array([answer.at for _, answer in run.answers], np.int64)
         poll.read(decoder.covered, at[decoder.covered_by])
         poll.add(decoder.tags, at[decoder.read], decoder.numbers(raw), 0)
         poll.texts += [(i, int(at[read]), text) for i, read, text in decoder.texts(raw)]
-        self._are_rounded(poll, [(int(self._ids[i]), int(at[read])) for i, read in decoder.rounded(raw)])
+        self._record_rounded(poll, [(int(self._ids[i]), int(at[read])) for i, read in decoder.rounded(raw)])
         if self._bad:
-            for block, answer in turn.answered:
-                self._recovered(block, poll, answer.at)
+            for block, answer in run.answers:
+                self._record_recovery(block, poll, answer.at)
         for block in blocks:
             if block.refused:
-                turn.group.accept(block)
+                run.group.accept(block)
 
-    async def _excepted(self, turn: _Turn, block: Block, answer: ExceptionAnswer) -> None:
+    async def _handle_exception(self, run: _PollRun, block: Block, answer: ExceptionResponse) -> None:
         if not answer.refused:
-            self._fail(turn, block, str(answer), answer.status)
+            self._record_failure(run, block, str(answer), answer.status)
         elif len(block.read.tags) == 1:
-            turn.group.refuse(block, steady())
-            self._fail(turn, block, str(answer), answer.status, "refused")
+            run.group.refuse(block, boot_seconds())
+            self._record_failure(run, block, str(answer), answer.status, "refused")
         else:
-            for half in turn.group.split(block):
-                await self._read(turn, (half,))
+            for half in run.group.split(block):
+                await self._read(run, (half,))
 
-    async def _undecodable(self, turn: _Turn, block: Block, error: DecodeError) -> None:
+    async def _handle_undecodable(self, run: _PollRun, block: Block, error: DecodeError) -> None:
         self._status.decode_errors += 1
         metrics.decode_errors.labels(source=self._status.name).inc()
-        self._fail(turn, block, str(error), BAD_DECODING_ERROR)
-        if isinstance(error, Garbled):
-            if turn.garbled:
+        self._record_failure(run, block, str(error), BAD_DECODING_ERROR)
+        if isinstance(error, FramingError):
+            if run.reconnected:
                 raise ConnectionLost(str(error), BAD_DECODING_ERROR)
-            turn.garbled = True
+            run.reconnected = True
             if await self._device.connect():
                 self._reconnected()
 
-    def _answered(self, block: Block) -> None:
+    def _count_answer(self, block: Block) -> None:
         block.answered()
         self._answers += 1
-        self._silent = 0
+        self._time_outs = 0
 
-    def _follow(self) -> None:
-        """Between two polls: where the wall clock was set, times begin anew there, and that is on record."""
-        step = self._clock.follow()
+    def _check_clock(self) -> None:
+        """Between two polls: detect and record a step of the wall clock."""
+        step = self._clock.detect_step()
         if step is not None:
             log.warning("source %s: the clock was set by %+.1f s", self._status.name, step.seconds)
-            self._outbox.add(Poll(step.after, step=step, events=[step.event()]))
+            self._poll_writer.add(Poll(step.after, step=step, events=[step.event()]))
 
-    def _fail(self, turn: _Turn, block: Block, detail: str, status: int, reason: str = "poll_failed") -> None:
-        """A read that failed: a gap of its channels, one Bad sample each, and their names are on show."""
-        poll, at = turn.poll, self._clock.now()
-        self._missed(1)
+    def _record_failure(
+        self, run: _PollRun, block: Block, detail: str, status: int, reason: str = "poll_failed"
+    ) -> None:
+        """Record a failed read: a gap and one Bad sample for each channel, which is listed as bad."""
+        poll, at = run.poll, self._clock.now()
+        self._count_missed(1)
         poll.failures.append(Failure(block.read.tags, reason, detail))
         fresh = [i for i in block.read.tags if i not in self._bad]
         for i in block.read.tags:
@@ -334,45 +336,45 @@ class Collector:
         numbers = np.array([i for i in tags if self._tags[i].kind != "text"], np.int32)
         poll.add(numbers, at, np.full(len(numbers), np.nan), status)
 
-    def _are_rounded(self, poll: Poll, channels: Sequence[tuple[int, int]]) -> None:
-        """An event for each channel (and time, µs) whose integers are too large for a sample, once."""
+    def _record_rounded(self, poll: Poll, channels: Sequence[tuple[int, int]]) -> None:
+        """Record once for each channel (with time, µs) that its integers exceed the precision of a float64."""
         for channel, at in channels:
             if channel not in self._rounded:
                 self._rounded.add(channel)
-                poll.events.append(Event("rounded", at, channel, detail=ROUNDED))
+                poll.events.append(Event("rounded", at, channel, detail=ROUNDED_DETAIL))
 
-    def _recovered(self, block: Block, poll: Poll, at: int) -> None:
+    def _record_recovery(self, block: Block, poll: Poll, at: int) -> None:
         for i in block.read.tags:
             if self._bad.pop(i, None) is not None:
                 self._status.bad_channels.pop(self._tags[i].name, None)
                 poll.events.append(Event("channel_state", at, int(self._ids[i]), 0, "good"))
 
-    def _lost(self, lost: ConnectionLost) -> None:
-        """The device is away: a gap, said once, with one Bad sample for each channel that was good."""
+    def _record_outage(self, lost: ConnectionLost) -> None:
+        """Record an outage once: a gap, and one Bad sample for each good channel."""
         poll = Poll(self._clock.now(), lost=str(lost))
-        if self._said != "disconnected":
+        if self._recorded_state != "disconnected":
             self._bad_samples(poll, [i for i in range(len(self._tags)) if i not in self._bad], poll.at, lost.status)
-        self._state("disconnected", str(lost), poll)
-        self._outbox.add(poll)
+        self._set_state("disconnected", str(lost), poll)
+        self._poll_writer.add(poll)
 
-    def _remark(self, subject: str, text: str) -> None:
-        """What ``status`` shows besides the state; nothing where ``text`` is empty."""
+    def _set_remark(self, subject: str, text: str) -> None:
+        """Set a remark of the status; an empty ``text`` removes it."""
         if text:
             self._status.remarks[subject] = text
         else:
             self._status.remarks.pop(subject, None)
 
-    def _missed(self, polls: int) -> None:
+    def _count_missed(self, polls: int) -> None:
         if polls:
             self._status.missed += polls
             metrics.missed.labels(source=self._status.name).inc(polls)
 
-    def _state(self, state: SourceState, reason: str, poll: Poll) -> None:
-        """Change the state on show; what people ask for later (connected or not) becomes an event."""
+    def _set_state(self, state: SourceState, reason: str, poll: Poll) -> None:
+        """Set the state; record a change as an event."""
         self._status.state, self._status.reason = state, reason
-        if state == self._said:
+        if state == self._recorded_state:
             return
-        self._said = state
+        self._recorded_state = state
         log.info("source %s: %s %s", self._status.name, state, reason)
         poll.events.append(Event("source_state", self._clock.now(), text=state, detail={"reason": reason}))
 
@@ -387,14 +389,14 @@ def _intervals(source: ModbusSource) -> list[float]:
     return [tag.interval or source.poll_interval for tag in source.tags]
 
 
-def _groups(source: ModbusSource, before: Sequence[Group]) -> list[Group]:
-    """The tags by poll interval. Where there was a group of that interval, its polls stay due when they were."""
+def _groups(source: ModbusSource, before: Sequence[PollGroup]) -> list[PollGroup]:
+    """Group tags by poll interval. A group that existed before keeps its schedule."""
     intervals = _intervals(source)
     old = {group.schedule.interval: group for group in before}
-    now, groups = steady(), []
+    now, groups = boot_seconds(), []
     for interval in dict.fromkeys(intervals):
         schedule = old[interval].schedule if interval in old else Schedule(interval, now)
-        group = Group(schedule, [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
+        group = PollGroup(schedule, [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
         if interval in old:
             group.pace = old[interval].pace
         groups.append(group)

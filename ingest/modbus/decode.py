@@ -1,6 +1,6 @@
-"""Registers → values, in columns: index arrays are made once a read, then each answer is a few numpy calls.
+"""Vectorised decoding of registers: index arrays are built once per read, then a response needs a few numpy calls.
 
-Word orders are named by where the bytes of the number ABCD (A the highest) stand on the wire: ABCD as the
+Word orders are named by the order of the bytes ABCD (A most significant) on the wire: ABCD as in the
 specification has it, CDAB with words swapped, BADC with the bytes of each word swapped, DCBA with both. Eight-byte
 numbers follow the same rule over four words.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, is_rounded
-from ingest.config.model import ModbusTag, WordOrder
+from ingest.config.sources import ModbusTag, WordOrder
 from ingest.config.tags import width
 from ingest.errors import DecodeError
 from ingest.modbus.plan import Read
@@ -39,7 +39,7 @@ _NO_TAGS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Same:
+class _NumberColumns:
     """Numbers of one type and byte order."""
 
     at: NDArray[np.intp]  # (n, words) register indices, the most significant word first
@@ -58,10 +58,10 @@ class _Text:
 
 
 class Decoder:
-    """Decodes the answer to one read; or those to several, laid one behind another (:meth:`of`)."""
+    """Decodes the response to one read, or the concatenated responses to several (:meth:`combined`)."""
 
     def __init__(self, read: Read, tags: Sequence[ModbusTag]) -> None:
-        same: dict[_Key, list[int]] = {}
+        numbers: dict[_Key, list[int]] = {}
         texts: list[_Text] = []
         scales: dict[int, _Scale] = {}
         for i in read.tags:
@@ -70,37 +70,37 @@ class Decoder:
                 texts.append(_Text(i, tag.type, tag.word_order, np.array(_words(tag, read.start), np.intp), 0))
                 continue
             order: WordOrder = "ABCD" if read.table in ("coil", "discrete") else tag.word_order
-            same.setdefault((tag.type, order), []).append(i)
+            numbers.setdefault((tag.type, order), []).append(i)
             if (scale := (tag.scale, tag.divisor, tag.offset)) != (1, 1, 0):
                 scales[i] = scale
         columns = {
-            key: _Same(
+            key: _NumberColumns(
                 np.array([_words(tags[i], read.start) for i in members], np.intp),
                 np.array([tags[i].bit or 0 for i in members], np.uint16),
                 np.array(members, np.int32),
                 np.zeros(len(members), np.int32),
             )
-            for key, members in same.items()
+            for key, members in numbers.items()
         }
-        self._hold(columns, texts, scales, read.count, [np.array(read.tags, np.int32)])
+        self._set_columns(columns, texts, scales, read.count, [np.array(read.tags, np.int32)])
 
-    def _hold(
+    def _set_columns(
         self,
-        same: Mapping[_Key, _Same],
+        numbers: Mapping[_Key, _NumberColumns],
         texts: Sequence[_Text],
         scales: Mapping[int, _Scale],
         count: int,
         covered: Sequence[Int32s],
     ) -> None:
         """``covered``: the tags of each read, which have ``count`` registers or bits together."""
-        self._same, self._texts, self._scales, self._count = same, texts, scales, count
+        self._numbers, self._texts, self._scales, self._count = numbers, texts, scales, count
         self.covered: Int32s = np.concatenate(covered)
         """Indices of all tags, also those of texts, read by read."""
         self.covered_by = np.repeat(np.arange(len(covered), dtype=np.int32), [len(of) for of in covered])
         """Which of the reads each of :attr:`covered` is in."""
-        self.tags: Int32s = np.concatenate([_NO_TAGS, *(of.tags for of in same.values())])
+        self.tags: Int32s = np.concatenate([_NO_TAGS, *(of.tags for of in numbers.values())])
         """Indices of the tags whose numbers :meth:`numbers` returns, in its order."""
-        self.read: Int32s = np.concatenate([_NO_TAGS, *(of.read for of in same.values())])
+        self.read: Int32s = np.concatenate([_NO_TAGS, *(of.read for of in numbers.values())])
         """Which of the reads each of :attr:`tags` is in."""
         # Only these: adding 0.0 would turn a -0.0 into 0.0.
         self._scaled = np.flatnonzero(np.isin(self.tags, list(scales)))
@@ -108,36 +108,38 @@ class Decoder:
         self._scale, self._divisor, self._offset = of_each.reshape(-1, 3).T
 
     @classmethod
-    def of(cls, decoders: Sequence[Decoder]) -> Decoder:
-        """For what each of these decodes, one behind another."""
-        same: dict[_Key, list[_Same]] = {}
+    def combined(cls, decoders: Sequence[Decoder]) -> Decoder:
+        """A decoder for the concatenated responses of these decoders."""
+        numbers: dict[_Key, list[_NumberColumns]] = {}
         texts: list[_Text] = []
         scales: dict[int, _Scale] = {}
         count = 0
         for number, one in enumerate(decoders):
-            for key, of in one._same.items():
-                same.setdefault(key, []).append(_Same(of.at + count, of.bit, of.tags, of.read + np.int32(number)))
+            for key, of in one._numbers.items():
+                numbers.setdefault(key, []).append(
+                    _NumberColumns(of.at + count, of.bit, of.tags, of.read + np.int32(number))
+                )
             texts += [replace(text, at=text.at + count, read=number) for text in one._texts]
             scales |= one._scales
             count += one._count
         columns = {
-            key: _Same(*(np.concatenate([getattr(one, f.name) for one in of]) for f in fields(_Same)))
-            for key, of in same.items()
+            key: _NumberColumns(*(np.concatenate([getattr(one, f.name) for one in of]) for f in fields(_NumberColumns)))
+            for key, of in numbers.items()
         }
         made = cls.__new__(cls)
-        made._hold(columns, texts, scales, count, [one.covered for one in decoders])
+        made._set_columns(columns, texts, scales, count, [one.covered for one in decoders])
         return made
 
     def numbers(self, raw: NDArray[np.uint16]) -> Float64s:
-        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit). Raises DecodeError if they are too few."""
+        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit). Raises DecodeError if there are too few."""
         if len(raw) < self._count:
-            raise DecodeError(f"short answer: {len(raw)} of {self._count} registers")
+            raise DecodeError(f"short response: {len(raw)} of {self._count} registers")
         values = np.empty(len(self.tags), np.float64)
         done = 0
-        for (kind, order), same in self._same.items():
-            found = _numbers(raw[same.at], order, kind)
+        for (kind, order), numbers in self._numbers.items():
+            found = _numbers(raw[numbers.at], order, kind)
             with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-                values[done : done + len(found)] = found >> same.bit & 1 if kind == "bool" else found
+                values[done : done + len(found)] = found >> numbers.bit & 1 if kind == "bool" else found
             done += len(found)
         if len(self._scaled):
             with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest number: infinite
@@ -147,11 +149,11 @@ class Decoder:
     def rounded(self, raw: NDArray[np.uint16]) -> list[tuple[int, int]]:
         """(tag, its read) of each of :attr:`tags` whose integer no float64 is equal to: beyond 2^53."""
         found: list[tuple[int, int]] = []
-        for (kind, order), same in self._same.items():
+        for (kind, order), numbers in self._numbers.items():
             if kind in _LONG:
-                integers = _numbers(raw[same.at], order, kind)
+                integers = _numbers(raw[numbers.at], order, kind)
                 which = is_rounded(integers, integers.astype(np.float64))
-                found += zip(same.tags[which].tolist(), same.read[which].tolist(), strict=True)
+                found += zip(numbers.tags[which].tolist(), numbers.read[which].tolist(), strict=True)
         return found
 
     def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, int, str]]:

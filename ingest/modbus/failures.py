@@ -1,4 +1,4 @@
-"""What can go wrong with a read, and the StatusCode (OPC 10000-6, A.2) that its channels get."""
+"""Errors of a read, and the StatusCode (OPC 10000-6, A.2) of the affected channels."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _EXCEPTIONS = {  # MODBUS Application Protocol V1.1b3, 7
     10: "gateway path unavailable",
     11: "gateway target failed to respond",
 }
-_REFUSALS = (1, 2, 3)  # what was asked for is wrong, and will be next time
+_PERMANENT = (1, 2, 3)  # the request is invalid, and will be next time
 
 
 class ConnectionLost(SourceError):  # noqa: N818  (what happened, in the field's words)
-    """The device can't be reached; ``status`` is the StatusCode that its channels get."""
+    """The device is not reachable; ``status`` is the StatusCode of its channels."""
 
     def __init__(self, reason: str, status: int = BAD_COMMUNICATION_ERROR) -> None:
         super().__init__(reason)
         self.status = status
 
 
-class TimedOut(SourceError):  # noqa: N818
-    """No answer came in time; the connection stands."""
+class RequestTimeout(SourceError):  # noqa: N818
+    """No response in time; the connection stays open."""
 
 
-class ExceptionAnswer(SourceError):  # noqa: N818
-    """The device answered a read with an exception; ``code`` is the protocol's."""
+class ExceptionResponse(SourceError):  # noqa: N818
+    """The device returned an exception response; ``code`` is the protocol's."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"exception {code}: {_EXCEPTIONS.get(code, 'unknown')}")
-        self.refused = code in _REFUSALS
+        self.refused = code in _PERMANENT
         self.status = BAD_NODE_ID_UNKNOWN if self.refused else BAD_DEVICE_FAILURE
 
 
-class Garbled(DecodeError):  # noqa: N818
-    """What came is no Modbus, so that nobody knows where the next answer begins: the connection is of no more use."""
+class FramingError(DecodeError):
+    """The stream is not valid Modbus, so that the start of the next response is unknown: the connection is unusable."""

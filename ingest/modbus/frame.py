@@ -1,4 +1,4 @@
-"""Modbus TCP on the wire (MODBUS Messaging on TCP/IP V1.0b, 3.1): requests as bytes, bytes as answers. No sockets."""
+"""Modbus TCP framing (MODBUS Messaging on TCP/IP V1.0b, 3.1): encode requests, decode responses. No sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.errors import DecodeError
-from ingest.modbus.failures import ExceptionAnswer, Garbled
+from ingest.modbus.failures import ExceptionResponse, FramingError
 from ingest.modbus.plan import Read
 
 _FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
@@ -23,7 +23,7 @@ _LENGTHS = range(2, 255)  # unit id and a PDU of 1 to 253 bytes
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One answer, not yet looked into."""
+    """One response, not yet decoded."""
 
     transaction: int
     unit_id: int
@@ -37,20 +37,20 @@ def request(transaction: int, read: Read) -> bytes:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames. Holds less than one frame of 260 bytes between calls."""
+    """Splits a byte stream into frames. Buffers less than one frame of 260 bytes between calls."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, received: bytes) -> Iterator[Frame]:
-        """Every frame that is whole now. Raises Garbled where the stream is no Modbus TCP, after the frames before."""
+        """All complete frames. Raises FramingError, after the frames before it, if the stream is not Modbus TCP."""
         stream = self._rest + received
         at = 0
         while len(stream) - at >= _HEADER.size:
             transaction, protocol, length, unit_id = _HEADER.unpack_from(stream, at)
             if protocol != 0 or length not in _LENGTHS:
                 self._rest = b""
-                raise Garbled(f"no Modbus TCP header: protocol {protocol}, length {length}")
+                raise FramingError(f"invalid Modbus TCP header: protocol {protocol}, length {length}")
             end = at + _BEFORE_LENGTH + length
             if end > len(stream):
                 break
@@ -60,20 +60,20 @@ class Framer:
 
 
 def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
-    """The registers (or 0/1 for each bit), as many as ``read`` asks for, in the answer to it.
+    """The registers (or 0/1 for each bit) in the response to ``read``.
 
-    Raises ExceptionAnswer, and DecodeError where the answer is none to this request or is short.
+    Raises ExceptionResponse, and DecodeError if the response is short or does not match the request.
     """
     function = _FUNCTIONS[read.table]
     if pdu[0] == function | _EXCEPTION and len(pdu) == 2:
-        raise ExceptionAnswer(pdu[1])
+        raise ExceptionResponse(pdu[1])
     if pdu[0] != function:
-        raise DecodeError(f"answer of function 0x{pdu[0]:02X} to a request of 0x{function:02X}")
+        raise DecodeError(f"function 0x{pdu[0]:02X} in the response to function 0x{function:02X}")
     bits = read.table in _BITS
     due = (read.count + 7) // 8 if bits else 2 * read.count
     if len(pdu) != due + 2 or pdu[1] != due:
-        said = f", which says {pdu[1]}," if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
-        raise DecodeError(f"answer of {max(len(pdu) - 2, 0)} bytes{said} where {due} are due")
+        claim = f" (byte count {pdu[1]})" if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
+        raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{claim}, expected {due}")
     if bits:
         packed = np.frombuffer(pdu, np.uint8, offset=2)
         return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)

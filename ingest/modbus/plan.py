@@ -1,6 +1,6 @@
-"""Which reads get all tags of a device: the fewest requests, no value torn across two.
+"""Plan the fewest read requests for the tags of a device, without splitting a value across two.
 
-Knows registers and limits of the protocol (MODBUS Application Protocol V1.1b3, 6.1 to 6.4), not the transport.
+Independent of the transport (MODBUS Application Protocol V1.1b3, 6.1 to 6.4).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.config.model import ModbusTag, RegisterTable
+from ingest.config.sources import ModbusTag, RegisterTable
 from ingest.config.tags import width
 
 MAX_BITS = 2000  # coils or discrete inputs a read
@@ -19,7 +19,7 @@ _BITS_PER_REGISTER = 16  # what bridging costs on the wire is counted in registe
 class Read:
     """One request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``.
 
-    ``unit_id`` says which of the devices behind an address is asked.
+    ``unit_id`` selects the device behind an address.
     """
 
     table: RegisterTable
@@ -69,7 +69,7 @@ def _of_unit(
 
 
 def split(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
-    """``read`` as two reads of half its tags each, each as tight as its tags allow."""
+    """Split ``read`` into two minimal reads of half its tags each."""
     middle = len(read.tags) // 2
     return [_tight(read, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
 

@@ -1,4 +1,4 @@
-"""What one poll gathers, in columns."""
+"""The results of a poll, in columns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ingest.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s, now_us
-from ingest.clock import Step
+from ingest.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from ingest.clock import ClockStep
+from ingest.timestamps import now_us
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Tags that were not had when they should have been."""
+    """Tags that could not be read."""
 
     tags: Sequence[int]
     reason: str  # of ingest.batch.GAP_REASONS
@@ -21,14 +22,14 @@ class Failure:
 
 
 class Round:
-    """Tags that were read in one poll, of all types, each once, and when (µs)."""
+    """The tags read in one poll, each once, with times (µs)."""
 
     def __init__(self) -> None:
         self._tags: list[Int32s] = []
         self._at: list[Int64s] = []
 
     def read(self, tags: Int32s, at: int | Int64s) -> None:
-        """Answers."""
+        """Add tags that were read."""
         self._tags.append(tags)
         self._at.append(np.full(len(tags), at, np.int64))
 
@@ -43,7 +44,7 @@ class Poll:
 
     at: int  # when the last answer came; later than any before, unless there is a step
     lost: str | None = None  # why the whole source is away
-    step: Step | None = None  # our clock was set before it
+    step: ClockStep | None = None  # our clock was set before it
     paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
     failures: list[Failure] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)  # what was read in it, and in those that it took in
@@ -55,7 +56,7 @@ class Poll:
     _status: list[UInt32s] = field(default_factory=list)
 
     def read(self, tags: Int32s, at: int | Int64s) -> None:
-        """These tags were read, at one time or each at its own."""
+        """Add tags that were read, at one time or each at its own."""
         if not self.rounds:
             self.rounds.append(Round())
         self.rounds[-1].read(tags, at)
@@ -68,8 +69,8 @@ class Poll:
             self._value.append(value)
             self._status.append(np.full(len(tags), status, np.uint32))
 
-    def follow(self, later: Poll) -> None:
-        """Take in the poll that came next, in which nothing failed."""
+    def merge(self, later: Poll) -> None:
+        """Merge the next poll, which has no failures."""
         self.at = later.at
         self.paces += later.paces
         self.rounds += later.rounds
@@ -81,8 +82,8 @@ class Poll:
         self._status += later._status
 
     @property
-    def failed(self) -> bool:
-        """Whether a gap begins in it."""
+    def opens_gap(self) -> bool:
+        """Whether it opens a gap."""
         return self.lost is not None or self.step is not None or bool(self.failures)
 
     def tags(self) -> Int32s:

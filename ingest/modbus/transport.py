@@ -1,11 +1,11 @@
-"""One connection to one Modbus TCP address, for all sources and unit ids there: many gateways take no second one.
+"""One connection per Modbus TCP address, shared by all its sources and unit ids: many gateways accept only one.
 
-Requests go in turn, first come, first served: each source asks for one block at a time, so that a slow unit delays the
-others by its own time-out at most. No answer is taken for another: it must have the request's transaction id, which no
-later request has, also on a new connection, and its unit id. Gateways to serial lines may give a late answer the id of
-the request that came since; so a unit that timed out is not asked again before its answer came, or one more time-out.
+Requests are served in order of arrival: each source reads one block at a time, so that a slow unit delays the
+others by its own timeout at most. A response must match the request's unit id and transaction id, which no
+later request has, even on a new connection. Serial gateways may give a late response the id of
+the next request; so a unit that timed out is not polled again until its response arrives or another timeout passes.
 
-Some devices close the connection after an answer: the next request then goes over a new one.
+Some devices close the connection after a response: the next request then uses a new one.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.awake import Patience, unread, within
 from ingest.errors import SourceError
-from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, Garbled, TimedOut
+from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout
 from ingest.modbus.frame import Frame, Framer, registers, request
 from ingest.modbus.plan import Read
+from ingest.timeouts import Watchdog, unread_seconds, within
 
 log = logging.getLogger(__name__)
 
 _RECEIVED = 4096  # bytes at once; an answer has 260 at most
-_AT_ONCE = 0.001  # s; an answer that was read this soon did not lie there unread
-_SINGLE = 3  # connections one after another with one answer each: the device closes after each answer
+_PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread
+_MAX_SINGLE_ANSWERS = 3  # connections one after another with one answer each: the device closes after each answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What came for one read."""
+    """The response to one read."""
 
-    registers: NDArray[np.uint16]  # or 0/1 for each bit, as many as were asked for
+    registers: NDArray[np.uint16]  # or 0/1 per requested bit
     at: int  # µs
     took: float  # s
 
 
-class _Link(asyncio.BufferedProtocol):
-    """One TCP connection. The next request is sent where an answer is received; the task is woken at the end."""
+class _Protocol(asyncio.BufferedProtocol):
+    """One TCP connection. The next request is sent from the receive callback; the task is woken only at the end."""
 
     def __init__(self, late: Callable[[int], None], transactions: Iterator[int]) -> None:
         self._late = late
@@ -54,14 +54,14 @@ class _Link(asyncio.BufferedProtocol):
         self._framer = Framer()
         self._expected = (-1, -1)  # transaction and unit id
         self._follow: Callable[[bytes], Read | None] | None = None
-        self._end: asyncio.Future[None] | None = None
-        self._patience: Patience | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._watchdog: Watchdog | None = None
         self._transport: asyncio.WriteTransport | None = None
         self.lost: SourceError | None = None
         self.answers = 0
-        self.asked_at = 0.0  # loop's s
+        self.requested_at = 0.0  # loop's s
         self.answered_at = 0.0  # loop's s, when it came, not when we read it
-        self.heard = False  # something came since the last request
+        self.received = False  # something came since the last request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -71,11 +71,11 @@ class _Link(asyncio.BufferedProtocol):
         return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard = True
+        self.received = True
         try:
             for frame in self._framer.feed(bytes(memoryview(self._received)[:nbytes])):
                 self._arrived(frame)
-        except Garbled as error:
+        except FramingError as error:
             self._fail(error)
             self.close()
 
@@ -85,16 +85,16 @@ class _Link(asyncio.BufferedProtocol):
             return
         self.answers += 1
         self.answered_at = self._loop.time()
-        if self.answered_at - self.asked_at > _AT_ONCE:
+        if self.answered_at - self.requested_at > _PROMPT_SECONDS:
             assert self._transport is not None
-            self.answered_at -= unread(self._transport)
+            self.answered_at -= unread_seconds(self._transport)
         try:
             following = self._follow(frame.pdu)
         except SourceError as error:
-            self._over(error)
+            self._finish(error)
         else:
             if following is None:
-                self._over()
+                self._finish()
             else:
                 self._send(following)
 
@@ -103,134 +103,137 @@ class _Link(asyncio.BufferedProtocol):
 
     def _fail(self, error: SourceError) -> None:
         self.lost = self.lost or error
-        self._over(self.lost)
+        self._finish(self.lost)
 
-    def _over(self, error: SourceError | None = None) -> None:
-        """Nothing more is to be had; why, where that is an error."""
+    def _finish(self, error: SourceError | None = None) -> None:
+        """End the exchange, with an error or without."""
         self._follow = None
-        if self._end is None or self._end.done():
+        if self._done is None or self._done.done():
             return
         if error is None:
-            self._end.set_result(None)
+            self._done.set_result(None)
         else:
-            self._end.set_exception(error)
+            self._done.set_exception(error)
 
-    async def ask(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
-        """Ask for ``read``, and then for what ``follow`` makes of each answer's PDU, until that is nothing.
+    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+        """Send ``read``, then each read that ``follow`` returns for a response PDU, until it returns None.
 
-        Raises TimedOut, ConnectionLost, Garbled, and what ``follow`` raises.
+        Raises RequestTimeout, ConnectionLost, FramingError, and what ``follow`` raises.
         """
-        self.heard = False
+        self.received = False
         if self.lost is not None:
             raise self.lost
-        self._end, self._follow = self._loop.create_future(), follow
-        silent = TimedOut(f"no answer within {time_out:g} s")
-        self._patience = Patience(time_out, lambda: self._over(silent))
+        self._done, self._follow = self._loop.create_future(), follow
+        timed_out = RequestTimeout(f"no response within {time_out:g} s")
+        self._watchdog = Watchdog(time_out, lambda: self._finish(timed_out))
         try:
             self._send(read)
-            await self._end
+            await self._done
         finally:
             self._follow = None
-            self._patience.end()
+            self._watchdog.cancel()
 
     def _send(self, read: Read) -> None:
-        assert self._transport is not None and self._patience is not None
+        assert self._transport is not None and self._watchdog is not None
         transaction = next(self._transactions) & 0xFFFF
         self._expected = (transaction, read.unit_id)
-        self.heard = False
-        self.asked_at = self._loop.time()
-        self._patience.begin_anew()
+        self.received = False
+        self.requested_at = self._loop.time()
+        self._watchdog.reset()
         self._transport.write(request(transaction, read))
 
     def close(self) -> None:
-        """Close at once, whatever waits to be sent."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
 
 @dataclass(slots=True)
-class _Owed:
-    """An answer that timed out may still come."""
+class _PendingAnswer:
+    """A response that timed out but may still arrive."""
 
     until: float  # loop's s
-    came: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Line:
-    """The connection to one ``tcp://host:port``, shared by its devices."""
+class Connection:
+    """The connection to one ``tcp://host:port``, shared by its devices (unit ids)."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._host, _, port = address.removeprefix("tcp://").rpartition(":")
         self._port = int(port)
-        self._turn = asyncio.Lock()
-        self._users: set[Device] = set()
-        self._link: _Link | None = None
-        self._asker: Device | None = None
-        self._wanted = 0  # by so many
-        self._transactions = itertools.count(random.randrange(0x10000))  # goes on over connections
-        self._owed: dict[int, _Owed] = {}  # by unit id
-        self._single = 0
-        self.asked_at = 0.0  # loop's s, the last request
-        self.closes = False  # the device closes the connection after each answer
-        self.waited = 0.0  # s for which devices were waited for: what they said and we had not read yet does not count
+        self._lock = asyncio.Lock()
+        self._devices: set[Device] = set()
+        self._protocol: _Protocol | None = None
+        self._current_device: Device | None = None
+        self._waiters = 0  # by so many
+        self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
+        self._pending_answers: dict[int, _PendingAnswer] = {}  # by unit id
+        self._single_answers = 0
+        self.requested_at = 0.0  # loop's s, the last request
+        self.closes_after_answer = False  # the device closes the connection after each answer
+        self.waited_seconds = 0.0  # s spent waiting for devices, without time in which received data lay unread
 
-    async def join(self, user: Device) -> bool:
-        """Connect, where nobody is. Returns whether the connection is a new one. Raises ConnectionLost."""
+    async def join(self, device: Device) -> bool:
+        """Connect if needed; return whether the connection is new. Raises ConnectionLost."""
         async with self._in_turn():
-            fresh = self._link is None or self._link.lost is not None
-            if fresh:
-                await self._connect(user.time_out)
-            self._users.add(user)
-            return fresh
+            is_new = self._protocol is None or self._protocol.lost is not None
+            if is_new:
+                await self._connect(device.time_out)
+            self._devices.add(device)
+            return is_new
 
-    def leave(self, user: Device, silent_since: float) -> None:
-        """Close, where nobody else is there, or nobody was answered since then (loop's s; 0: the user was)."""
-        self._users.discard(user)
-        if self._link is not None and (not self._users or self._link.answered_at < silent_since):
-            self._link.close()
-            self._link = None
+    def leave(self, device: Device, silent_since: float) -> None:
+        """Close the connection if unused, or silent since ``silent_since`` (loop s; 0: this device was answered)."""
+        self._devices.discard(device)
+        if self._protocol is not None and (not self._devices or self._protocol.answered_at < silent_since):
+            self._protocol.close()
+            self._protocol = None
 
-    async def ask(self, user: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
-        """Add the answers to ``reads``, one after another, to ``answers``, which has those to the first of them.
+    async def read(self, device: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
+        """Read one after another and append the responses to ``answers``, which holds those of the first reads.
 
-        Raises TimedOut, ExceptionAnswer, DecodeError or ConnectionLost where the next one can't be had.
+        Raises RequestTimeout, ExceptionResponse, DecodeError or ConnectionLost if the next read fails.
         """
         while len(answers) < len(reads):
             await self._until_answered(reads[len(answers)].unit_id)
             async with self._in_turn():
-                self._asker = user
-                link = self._link
-                if link is None or (self.closes and link.answers):
-                    link = await self._connect(user.time_out)
+                self._current_device = device
+                protocol = self._protocol
+                if protocol is None or (self.closes_after_answer and protocol.answers):
+                    protocol = await self._connect(device.time_out)
                 try:
-                    await self._exchange(link, user, reads, answers)
-                except (ConnectionLost, Garbled):
-                    if link.heard or not link.answers:
+                    await self._exchange(protocol, device, reads, answers)
+                except (ConnectionLost, FramingError):
+                    if protocol.received or not protocol.answers:
                         raise
-                    self._single = self._single + 1 if link.answers == 1 else 0
-                    if self._single >= _SINGLE:
-                        self.closes = True
-                        log.info("%s closes the connection after each answer: one connection a request", self.address)
-                    user.reconnected()
-                    await self._connect(user.time_out)
+                    self._single_answers = self._single_answers + 1 if protocol.answers == 1 else 0
+                    if self._single_answers >= _MAX_SINGLE_ANSWERS:
+                        self.closes_after_answer = True
+                        log.info(
+                            "%s closes the connection after each response: using one connection per request",
+                            self.address,
+                        )
+                    device.reconnected()
+                    await self._connect(device.time_out)
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
-        self._wanted += 1
+        self._waiters += 1
         try:
-            async with self._turn:
+            async with self._lock:
                 yield
         finally:
-            self._wanted -= 1
+            self._waiters -= 1
 
     async def _until_answered(self, unit_id: int) -> None:
-        """Wait for what a unit owes, but not longer than it may take."""
-        owed = self._owed.pop(unit_id, None)
-        if owed is not None and owed.until > asyncio.get_running_loop().time():
+        """Wait for a pending response of a unit, up to its limit."""
+        pending = self._pending_answers.pop(unit_id, None)
+        if pending is not None and pending.until > asyncio.get_running_loop().time():
             with suppress(TimeoutError), self._waiting():
-                async with asyncio.timeout_at(owed.until):
-                    await owed.came.wait()
+                async with asyncio.timeout_at(pending.until):
+                    await pending.arrived.wait()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -238,83 +241,87 @@ class Line:
         try:
             yield
         finally:
-            self.waited += asyncio.get_running_loop().time() - began
+            self.waited_seconds += asyncio.get_running_loop().time() - began
 
-    async def _exchange(self, link: _Link, user: Device, reads: Sequence[Read], answers: list[Answer]) -> None:
-        """Read on until somebody else wants the line, or it takes another connection."""
+    async def _exchange(
+        self, protocol: _Protocol, device: Device, reads: Sequence[Read], answers: list[Answer]
+    ) -> None:
+        """Read until another device waits for the connection, or a new connection is needed."""
 
         def follow(pdu: bytes) -> Read | None:
             found = registers(reads[len(answers)], pdu)
-            took = link.answered_at - link.asked_at
-            answers.append(Answer(found, user.clock(), took))
-            self.waited += took
-            if len(answers) == len(reads) or self._wanted > 1 or self.closes:
+            took = protocol.answered_at - protocol.requested_at
+            answers.append(Answer(found, device.clock(), took))
+            self.waited_seconds += took
+            if len(answers) == len(reads) or self._waiters > 1 or self.closes_after_answer:
                 return None
             following = reads[len(answers)]
-            return None if following.unit_id in self._owed else following
+            return None if following.unit_id in self._pending_answers else following
 
         try:
-            await link.ask(reads[len(answers)], user.time_out, follow)
-        except TimedOut:
-            self.waited += user.time_out
-            self._owed[reads[len(answers)].unit_id] = _Owed(asyncio.get_running_loop().time() + user.time_out)
+            await protocol.exchange(reads[len(answers)], device.time_out, follow)
+        except RequestTimeout:
+            self.waited_seconds += device.time_out
+            self._pending_answers[reads[len(answers)].unit_id] = _PendingAnswer(
+                asyncio.get_running_loop().time() + device.time_out
+            )
             raise
         finally:
-            self.asked_at = link.asked_at
+            self.requested_at = protocol.requested_at
 
-    async def _connect(self, time_out: float) -> _Link:
-        """Make a new connection, within the deadline."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        link = _Link(self._late, self._transactions)
+    async def _connect(self, time_out: float) -> _Protocol:
+        """Open a new connection, within the deadline."""
+        if self._protocol is not None:
+            self._protocol.close()
+            self._protocol = None
+        protocol = _Protocol(self._late, self._transactions)
         try:
             loop = asyncio.get_running_loop()
             with self._waiting():
-                await within(time_out, loop.create_connection(lambda: link, self._host.strip("[]"), self._port))
+                await within(time_out, loop.create_connection(lambda: protocol, self._host.strip("[]"), self._port))
         except TimeoutError as error:
-            raise ConnectionLost("connect: no answer in time", BAD_TIMEOUT) from error
-        except (OSError, ValueError) as error:  # ValueError: a name that can't be one of a host
+            raise ConnectionLost("connect: timed out", BAD_TIMEOUT) from error
+        except (OSError, ValueError) as error:  # ValueError: an invalid host name
             raise ConnectionLost(f"connect: {error}") from error
-        self._link = link
-        self._owed.clear()
-        return link
+        self._protocol = protocol
+        self._pending_answers.clear()
+        return protocol
 
     def _late(self, unit_id: int) -> None:
-        """An answer of this unit came that nobody waits for."""
-        if self._asker is not None:
-            self._asker.late()
-        if unit_id in self._owed:
-            self._owed[unit_id].came.set()
+        """An unexpected response of this unit arrived."""
+        if self._current_device is not None:
+            self._current_device.late()
+        if unit_id in self._pending_answers:
+            self._pending_answers[unit_id].arrived.set()
 
 
-class Lines:
-    """The lines of a process, by address."""
+class Connections:
+    """The connections of a process, by address."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
+        self._connections: dict[str, Connection] = {}
 
-    def to(self, address: str) -> Line:
-        """The line to ``tcp://host:port``."""
-        return self._lines.setdefault(address, Line(address))
+    def get(self, address: str) -> Connection:
+        """The connection to ``tcp://host:port``."""
+        return self._connections.setdefault(address, Connection(address))
 
 
 class Device:
-    """Reads registers over a line, for one source.
+    """Reads registers for one source over a shared connection.
 
-    ``clock`` gives the time (µs) of each answer. ``late`` is called for each answer dropped, ``reconnected`` for each
+    ``clock``: time (µs) of each response. ``late`` is called for each response dropped, ``reconnected`` for each
     new connection that a request needed.
     """
 
     def __init__(
         self,
-        line: Line,
+        connection: Connection,
         time_out: float,
         clock: Callable[[], int],
         late: Callable[[], None],
         reconnected: Callable[[], None],
     ) -> None:
-        self.line = line
+        self.connection = connection
         self.time_out = time_out
         self.clock = clock
         self.late = late
@@ -322,23 +329,23 @@ class Device:
         self._silent_since = 0.0  # loop's s, of the first request that was not answered; 0: the last one was
 
     async def connect(self) -> bool:
-        """Be on the line. Returns whether its connection is a new one. Raises ConnectionLost."""
+        """Join the shared connection; return whether it is new. Raises ConnectionLost."""
         self._silent_since = 0.0
-        return await self.line.join(self)
+        return await self.connection.join(self)
 
     async def read(self, reads: Sequence[Read], answers: list[Answer]) -> None:
-        """Make ``reads`` one after another, and add what comes to ``answers``, which is empty.
+        """Read one after another and append the responses to the empty list ``answers``.
 
-        Raises what ends that: TimedOut, ExceptionAnswer or DecodeError where just the read behind those answered
-        failed; Garbled where a new connection is needed; ConnectionLost.
+        Raises RequestTimeout, ExceptionResponse or DecodeError if only the next read
+        failed; FramingError if a new connection is needed; ConnectionLost.
         """
         silent_since, self._silent_since = self._silent_since, 0.0
         try:
-            await self.line.ask(self, reads, answers)
-        except TimedOut:
-            self._silent_since = silent_since if silent_since and not answers else self.line.asked_at
+            await self.connection.read(self, reads, answers)
+        except RequestTimeout:
+            self._silent_since = silent_since if silent_since and not answers else self.connection.requested_at
             raise
 
     def close(self) -> None:
-        """Leave the line; what may still come is not read."""
-        self.line.leave(self, self._silent_since)
+        """Leave the shared connection; pending responses are dropped."""
+        self.connection.leave(self, self._silent_since)

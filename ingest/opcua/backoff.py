@@ -1,42 +1,40 @@
-"""How long to wait between two attempts to connect."""
+"""Waits between connection attempts."""
 
 from __future__ import annotations
 
-import random
+import math
 
-_OFTEN_SECONDS = 30.0  # for so long an address that refuses is tried about once a second
-_OFTEN_WAIT = 1.0  # s
+from ingest.backoff import Backoff
+
+_FAST_SECONDS = 30.0  # how long an address that refuses connections is tried about once per second
+_FAST_WAIT = 1.0  # s
 
 
-class Backoff:
-    """Doubling waits with jitter, so that many clients of a busy server don't come all at once.
+class ConnectionBackoff:
+    """Exponential backoff with jitter, so that the clients of a busy server do not return at the same time.
 
-    An address that refuses the connection has nobody behind it who could be busy: most often a server that starts anew.
-    It is tried about once a second at first.
+    If the address refuses connections, no server is there that could be busy: usually it is restarting.
+    So it is tried about once per second at first.
     """
 
     def __init__(self, shortest: float, longest: float) -> None:
-        self._shortest = shortest  # s
+        self._backoff = Backoff(shortest, longest)
         self._longest = longest  # s
-        self._wait = shortest
-        self._since: float | None = None  # s, monotonic: of the first attempt since a session was had
+        self._since: float | None = None  # s, monotonic: first attempt since the last session
 
-    def had_session(self, seconds: float) -> None:
-        """A session was had for so long. One that ends soon goes on with longer waits."""
+    def session_ended(self, seconds: float) -> None:
+        """A session ended after this time. If it was short, waits continue to grow."""
         self._since = None
         if seconds > self._longest:
-            self._wait = self._shortest
+            self._backoff.reset()
 
     def wait(self, now: float, refused: bool) -> float:
-        """Seconds until the next attempt; ``refused``: the last one was refused by the address itself."""
+        """Seconds until the next attempt; ``refused``: the last connection was refused."""
         self._since = now if self._since is None else self._since
-        often = refused and now - self._since < _OFTEN_SECONDS
-        longest = min(_OFTEN_WAIT, self._longest) if often else self._longest
-        wait = min(self._wait, longest)
-        self._wait = min(2 * self._wait, longest)
-        return wait * random.uniform(0.5, 1.0)
+        fast = refused and now - self._since < _FAST_SECONDS
+        return self._backoff.next(_FAST_WAIT if fast else math.inf)
 
 
-def refused(group: BaseExceptionGroup[BaseException]) -> bool:
-    """Whether an attempt ended because nobody listens."""
+def connection_refused(group: BaseExceptionGroup[BaseException]) -> bool:
+    """Whether an attempt failed because nobody listens."""
     return any(isinstance(error.__cause__, ConnectionRefusedError) for error in group.exceptions)

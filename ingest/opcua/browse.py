@@ -13,58 +13,60 @@ from ingest.opcua.items import call, chunks, operation_limit
 
 T = TypeVar("T")
 
-_AT_ONCE = 250  # nodes of a call: large enough to be quick, small enough to be answered in time
+_NODES_PER_CALL = 250  # large enough to be fast, small enough to be answered in time
 _IN_FLIGHT = 3  # calls
-_MOST = 2_000_000  # references: a server that makes up nodes as they are asked for has no end
+_MAX_REFERENCES = 2_000_000  # a server that generates nodes on request never ends
 _LIMITS = ua.ObjectIds
 
 
 class Browser:
-    """One session's calls. ``step`` is told of each answer, with the nodes that it was about.
+    """Calls of one session. ``progress`` is called after each answer with its number of nodes.
 
-    ``most_references`` in an answer for one node; 0: as many as the server likes.
+    ``most_references``: per node and answer; 0: no limit.
     """
 
-    def __init__(self, client: Client, time_out: float, step: Callable[[int], None], most_references: int = 0) -> None:
+    def __init__(
+        self, client: Client, time_out: float, progress: Callable[[int], None], most_references: int = 0
+    ) -> None:
         self._client = client
         self._time_out = time_out
-        self._step = step
+        self._progress = progress
         self._most_references = most_references
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
-        self._per_browse = self._per_read = _AT_ONCE
+        self._per_browse = self._per_read = _NODES_PER_CALL
         self._references = 0
-        self.refused: list[tuple[Any, str]] = []  # nodes below which nothing could be seen, with the status
+        self.refused: list[tuple[Any, str]] = []  # nodes that could not be browsed, with the status
 
     async def prepare(self) -> None:
-        """Ask for the server's limits."""
+        """Read the server's operation limits."""
         name = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
         browse, read = getattr(_LIMITS, f"{name}Browse"), getattr(_LIMITS, f"{name}Read")
-        self._per_browse = min(_AT_ONCE, await operation_limit(self._client, browse))
-        self._per_read = min(4 * _AT_ONCE, await operation_limit(self._client, read))
+        self._per_browse = min(_NODES_PER_CALL, await operation_limit(self._client, browse))
+        self._per_read = min(4 * _NODES_PER_CALL, await operation_limit(self._client, read))
 
     async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Any]]:
         """The ReferenceDescriptions of each node, down the hierarchy, to nodes of ``classes``."""
         return await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
 
     async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
-        """The node id of the type that each is a subtype of."""
+        """The node id of each one's supertype."""
         found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
         return [references[0].NodeId if references else None for references in found]
 
     async def read(self, wanted: Sequence[tuple[Any, int]]) -> list[Any]:
-        """The DataValue of each (node id, attribute)."""
+        """The DataValues of (node id, attribute)."""
 
-        async def one(chunk: Sequence[tuple[Any, int]]) -> list[Any]:
+        async def call_one(chunk: Sequence[tuple[Any, int]]) -> list[Any]:
             request = ua.ReadRequest()
             request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
             request.Parameters.NodesToRead = [ua.ReadValueId(NodeId=n, AttributeId=a) for n, a in chunk]
             answer: Any = await self._call(request, ua.ReadResponse, len(chunk))
-            return _whole(answer.Results, chunk)
+            return _checked(answer.Results, chunk)
 
-        return await self._all(wanted, self._per_read, one)
+        return await self._all(wanted, self._per_read, call_one)
 
     async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[list[Any]]:
-        async def one(chunk: Sequence[Any]) -> list[list[Any]]:
+        async def call_one(chunk: Sequence[Any]) -> list[list[Any]]:
             request = ua.BrowseRequest()
             request.Parameters.RequestedMaxReferencesPerNode = self._most_references
             request.Parameters.NodesToBrowse = [
@@ -79,21 +81,21 @@ class Browser:
                 for node in chunk
             ]
             answer: Any = await self._call(request, ua.BrowseResponse, len(chunk))
-            results = _whole(answer.Results, chunk)
+            results = _checked(answer.Results, chunk)
             again = {i for i, result in enumerate(results) if _too_many(result)} if len(chunk) > 1 else set()
             found = []
             for i, (node, result) in enumerate(zip(chunk, results, strict=True)):
                 if i not in again and direction == ua.BrowseDirection.Forward and not result.StatusCode.is_good():
                     self.refused.append((node, result.StatusCode.name))
                 found.append([] if i in again else await self._rest(result))
-            for i in again:  # the server keeps only so many continuation points, which are free again now
-                found[i] = (await one([chunk[i]]))[0]
+            for i in again:  # the server limits continuation points; they are free again now
+                found[i] = (await call_one([chunk[i]]))[0]
             return found
 
-        return await self._all(nodes, self._per_browse, one)
+        return await self._all(nodes, self._per_browse, call_one)
 
     async def _rest(self, result: Any) -> list[Any]:
-        """A result's references, with those that did not fit into the first answer."""
+        """All references of a result, including those that did not fit into the first answer."""
         found = list(result.References or [])
         self._count(len(found))
         point = result.ContinuationPoint
@@ -102,18 +104,18 @@ class Browser:
             request.Parameters.ReleaseContinuationPoints = False
             request.Parameters.ContinuationPoints = [point]
             answer: Any = await self._call(request, ua.BrowseNextResponse, 0)
-            (result,) = _whole(answer.Parameters.Results, [point])
+            (result,) = _checked(answer.Parameters.Results, [point])
             result.StatusCode.check()
             found += result.References or []
             self._count(len(result.References or []) or 1)
             point = result.ContinuationPoint
         return found
 
-    async def _all(self, items: Sequence[Any], size: int, one: Callable[[Sequence[Any]], Any]) -> list[Any]:
+    async def _all(self, items: Sequence[Any], size: int, call_one: Callable[[Sequence[Any]], Any]) -> list[Any]:
         async def bounded(chunk: Sequence[Any]) -> list[Any]:
             async with self._in_flight:
-                found: list[Any] = await one(chunk)
-            self._step(len(chunk))
+                found: list[Any] = await call_one(chunk)
+            self._progress(len(chunk))
             return found
 
         parts = await asyncio.gather(*(bounded(chunk) for chunk in chunks(items, size)))
@@ -124,16 +126,16 @@ class Browser:
 
     def _count(self, references: int) -> None:
         self._references += references
-        if self._references > _MOST:
-            raise SourceError(f"the server has more than {_MOST:,} references: it seems to have no end")
+        if self._references > _MAX_REFERENCES:
+            raise SourceError(f"the server has more than {_MAX_REFERENCES:,} references: giving up")
 
 
 def _too_many(result: Any) -> bool:
     return bool(result.StatusCode.value == ua.StatusCodes.BadNoContinuationPoints)
 
 
-def _whole(results: list[Any] | None, asked: Sequence[Any]) -> list[Any]:
-    """The results, one for each that was asked for. Raises SourceError."""
-    if len(results or []) != len(asked):
-        raise SourceError(f"the server answered {len(results or [])} of {len(asked)} operations of one call")
+def _checked(results: list[Any] | None, requested: Sequence[Any]) -> list[Any]:
+    """The results, checked to be one per request. Raises SourceError."""
+    if len(results or []) != len(requested):
+        raise SourceError(f"the server returned {len(results or [])} results for {len(requested)} operations")
     return results or []

@@ -1,18 +1,15 @@
-"""Our own application instance certificate (OPC 10000-6, 6.2.2): made once, replaced only when somebody asks for it.
+"""plantlog's own application instance certificate (OPC 10000-6, 6.2.2): created once, renewed only on request.
 
-Servers trust this very certificate, so one that renewed itself would lock us out. The application URI is what the
-certificate says: an installation's own, which stays the same when the certificate is renewed.
+Servers trust exactly this certificate, so automatic renewal would lock us out. The application URI is the one in the
+certificate: unique per installation, and unchanged by a renewal.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,14 +27,16 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ingest.errors import SourceError
+from ingest.files import write_atomically
+from ingest.folder_lock import folder_lock
 
-DAYS = 5 * 365  # that a new certificate is valid
-_NEW = f"`plantlog certificate renew` makes a new one of {DAYS} days, which every server must trust anew"
+DAYS = 5 * 365  # validity of a new certificate
+_RENEW_HINT = f"create a new one with `plantlog certificate renew` ({DAYS} days), which every server must then trust"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are to a server: certificate, key, and the application URI that the certificate names."""
+    """The identity shown to servers: certificate, key, and the application URI in the certificate."""
 
     certificate: x509.Certificate
     key: RSAPrivateKey
@@ -49,40 +48,29 @@ class Identity:
         return application_uris(self.certificate)[0]
 
     def __str__(self) -> str:
-        mark, end = thumbprint(self.certificate), ends(self.certificate)
+        mark, end = thumbprint(self.certificate), expires_at(self.certificate)
         return f"{self.path} (application URI {self.uri}, thumbprint {mark}, ends {end:%Y-%m-%d})"
 
 
 def identity(pki: Path) -> Identity:
-    """The one in ``pki``; made where there is none. Raises SourceError where half of it is missing or unreadable."""
+    """Load the identity from ``pki``; create it if missing. Raises SourceError if it is incomplete or unreadable."""
     key_path, path = paths(pki)
-    there = [p for p in (key_path, path) if p.exists()]
-    if not there:
-        with _alone(pki):
-            if not path.exists():  # another process may have made one meanwhile
+    existing = [p for p in (key_path, path) if p.exists()]
+    if not existing:
+        with folder_lock(pki):
+            if not path.exists():  # another process may have created one meanwhile
                 return make(pki, f"urn:plantlog:{uuid.uuid4()}")
     try:
-        return checked(path.read_bytes(), key_path.read_bytes(), path)
+        return load_identity(path.read_bytes(), key_path.read_bytes(), path)
     except FileNotFoundError as error:
-        raise SourceError(f"{error.filename} is missing beside {there[0]}: put it back, or {_NEW}") from error
+        raise SourceError(f"{error.filename} is missing beside {existing[0]}: restore it, or {_RENEW_HINT}") from error
     except OSError as error:
-        raise SourceError(f"our certificate: {error}") from error
-
-
-@contextmanager
-def _alone(pki: Path) -> Iterator[None]:
-    pki.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(pki, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        raise SourceError(f"cannot read our certificate: {error}") from error
 
 
 def make(pki: Path, uri: str, days: int = DAYS) -> Identity:
-    """A new key and a new certificate. What was there before is kept in ``replaced``."""
-    # asyncua takes a while to import, and most who read certificates make none.
+    """Create a new key and certificate. Previous ones are kept in ``replaced``."""
+    # Importing asyncua takes time, and is not needed to read certificates.
     from asyncua.crypto.cert_gen import generate_self_signed_app_certificate  # noqa: PLC0415
 
     key = generate_private_key(public_exponent=65537, key_size=2048)
@@ -92,8 +80,8 @@ def make(pki: Path, uri: str, days: int = DAYS) -> Identity:
     return store(pki, certificate, key)
 
 
-def renewed(pki: Path, days: int = DAYS) -> Identity:
-    """A new key and a new certificate for the same application URI. Raises SourceError where the old can't be read."""
+def renew(pki: Path, days: int = DAYS) -> Identity:
+    """Create a new key and certificate for the same application URI. Raises SourceError if the old is unreadable."""
     _, path = paths(pki)
     if not path.exists():
         return make(pki, f"urn:plantlog:{uuid.uuid4()}", days)
@@ -102,7 +90,7 @@ def renewed(pki: Path, days: int = DAYS) -> Identity:
 
 
 def store(pki: Path, certificate: x509.Certificate, key: RSAPrivateKey) -> Identity:
-    """Put both in place, the key readable by the owner alone; what was there before goes to ``replaced``."""
+    """Store both, the key readable only by its owner; previous ones go to ``replaced``."""
     key_path, path = paths(pki)
     folder = pki / "replaced" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for old in (key_path, path):
@@ -111,7 +99,7 @@ def store(pki: Path, certificate: x509.Certificate, key: RSAPrivateKey) -> Ident
             old.replace(folder / old.name)
     pki.mkdir(parents=True, exist_ok=True)
     write_private(key_path, key_pem(key))
-    path.write_bytes(certificate.public_bytes(Encoding.DER))
+    write_atomically(path, certificate.public_bytes(Encoding.DER))
     return Identity(certificate, key, path)
 
 
@@ -120,32 +108,32 @@ def paths(pki: Path) -> tuple[Path, Path]:
     return pki / "own.pem", pki / "own.der"
 
 
-def checked(certificate: bytes, key: bytes, path: Path) -> Identity:
-    """Certificate and key, each DER or PEM, that go together. Raises SourceError that says what does not."""
+def load_identity(certificate: bytes, key: bytes, path: Path) -> Identity:
+    """Certificate and key, each DER or PEM, checked to match. Raises SourceError."""
     found = read(certificate, path)
     try:
         private = load_pem_private_key(key, None) if b"-----BEGIN" in key else load_der_private_key(key, None)
-    except (ValueError, TypeError) as error:  # TypeError: it has a password
-        raise SourceError(f"the key of {path} can't be read: {error}; legal: an RSA key without a password") from error
+    except (ValueError, TypeError) as error:  # TypeError: encrypted
+        raise SourceError(f"cannot read the key of {path}: {error}; legal: an RSA key without a password") from error
     if not isinstance(private, RSAPrivateKey) or private.public_key() != found.public_key():
-        raise SourceError(f"the key of {path} is not that of the certificate: put the right one back, or {_NEW}")
+        raise SourceError(f"the key does not match the certificate {path}: restore the matching one, or {_RENEW_HINT}")
     if not application_uris(found):
-        raise SourceError(f"{path} names no application URI (OPC 10000-6, 6.2.2), which every server asks for: {_NEW}")
+        raise SourceError(f"{path} has no application URI (OPC 10000-6, 6.2.2), which servers require: {_RENEW_HINT}")
     return Identity(found, private, path)
 
 
 def read(content: bytes, path: Path | str) -> x509.Certificate:
-    """A certificate, DER or PEM; of a PEM chain the first. Raises SourceError."""
+    """A certificate, DER or PEM; the first one of a PEM chain. Raises SourceError."""
     try:
         if b"-----BEGIN" in content:
             return x509.load_pem_x509_certificate(content)
         return x509.load_der_x509_certificate(content)
     except ValueError as error:
-        raise SourceError(f"{path} is no certificate (DER or PEM): {error}") from error
+        raise SourceError(f"{path} is not a certificate (DER or PEM): {error}") from error
 
 
 def application_uris(certificate: x509.Certificate) -> list[str]:
-    """The URIs among the subject's alternative names. Raises ValueError where the extensions can't be read."""
+    """The URIs of the subject alternative names. Raises ValueError if the extensions are unreadable."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -154,21 +142,21 @@ def application_uris(certificate: x509.Certificate) -> list[str]:
 
 
 def thumbprint(certificate: x509.Certificate) -> str:
-    """SHA-1, in hexadecimal digits: how OPC UA servers name a certificate (OPC 10000-6, 6.2.2)."""
+    """SHA-1 in hexadecimal: the thumbprint that OPC UA servers show (OPC 10000-6, 6.2.2)."""
     return certificate.fingerprint(hashes.SHA1()).hex()
 
 
-def ends(certificate: x509.Certificate) -> datetime:
-    """The last moment at which it is valid."""
+def expires_at(certificate: x509.Certificate) -> datetime:
+    """The end of its validity."""
     return certificate.not_valid_after_utc.astimezone(UTC)
 
 
 def key_pem(key: RSAPrivateKey) -> bytes:
-    """The key as it is kept (PKCS #8)."""
+    """The key as stored (PKCS #8)."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner can read, from its first byte on. Raises FileExistsError: nothing is overwritten."""
+    """Write a new file readable only by its owner from the start. Raises FileExistsError."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

@@ -1,9 +1,9 @@
-"""Subscribes to one OPC UA server, for ever: what it publishes goes to the spool, then it is acknowledged.
+"""Collects from one OPC UA server: stores notifications in the spool, then acknowledges them.
 
-A connection that is lost, a process that is killed, a server that stops answering: the next session takes over the
-subscriptions and asks for all that is missing. What can't be had becomes a gap, and is looked for in the history.
+After a lost connection, a killed process or a server that stopped answering, the next session takes over the
+subscriptions and requests what is missing. What the server no longer has becomes a gap, to be filled from history.
 
-Another tag list is applied to the living subscriptions: items are made and deleted, and all others go on.
+A changed tag list is applied to the existing subscriptions: items are created and deleted, all others continue.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -19,14 +18,15 @@ from asyncua import Client, ua
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.awake import slept
-from ingest.batch import Event, EventBatch, now_us
-from ingest.cancellation import until_over
-from ingest.config.model import OpcuaSource
+from ingest.backoff import Backoff
+from ingest.batch import Event, EventBatch
+from ingest.cancellation import run_to_end
+from ingest.config.sources import OpcuaSource
+from ingest.downtime import Downtime
 from ingest.errors import SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua.backfill import Backfill
-from ingest.opcua.backoff import Backoff, refused
+from ingest.opcua.backoff import ConnectionBackoff, connection_refused
 from ingest.opcua.difference import difference
 from ingest.opcua.history import server_time
 from ingest.opcua.items import Subscription
@@ -37,19 +37,21 @@ from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
 from ingest.status import SourceState, SourceStatus
-from ingest.versions import NO_VERSIONS, Versions
+from ingest.timeouts import sleep_overrun
+from ingest.timestamps import now_us
+from ingest.versions import NO_VERSIONS, ChannelVersions
 
 log = logging.getLogger(__name__)
 
-_RETRY_BAD = (10.0, 600.0)  # s, first and longest wait before refused tags are tried again
-_STALE_LOOK = 1.0  # s
+_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
+_CHECK_SECONDS = 1.0  # s
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
 class Collector:
-    """The one owner of a source's connection.
+    """Owns the connection of one source.
 
-    Bad tags, lost connections and a full spool never end it. ``backfill`` takes what is read from the server's history.
+    Bad tags, lost connections and a full spool never end it. ``backfill`` fills gaps from the server's history.
     """
 
     def __init__(
@@ -68,22 +70,23 @@ class Collector:
         self._spool = spool
         self._pki = pki
         self._gaps = Gaps(status, spool)
-        self._versions = Versions(source.name, status.source_id, spool)
+        self._downtime = Downtime(status.source_id, spool)
+        self._versions = ChannelVersions(source.name, status.source_id, spool)
         self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions)
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscriptions = Subscriptions(status.source_id, source.address, self._receiver, spool)
-        self._said: SourceState = "starting"  # the last state that became an event
+        self._recorded_state: SourceState = "starting"  # the last state that became an event
         self._since = now_us()
-        self._connected = False  # there was a connection
-        self._refused: set[int] = set()  # channels that are known to be refused, on record and on show
-        self._edited = asyncio.Event()  # the tags are others than those that were subscribed to
+        self._was_connected = False  # there was a connection before
+        self._refused: set[int] = set()  # channels recorded and shown as rejected
+        self._tags_changed = asyncio.Event()  # the tags differ from the subscribed ones
 
     def configure(
         self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
     ) -> None:
-        """Go on with another tag list or other intervals, in the living session where there is one.
+        """Apply another tag list or other intervals, in the current session if there is one.
 
-        What a connection depends on (address, security, identity) must be as before.
+        The connection settings (address, security, identity) must be unchanged.
         """
         self._source = source
         self._tags = Tags(source, channel_ids, versions)
@@ -92,179 +95,172 @@ class Collector:
             del self._status.bad_channels[name]
         self._receiver.configure(self._tags)
         self._backfill.configure(self._tags)
-        self._edited.set()
+        self._tags_changed.set()
 
     @property
-    def edited(self) -> bool:
-        """Whether the server has still to be told of another tag list."""
-        return self._edited.is_set() or self._subscriptions.making.locked()
+    def is_synchronising(self) -> bool:
+        """Whether a changed tag list is still to be applied on the server."""
+        return self._tags_changed.is_set() or self._subscriptions.lock.locked()
 
     async def run(self) -> None:
         """Collect until cancelled."""
         try:
-            await self._begin()
+            await self._open_downtime_gap()
             await self._connections()
         except asyncio.CancelledError:
-            with suppress(SpoolError):
-                await self._spool.note({self._stopped: str(now_us())})
+            await self._downtime.record_stop(now_us())
             raise
 
     async def _connections(self) -> None:
-        backoff = Backoff(self._source.backoff_min, self._source.backoff_max)
+        backoff = ConnectionBackoff(self._source.backoff_min, self._source.backoff_max)
         while True:
             self._status.state = "connecting"
             nobody_listens = False
             try:
-                await until_over(self._connection(backoff))
+                await run_to_end(self._connection(backoff))
             except* _LOST as lost:
-                reason, nobody_listens = _reason(lost), refused(lost)
+                reason, nobody_listens = _reason(lost), connection_refused(lost)
                 await self._gaps.open(self._complete_to(), "disconnected", reason)
-                await self._state("disconnected", reason)
+                await self._set_state("disconnected", reason)
             await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
 
-    async def _connection(self, backoff: Backoff) -> None:
-        """One session; ends by an error."""
+    async def _connection(self, backoff: ConnectionBackoff) -> None:
+        """Run one session, until an error ends it."""
         client = await connect(self._source, self._pki)
         try:
-            if self._connected:
+            if self._was_connected:
                 self._status.reconnects += 1
                 metrics.reconnects.labels(source=self._source.name).inc()
-            self._connected = True
+            self._was_connected = True
             started = monotonic()
             try:
                 await self._session(client)
             finally:
-                backoff.had_session(monotonic() - started)
+                backoff.session_ended(monotonic() - started)
         finally:
             await close(client, self._source.time_out)
 
-    @property
-    def _stopped(self) -> str:
-        """The note of an orderly stop."""
-        return f"stopped:{self._status.source_id}"
-
-    async def _begin(self) -> None:
-        """Was there a process before us? Then it ended, and until the server says otherwise something is missing."""
-        if self._subscriptions.known.subscriptions:
-            reason = "stopped" if self._stopped in self._spool.notes else "killed"
-            await self._gaps.open(self._complete_to(), reason)
-        await self._spool.note({self._stopped: None})
+    async def _open_downtime_gap(self) -> None:
+        """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
+        if self._subscriptions.state.subscriptions:
+            await self._gaps.open(self._complete_to(), self._downtime.shutdown())
+        await self._downtime.begin()
 
     def _complete_to(self) -> int:
-        """µs, up to which all that the server published is on disk."""
+        """Time (µs) up to which everything published by the server is on disk."""
         known = [s.sampled_to for s in self._subscriptions]
         return min((k for k in known if k > 0), default=self._since)
 
     async def _session(self, client: Client) -> None:
-        """Take over or subscribe, and publish; ends by an error."""
+        """Transfer or create subscriptions, then publish, until an error ends it."""
         publisher = Publisher(
             client,
             self._source,
-            self._subscriptions.known.subscriptions,
+            self._subscriptions.state.subscriptions,
             self._spool,
-            self._receiver.durable,
-            self._missing,
-            self._subscriptions.note_of,
+            self._receiver.store,
+            self._record_missing,
+            self._subscriptions.note_name,
         )
         await self._recover(client, publisher)
-        await self._items_changed()
+        await self._record_refused()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
-            tasks.create_task(self._nothing_missing(publisher))
-            tasks.create_task(self._retry_bad(client))
+            tasks.create_task(self._retract_outage(publisher))
+            tasks.create_task(self._retry_refused(client))
             tasks.create_task(self._follow(client))
             tasks.create_task(self._backfill.run(client))
             tasks.create_task(self._watch())
 
     async def _recover(self, client: Client, publisher: Publisher) -> None:
-        """Go on with the subscriptions that the server still has; make anew those that it has not.
+        """Continue the subscriptions that the server still has; create the others again.
 
-        This may break off anywhere, and begin again on another connection or in another process. Until all are made,
-        those that are new count for nothing: what was lost before them stays lost, and they are made again.
+        This can be interrupted anywhere and repeated on another connection or in another process. Until all exist, new
+        subscriptions are not saved: the outage continues, and they are created again.
         """
-        ours = self._subscriptions
-        subscriptions = ours.known.subscriptions
-        had = await transfer(client, self._source, ours.known)
-        unfinished = subscriptions.keys() - ours.on_record
+        managed = self._subscriptions
+        subscriptions = managed.state.subscriptions
+        transferred = await transfer(client, self._source, managed.state)
+        unfinished = subscriptions.keys() - managed.saved_ids
         for number in unfinished:
             del subscriptions[number]
-        if unfinished & had.keys():
-            await delete(client, self._source, sorted(unfinished & had.keys()))
-        lost = [s for s in subscriptions.values() if s.id not in had or s.changing or not ours.same_server]
+        if unfinished & transferred.keys():
+            await delete(client, self._source, sorted(unfinished & transferred.keys()))
+        lost = [s for s in subscriptions.values() if s.id not in transferred or s.changing or not managed.same_server]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
-                await publisher.recover(subscription, had[subscription.id])
-        if useless := sorted(s.id for s in lost if s.id in had):
-            await delete(client, self._source, useless)
+                await publisher.recover(subscription, transferred[subscription.id])
+        if obsolete := sorted(s.id for s in lost if s.id in transferred):
+            await delete(client, self._source, obsolete)
         if lost:
-            await self._lost(lost)
+            await self._record_lost(lost)
         tags = self._tags
-        todo = difference(tags, ours.known)
-        if self._versions.unsaid(tags.versions):
-            self._receiver.clock_of_server(await server_time(client))
-            await ours.read_by(tags, todo)
-        await ours.create(client, tags, todo.create)
-        self._edited.set()  # what else differs takes a session that publishes
-        await self._recovered()
-        await self._gaps.must_say()
-        ours.same_server = True
-        await ours.complete()
+        changes = difference(tags, managed.state)
+        if self._versions.not_yet_read(tags.versions):
+            self._receiver.set_server_clock(await server_time(client))
+            await managed.start_versions(tags, changes)
+        await managed.create(client, tags, changes.create)
+        self._tags_changed.set()  # other differences need a publishing session
+        await self._close_outage()
+        await self._gaps.flush_or_raise()
+        managed.same_server = True
+        await managed.complete()
 
     async def _follow(self, client: Client) -> None:
-        """Apply each change of the tags to the living session. A gap of a tag that is gone ends."""
+        """Apply each change of the tags to the current session. Gaps of removed tags end."""
         while True:
-            await self._edited.wait()
-            async with self._subscriptions.making:
-                self._edited.clear()
+            await self._tags_changed.wait()
+            async with self._subscriptions.lock:
+                self._tags_changed.clear()
                 await self._subscriptions.synchronise(client, self._tags)
             await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
-            await self._items_changed()
+            await self._record_refused()
 
-    async def _lost(self, lost: list[Subscription]) -> None:
-        """Put on record that these are gone, before new ones are made, whose numbers may be the same."""
+    async def _record_lost(self, lost: list[Subscription]) -> None:
+        """Record that these subscriptions are lost, before new ones are created, which may get the same ids."""
         self._subscriptions.forget(lost)
-        if self._subscriptions.on_record:  # others go on, so that the gap of the source as a whole turns out to be none
+        if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source is retracted
             for subscription in lost:
                 start = subscription.sampled_to
                 await self._gaps.open(start, "subscription_lost", "", list(subscription.items))
-        await self._gaps.must_say()
+        await self._gaps.flush_or_raise()
         await self._subscriptions.note()
 
-    async def _recovered(self) -> None:
-        """All subscriptions are there: gaps end, which is on disk before anything says that the new ones are ours."""
+    async def _close_outage(self) -> None:
+        """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
         now = now_us()
-        since, reason = self._gaps.opened(), self._gaps.reason()
-        if not self._subscriptions.on_record:
+        since, reason = self._gaps.open_since(), self._gaps.reason()
+        if not self._subscriptions.saved_ids:
             await self._gaps.close(now)
             if since is not None:
-                await self._backfill.want(since, now, reason, None)
+                await self._backfill.request(since, now, reason, None)
             return
         holes: dict[int, list[int]] = {}
-        for channel in self._gaps.open_for("subscription_lost"):
-            holes.setdefault(self._gaps.opened(channel) or now, []).append(channel)
+        for channel in self._gaps.channels_open_for("subscription_lost"):
+            holes.setdefault(self._gaps.open_since(channel) or now, []).append(channel)
         for start, channels in holes.items():
             await self._gaps.close(now, channels)
-            await self._backfill.want(start, now, "subscription_lost", channels)
+            await self._backfill.request(start, now, "subscription_lost", channels)
 
-    async def _nothing_missing(self, publisher: Publisher) -> None:
-        """All that was handed over publishes again, so the gap of the source as a whole turns out to be none."""
-        await publisher.all_heard.wait()
-        await self._gaps.forget()
+    async def _retract_outage(self, publisher: Publisher) -> None:
+        """All transferred subscriptions publish again: retract the gap of the whole source."""
+        await publisher.all_publishing.wait()
+        await self._gaps.retract()
 
-    async def _missing(self, subscription: Subscription, detail: str) -> None:
-        """A notification could not be had: put it on record."""
+    async def _record_missing(self, subscription: Subscription, detail: str) -> None:
+        """Record that a notification is lost."""
         start = subscription.sampled_to
-        self._receiver.missed()
+        self._receiver.count_missed()
         channels = list(subscription.items)
-        only = len(self._subscriptions.known.subscriptions) == 1
+        only = len(self._subscriptions.state.subscriptions) == 1
         now = now_us()
         await self._gaps.record(start, now, "not_available", detail, None if only else channels)
-        await self._backfill.want(start, now, "not_available", None if only else channels)
+        await self._backfill.request(start, now, "not_available", None if only else channels)
 
-    async def _items_changed(self) -> None:
-        """Put refused tags on show and on record; say that the source is connected."""
+    async def _record_refused(self) -> None:
+        """Show and record rejected tags; set the state to connected."""
         now = now_us()
-        bad = {channel: refusal.reason for channel, refusal in self._subscriptions.known.bad.items()}
+        bad = {channel: refusal.reason for channel, refusal in self._subscriptions.state.refused.items()}
         before, self._refused = self._refused, set(bad)
         shown = self._status.bad_channels
         for name in [name for channel, name in self._names(before) if channel not in bad]:
@@ -279,52 +275,53 @@ class Collector:
         for reason, channels in refused.items():
             await self._gaps.open(now, "refused", reason, channels)
         events += [Event("channel_state", now, c, text="good") for c, _ in self._names(sorted(before - bad.keys()))]
-        await self._gaps.close(now, [c for c in self._gaps.open_for("refused") if c not in bad])
+        await self._gaps.close(now, [c for c in self._gaps.channels_open_for("refused") if c not in bad])
         if events:
             await self._receiver.append(EventBatch(self._status.source_id, now, events))
         short = sum(i.queue_size == 1 for s in self._subscriptions for i in s.items.values())
         self._status.remarks.pop("queue", None)
         if short:
-            said = f"the server gives {short} channels a queue of one value, which does not tell what it lost"
-            self._status.remarks["queue"] = said
-        await self._state("degraded" if shown else "connected", "")
+            remark = f"{short} channels have a server queue of one value, which cannot report lost values"
+            self._status.remarks["queue"] = remark
+        await self._set_state("degraded" if shown else "connected", "")
 
     def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:
-        """(channel id, name) of those that are tags of ours now."""
+        """(channel id, name) of the channels that are currently configured."""
         return [(c, self._tags.tag(c).name) for c in channels if self._tags.place(c) is not None]
 
-    async def _retry_bad(self, client: Client) -> None:
-        """Ask for refused tags again, more and more seldom."""
-        wait = _RETRY_BAD[0]
+    async def _retry_refused(self, client: Client) -> None:
+        """Retry rejected tags, with growing intervals."""
+        backoff = Backoff(*_RETRY_REFUSED, jitter=0)
         while True:
-            await asyncio.sleep(wait)
-            before = dict(self._subscriptions.known.bad)
-            wait = min(2 * wait, _RETRY_BAD[1]) if before else _RETRY_BAD[0]
-            async with self._subscriptions.making:
+            await asyncio.sleep(backoff.next())
+            before = dict(self._subscriptions.state.refused)
+            if not before:
+                backoff.reset()
+            async with self._subscriptions.lock:
                 if again := sorted(channel for channel in before if self._tags.place(channel) is not None):
                     await self._subscriptions.create(client, self._tags, again)
                     await self._subscriptions.complete()
-            if self._subscriptions.known.bad != before:
-                await self._items_changed()
+            if self._subscriptions.state.refused != before:
+                await self._record_refused()
 
     async def _watch(self) -> None:
-        """Channels that are silent for too long, and clocks that differ."""
+        """Check for stale channels and clock differences."""
         while True:
-            await self._receiver.look(await slept(_STALE_LOOK))
+            await self._receiver.check(await sleep_overrun(_CHECK_SECONDS))
 
-    async def _state(self, state: SourceState, reason: str) -> None:
-        """Change the state on show; a change that lasts is an event."""
+    async def _set_state(self, state: SourceState, reason: str) -> None:
+        """Set the state shown; record an event if it has changed."""
         self._status.state, self._status.reason = state, reason
-        if state == self._said:
+        if state == self._recorded_state:
             return
-        self._said = state
+        self._recorded_state = state
         log.info("source %s: %s %s", self._source.name, state, reason)
         event = Event("source_state", now_us(), text=state, detail={"reason": reason})
         await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first error of a group, in one line."""
+    """The first error of a group as one line."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,8 +1,8 @@
 """DataChangeNotification → columns (OPC 10000-4, 7.25.2; DataValue: OPC 10000-6, 5.2.2.17).
 
-Items of one data type, one after another, have equal size. So the first item's layout becomes a numpy structured dtype,
-all that follows is looked at through it, and everything up to the first item whose encoding bytes differ is decoded at
-once; from there again. Only what has no fixed size (strings, arrays …) is read on its own.
+Consecutive items of one data type have the same size. So the first item's layout becomes a numpy structured dtype,
+through which the following bytes are viewed. Everything up to the first item with other encoding bytes is decoded at
+once; then the same again. Only items without a fixed size (strings, arrays …) are read one by one.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _BOOLEAN = 1
 _STRUCTURE = 22
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD_TYPE_MISMATCH = 0x80740000
-_FIRST_LOOK = 64  # items looked at through a layout before it is trusted with more: breaks cost little
+_FIRST_ITEMS = 64  # items viewed through a new layout at first, so that short runs are cheap
 
 
 @dataclass(slots=True)
 class Text:
-    """One value that is a text, or in its text form."""
+    """One text value, or a value as text."""
 
     handle: int
     text: str
     status: int
     time: int  # µs
-    type: str  # the built-in type's name; empty: a number's exact form
+    type: str  # name of the built-in type; empty: exact text of a number
 
 
 @dataclass(slots=True)
 class Unsupported:
-    """A value that is neither a number nor has a text form."""
+    """A value that is neither a number nor representable as text."""
 
     handle: int
-    what: str  # it is
+    what: str  # type name
 
 
 @dataclass(slots=True)
 class DataChange:
-    """One notification's samples. Columns are lists of runs, to be concatenated once."""
+    """The samples of one notification. Columns are lists of arrays, to be concatenated once."""
 
     handle: list[UInt32s] = field(default_factory=list)
     value: list[Float64s] = field(default_factory=list)
@@ -57,19 +57,19 @@ class DataChange:
     time: list[Int64s] = field(default_factory=list)  # µs
     texts: list[Text] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
-    rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that no float64 is equal to
-    server_time: list[UInt32s] = field(default_factory=list)  # handles whose time is the server's: no source timestamp
-    arrival_time: list[UInt32s] = field(default_factory=list)  # handles whose time is that of arrival: no timestamp
-    lifted: list[tuple[int, int]] = field(default_factory=list)  # handle, time (µs) that was replaced by a later one
+    rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that float64 cannot represent
+    server_time: list[UInt32s] = field(default_factory=list)  # handles without source timestamp: server timestamp used
+    arrival_time: list[UInt32s] = field(default_factory=list)  # handles without timestamps: time of arrival used
+    clamped: list[tuple[int, int]] = field(default_factory=list)  # handle, original time (µs), clamped to a later one
 
-    def _one(self, handle: int, value: float, status: int, time: int) -> None:
+    def _append_one(self, handle: int, value: float, status: int, time: int) -> None:
         self.handle.append(np.array([handle], np.uint32))
         self.value.append(np.array([value], np.float64))
         self.status.append(np.array([status], np.uint32))
         self.time.append(np.array([time], np.int64))
 
 
-_HANDLE = 4  # bytes before each data value of a notification; in history there are none
+_HANDLE = 4  # bytes before each data value of a notification; none in history
 
 
 @cache
@@ -95,14 +95,14 @@ def _layout(mask: int, kind: int, head: int) -> np.dtype[Any]:
 def data_change(body: bytes, start: int, end: int, arrival: int, exact: NDArray[np.bool_] | None = None) -> DataChange:
     """Decode the DataChangeNotification in ``body[start:end]``. Raises DecodeError.
 
-    Time is the source timestamp, else the server's, else ``arrival`` (µs). No status means Good, no value NaN.
-    ``exact`` says by handle whether numbers are wanted in their exact text form; its last place is for handles beyond.
+    Time is the source timestamp, else the server timestamp, else ``arrival`` (µs). No status is Good, no value NaN.
+    ``exact``: by handle, whether numbers are returned as exact text; the last element is for larger handles.
     """
     return _values(Reader(body[start:end]), _HANDLE, 0, arrival, exact)
 
 
 def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, exact: bool = False) -> DataChange:
-    """Decode the HistoryData (OPC 10000-11, 6.6.2) in ``body[start:end]``, all of one node. Raises DecodeError."""
+    """Decode the HistoryData (OPC 10000-11, 6.6.2) of one node in ``body[start:end]``. Raises DecodeError."""
     return _values(Reader(body[start:end]), 0, handle, arrival, np.ones(1, bool) if exact else None)
 
 
@@ -136,14 +136,14 @@ def _run(
     decoded: DataChange,
     exact: NDArray[np.bool_] | None,
 ) -> int:
-    """Decode the items that share the first one's layout; returns how many."""
+    """Decode the items that share the first one's layout; returns their number."""
     layout = _layout(mask, kind, head)
     fit = min(left, (len(reader.body) - reader.at) // layout.itemsize)
     if fit == 0:
         raise DecodeError(f"notification ends within an item, {left} items short")
-    run, look = 0, _FIRST_LOOK
+    run, limit = 0, _FIRST_ITEMS
     while run < fit:
-        upto = min(fit, look)
+        upto = min(fit, limit)
         items = np.frombuffer(reader.body, layout, upto, reader.at)
         same = items["mask"][run:] == mask
         if mask & _VALUE:
@@ -151,7 +151,7 @@ def _run(
         if not same.all():
             run += int(np.argmin(same))
             break
-        run, look = upto, look * 8
+        run, limit = upto, limit * 8
     items = np.frombuffer(reader.body, layout, run, reader.at)
     reader.at += run * layout.itemsize
     handles = items["handle"] if head else np.full(run, handle, np.uint32)
@@ -176,7 +176,7 @@ def _run(
     if kind in _LONG and (rounded := is_rounded(items["value"], value)).any():
         decoded.rounded.append(handles[rounded])
     if kind == _BOOLEAN:
-        value = (value != 0).astype(np.float64)  # any byte but 0 is true (OPC 10000-6, 5.2.2.1)
+        value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)
     decoded.value.append(value)
     return run
 
@@ -185,7 +185,7 @@ def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decod
     time = np.full(len(items), arrival, np.int64)
     for bit, name in ((_SERVER, "server"), (_SOURCE, "source")):
         if mask & bit:
-            ticks = items[name].astype(np.int64)  # 0: the server has none
+            ticks = items[name].astype(np.int64)  # 0: not set
             time = np.where(ticks > 0, (ticks - UNIX_EPOCH_TICKS) // 10, time)
     no_source = items["source"] <= 0 if mask & _SOURCE else np.ones(len(items), bool)
     if no_source.any():
@@ -196,7 +196,7 @@ def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decod
 
 
 def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange) -> None:
-    """Decode an item whose value has no fixed size."""
+    """Decode an item without a fixed size."""
     if head:
         handle = reader.uint32()
     mask = reader.byte()
@@ -222,13 +222,13 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     if text is not None:
         decoded.texts.append(Text(handle, text, status, time, name))
     elif kind:
-        decoded.unsupported.append(Unsupported(handle, _what(kind)))
+        decoded.unsupported.append(Unsupported(handle, _type_name(kind)))
     else:
-        decoded._one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+        decoded._append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
 
 
-def _what(encoding: int) -> str:
-    """What a variant of this encoding byte is, where it is neither a number nor has a text form."""
+def _type_name(encoding: int) -> str:
+    """Type name of a variant with this encoding byte that is neither a number nor representable as text."""
     if encoding & 0x80:
         return f"an array (of built-in type {encoding & 0x3F})"
     if encoding == _STRUCTURE:

@@ -1,14 +1,14 @@
-"""What the tags ask for beside what the server has: only the difference is made, and in an order that loses nothing.
+"""Compares the configured tags with the server's monitored items; only differences are applied, without data loss.
 
-A channel that moves to another subscription has its new item before the old one goes; the two send the same samples,
-which are one in the table. An item goes only when its queue was published: what it held came before the new item did.
+A channel that moves to another subscription gets its new item before the old one is deleted. Both send the same
+samples, stored once. An item is deleted only after its queue was published, with what it sampled before the new one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ingest.opcua.items import Subscribed, parameters
+from ingest.opcua.items import SubscriptionState, parameters
 from ingest.opcua.tags import Tags
 
 
@@ -16,21 +16,21 @@ from ingest.opcua.tags import Tags
 class Difference:
     """Channel ids, and items by subscription."""
 
-    create: list[int] = field(default_factory=list)  # channels that no item of their subscription speaks for
-    modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels of other parameters
-    replace: list[int] = field(default_factory=list)  # channels of other nodes: the old item must go first
-    obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids, once they are published
-    retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids that nobody wants any more
+    create: list[int] = field(default_factory=list)  # channels without an item in their subscription
+    modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels with changed parameters
+    replace: list[int] = field(default_factory=list)  # channels with another node: the old item is deleted first
+    obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids, to delete once published
+    retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids no longer needed
 
     def __bool__(self) -> bool:
         return bool(self.create or self.modify or self.replace or self.obsolete or self.retired)
 
 
-def difference(tags: Tags, subscribed: Subscribed) -> Difference:
-    """Compare; nodes that were refused are not asked for again."""
+def difference(tags: Tags, state: SubscriptionState) -> Difference:
+    """Compare; rejected nodes are not requested again."""
     found = Difference()
-    had: set[int] = set()
-    for subscription in subscribed.subscriptions.values():
+    unchanged: set[int] = set()
+    for subscription in state.subscriptions.values():
         for channel, item in subscription.items.items():
             if tags.place(channel) is None:
                 found.retired.setdefault(subscription.id, []).append(item.id)
@@ -39,13 +39,13 @@ def difference(tags: Tags, subscribed: Subscribed) -> Difference:
             if tags.tag(channel).address != item.node_id:
                 found.replace.append(channel)
                 found.obsolete.setdefault(subscription.id, []).append(item.id)
-            elif subscription.asked != interval:
+            elif subscription.requested_interval != interval:
                 found.obsolete.setdefault(subscription.id, []).append(item.id)
             else:
-                had.add(channel)
+                unchanged.add(channel)
                 if item.parameters != wanted:
                     found.modify.setdefault(subscription.id, []).append(channel)
-    refused = {c for c, r in subscribed.bad.items() if tags.place(c) is not None and tags.tag(c).address == r.node_id}
+    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.tag(c).address == r.node_id}
     others = set(found.replace)
-    found.create.extend(c for c in tags.ids.tolist() if c not in had and c not in refused and c not in others)
+    found.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
     return found

@@ -1,4 +1,4 @@
-"""Browse an OPC UA server into a tag list: its variables, what it tells of them, and which ones can't be logged."""
+"""Creates a tag list from an OPC UA server's address space: variables, units, ranges, and what cannot be logged."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, TextIO, TypeAlias
 
 from asyncua import ua
 
-from ingest.config.model import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.sources import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
 from ingest.opcua.browse import Browser
 from ingest.opcua.session import close, connect
 
-Step: TypeAlias = Callable[[int], None]
-_Told: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
+Progress: TypeAlias = Callable[[int], None]
+_UnitAndRange: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
 
 _IDS = ua.ObjectIds
-# Built-in types, and the abstract ones above them (OPC 10000-6, 5.1.2); the rest is a subtype of one of these.
+# Built-in types and their abstract supertypes (OPC 10000-6, 5.1.2); all others are subtypes of these.
 _KINDS: dict[int, ChannelKind | None] = {
     _IDS.Boolean: "discrete",
     _IDS.Enumeration: "discrete",
@@ -47,29 +47,29 @@ _KINDS: dict[int, ChannelKind | None] = {
         ),
         "text",
     ),
-    **dict.fromkeys((_IDS.Structure, _IDS.DataValue, _IDS.DiagnosticInfo)),  # of no kind that a channel has
+    **dict.fromkeys((_IDS.Structure, _IDS.DataValue, _IDS.DiagnosticInfo)),  # not supported
 }
 _ANY = ua.NodeId(_IDS.BaseDataType)
-_DEEPEST = 32  # data types above each other
+_MAX_TYPE_DEPTH = 32  # levels of subtypes
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
 _COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A variable that no channel can be made of."""
+class SkippedVariable:
+    """A variable that cannot be logged."""
 
     name: str
     address: str
-    why: str
+    reason: str
 
 
 @dataclass(slots=True)
 class Discovered:
-    """What a server has, in its own order."""
+    """The variables of a server, in its own order."""
 
     tags: list[OpcuaTag] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    skipped: list[SkippedVariable] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -79,36 +79,36 @@ class _Variable:
     place: tuple[int, ...]  # in the tree
     properties: dict[str, Any] = field(default_factory=dict)  # browse name → node id
     data_type: Any = None
-    scalar: bool | None = None  # None: the value says
+    scalar: bool | None = None  # None: depends on the value
     description: str = ""
-    why: str = ""  # it is left out
+    reason: str = ""  # for skipping it
 
 
-async def discover(source: OpcuaSource, pki: Path, step: Step = lambda _: None) -> Discovered:
-    """Every variable below Objects, but the server's own. ``step`` is told how many nodes were asked about.
+async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _: None) -> Discovered:
+    """All variables below Objects except those of the Server object. ``progress`` is called with the number of nodes.
 
     Raises SourceError, ua.UaError, OSError or TimeoutError.
     """
     client = await connect(source, pki)
     try:
-        browser = Browser(client, source.time_out, step)
+        browser = Browser(client, source.time_out, progress)
         await browser.prepare()
         variables = await _variables(browser)
         await _attributes(browser, variables)
         kinds = await _kinds(browser, variables)
-        told = await _properties(browser, [v for v in variables if not v.why])
+        units_and_ranges = await _properties(browser, [v for v in variables if not v.reason])
     finally:
         await close(client, source.time_out)
     found = Discovered()
     names = _unique(variables)
     for node, status in sorted((node.to_string(), status) for node, status in browser.refused):
-        found.left_out.append(LeftOut("", node, f"what is below it can't be browsed: {status}"))
+        found.skipped.append(SkippedVariable("", node, f"its children cannot be browsed: {status}"))
     for variable in variables:
         name, address = names[variable.node], variable.node.to_string()
-        if variable.why:
-            found.left_out.append(LeftOut(name, address, variable.why))
+        if variable.reason:
+            found.skipped.append(SkippedVariable(name, address, variable.reason))
             continue
-        unit, lo, hi = told[variable.node]
+        unit, lo, hi = units_and_ranges[variable.node]
         kind = kinds[variable.node]
         found.tags.append(
             OpcuaTag(name=name, address=address, kind=kind, unit=unit, lo=lo, hi=hi, description=variable.description)
@@ -117,7 +117,7 @@ async def discover(source: OpcuaSource, pki: Path, step: Step = lambda _: None) 
 
 
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
-    """The tags as a CSV that ``plant.toml`` can name."""
+    """The tags as a CSV file for ``plant.toml``."""
     writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for tag in tags:
@@ -125,7 +125,7 @@ def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
 
 
 async def _variables(browser: Browser) -> list[_Variable]:
-    """All variables, level by level. A variable's properties belong to it, all else below it stands for itself."""
+    """All variables, level by level. Properties belong to their variable, other children are variables themselves."""
     classes = ua.NodeClass.Object | ua.NodeClass.Variable
     seen = {ua.NodeId(_IDS.ObjectsFolder), ua.NodeId(_IDS.Server)}
     found: list[_Variable] = []
@@ -146,7 +146,7 @@ async def _variables(browser: Browser) -> list[_Variable]:
                 seen.add(node)
                 name = f"{path}/{legal_name(reference.BrowseName.Name or '')}".lstrip("/")
                 variable = None
-                if reference.NodeClass == ua.NodeClass.Variable and node.NamespaceIndex:  # 0: of OPC UA itself
+                if reference.NodeClass == ua.NodeClass.Variable and node.NamespaceIndex:  # 0: defined by OPC UA
                     variable = _Variable(node, name, (*place, number))
                     found.append(variable)
                 below.append((node, name, (*place, number), variable))
@@ -160,26 +160,26 @@ async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
     for variable in variables:
         data_type, rank, access, description = (next(values) for _ in _ATTRIBUTES)
         if not data_type.StatusCode.is_good() or data_type.Value is None:
-            variable.why = f"its data type can't be read: {data_type.StatusCode.name}"
+            variable.reason = f"its data type cannot be read: {data_type.StatusCode.name}"
             continue
         variable.data_type = data_type.Value.Value
         dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
-            variable.why = "an array"
+            variable.reason = "an array"
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
-            variable.why = "it can't be read (AccessLevel)"
+            variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
             variable.description = " ".join((getattr(description.Value.Value, "Text", None) or "").split())
 
 
 async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[Any, ChannelKind]:
-    """The kind of each variable that has one; the others are left out, each with the reason."""
-    left = [v for v in variables if not v.why]
+    """Set the kind of each variable; those without one are skipped with the reason."""
+    left = [v for v in variables if not v.reason]
     await _values(browser, [v for v in left if v.scalar is None or v.data_type == _ANY])
-    left = [v for v in left if not v.why]
-    above = {v.data_type: v.data_type for v in left}  # data type → a supertype of it, or itself
-    for _ in range(_DEEPEST):
+    left = [v for v in left if not v.reason]
+    above = {v.data_type: v.data_type for v in left}  # data type → itself or a supertype
+    for _ in range(_MAX_TYPE_DEPTH):
         unknown = [t for t, top in above.items() if top is not None and not _known(top)]
         if not unknown:
             break
@@ -191,21 +191,21 @@ async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[Any, Chan
         kind = _KINDS[top.Identifier] if top is not None and _known(top) else None
         if kind is None:
             name = "of an unknown type" if top is None or not _known(top) else ua.ObjectIdNames.get(top.Identifier, "")
-            variable.why = f"{name}: data type {variable.data_type.to_string()}"
+            variable.reason = f"{name}: data type {variable.data_type.to_string()}"
         else:
             kinds[variable.node] = kind
     return kinds
 
 
 async def _values(browser: Browser, variables: list[_Variable]) -> None:
-    """Where type or rank leave it open, the value tells."""
+    """Read values to decide what type and rank leave open."""
     values = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables])
     for variable, value in zip(variables, values, strict=True):
         variant = value.Value
         if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.why = "an array"
+            variable.reason = "an array"
         elif variable.data_type == _ANY and (variant is None or variant.Value is None):
-            variable.why = f"its type is any, and it has no value now ({value.StatusCode.name})"
+            variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
         elif variable.data_type == _ANY:
             number = variant.VariantType.value
             variable.data_type = ua.NodeId(_IDS.Structure if number == _IDS.Structure else number)
@@ -214,28 +214,33 @@ async def _values(browser: Browser, variables: list[_Variable]) -> None:
 async def _properties(
     browser: Browser, variables: list[_Variable]
 ) -> dict[Any, tuple[str, float | None, float | None]]:
-    """Unit, low and high end of the range, as far as the server tells them."""
+    """Unit and range, if the server has them."""
     names = ("EngineeringUnits", "EURange")
     wanted = [(v.node, name, v.properties[name]) for v in variables for name in names if name in v.properties]
     values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in wanted])
     units: dict[Any, str] = {}
     ranges: dict[Any, tuple[float, float]] = {}
     for (node, name, _), value in zip(wanted, values, strict=True):
-        said: Any = None if value.Value is None else value.Value.Value
-        if name == "EngineeringUnits" and hasattr(said, "DisplayName"):
-            units[node] = (said.DisplayName.Text or "").strip()
-        elif name == "EURange" and hasattr(said, "Low") and math.isfinite(said.Low) and math.isfinite(said.High):
-            ranges[node] = (said.Low, said.High)
-    found: dict[Any, _Told] = {}
+        value_read: Any = None if value.Value is None else value.Value.Value
+        if name == "EngineeringUnits" and hasattr(value_read, "DisplayName"):
+            units[node] = (value_read.DisplayName.Text or "").strip()
+        elif (
+            name == "EURange"
+            and hasattr(value_read, "Low")
+            and math.isfinite(value_read.Low)
+            and math.isfinite(value_read.High)
+        ):
+            ranges[node] = (value_read.Low, value_read.High)
+    found: dict[Any, _UnitAndRange] = {}
     for variable in variables:
         lo, hi = ranges.get(variable.node, (0.0, 0.0))
-        limits = (lo, hi) if lo < hi else (None, None)  # a range that was never set is 0 to 0
+        limits = (lo, hi) if lo < hi else (None, None)  # unset ranges are 0 to 0
         found[variable.node] = (units.get(variable.node, ""), *limits)
     return found
 
 
 def legal_name(text: str) -> str:
-    """What a channel's name may not hold becomes an underscore; letters of every script may stand there."""
+    """Replace characters not allowed in channel names by underscores; letters of every script are allowed."""
     kept = [
         c if c in "_.%-" or unicodedata.category(c)[0] in "LMN" else " " for c in unicodedata.normalize("NFC", text)
     ]
@@ -243,19 +248,19 @@ def legal_name(text: str) -> str:
 
 
 def _unique(variables: Iterable[_Variable]) -> dict[Any, str]:
-    """Node → name. Of several with one name the first by its node id keeps it, the others are numbered."""
+    """Node → name. Duplicates get numbers, except the first by node id."""
     names: dict[Any, str] = {}
     shared: dict[str, list[_Variable]] = {}
     for variable in variables:
         shared.setdefault(variable.path[-CHANNEL_NAME_LENGTH:].lstrip("/"), []).append(variable)
-    taken = set(shared)
-    for name, those in shared.items():
-        for place, variable in enumerate(sorted(those, key=lambda v: v.node.to_string())):
+    used = set(shared)
+    for name, sharing in shared.items():
+        for place, variable in enumerate(sorted(sharing, key=lambda v: v.node.to_string())):
             number, chosen = place + 1, name
-            while place and chosen in taken:
+            while place and chosen in used:
                 suffix = f"_{number}"
                 chosen, number = name[: CHANNEL_NAME_LENGTH - len(suffix)] + suffix, number + 1
-            taken.add(chosen)
+            used.add(chosen)
             names[variable.node] = chosen
     return names
 
@@ -265,7 +270,7 @@ def _known(data_type: Any) -> bool:
 
 
 def _local(node: Any) -> Any | None:
-    """A node id of this server, as it is written; None: it is of another server."""
+    """The text form of a node id of this server; None: of another server."""
     if getattr(node, "ServerIndex", 0):
         return None
     if isinstance(node, ua.ExpandedNodeId):

@@ -1,4 +1,4 @@
-"""Subscriptions and monitored items: one subscription a publishing interval, items of one data type together."""
+"""Subscriptions and monitored items: one subscription per publishing interval, items grouped by data type."""
 
 from __future__ import annotations
 
@@ -9,90 +9,92 @@ from typing import Any, TypeAlias, TypeVar
 
 from asyncua import Client, ua
 
-from ingest.batch import now_us
-from ingest.config.model import OpcuaSource
-from ingest.opcua.progress import Progress
-from ingest.opcua.tags import Tags, Times
+from ingest.config.sources import OpcuaSource
+from ingest.opcua.sequence import SequenceTracker
+from ingest.opcua.tags import SampleTimes, Tags
+from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MARK = 2**31 - 1  # a client handle that no channel has
+MARKER_HANDLE = 2**31 - 1  # client handle of the marker item; no channel has it
 
-_DEFAULT_LIMIT = 1000  # items a call, where the server names none
+_DEFAULT_LIMIT = 1000  # items per call if the server has no limit
 
 Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A monitored item, as it was asked for."""
+    """A monitored item as requested."""
 
-    id: int  # the server's
+    id: int  # assigned by the server
     node_id: str
     parameters: Parameters
-    queue_size: int = 0  # as revised; 0: not known
+    queue_size: int = 0  # revised; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the server does not give a channel."""
+    """A channel rejected by the server."""
 
-    node_id: str  # that was asked for
-    reason: str  # the status code's name
+    node_id: str  # the requested one
+    reason: str  # name of the status code
 
 
 @dataclass(slots=True)
 class Subscription:
-    """What the server made of one CreateSubscription."""
+    """One subscription on the server."""
 
     id: int
-    asked: float  # s, publishing interval that was asked for
-    interval: float  # s, publishing interval as revised
-    keep_alive: float  # s, longest silence that is still alive
-    items: dict[int, Item] = field(default_factory=dict)  # by channel id, which is the client handle
-    progress: Progress = field(default_factory=Progress)
-    changing: bool = False  # items are being made or deleted: which ones the server has is not known
-    heard: bool = field(default=True, compare=False)  # it has published since it was handed to this session
-    lists: bool = field(default=False, compare=False)  # the server names the messages that it still holds
-    farewell: int = field(default=0, compare=False)  # the number that it may have given its word to the session before
-    before: Times | None = field(default=None, compare=False)  # a run of messages, which isn't over
+    requested_interval: float  # s, requested publishing interval
+    interval: float  # s, revised publishing interval
+    keep_alive: float  # s, maximum silence
+    items: dict[int, Item] = field(default_factory=dict)  # by channel id (= client handle)
+    tracker: SequenceTracker = field(default_factory=SequenceTracker)
+    changing: bool = False  # items are being created or deleted: which ones exist is uncertain
+    has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
+    lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
+    transferred_status: int = field(
+        default=0, compare=False
+    )  # sequence number possibly used to notify the previous session of the transfer
+    times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
 
     @property
     def sampled_to(self) -> int:
-        """µs, up to which all that the server sampled is on disk."""
-        return self.progress.complete_to - round(self.interval * 1e6)
+        """Time (µs) up to which everything sampled by the server is on disk."""
+        return self.tracker.complete_to - round(self.interval * 1e6)
 
 
 @dataclass(slots=True)
-class Subscribed:
-    """All subscriptions of a session, and the channels that could not be had."""
+class SubscriptionState:
+    """All subscriptions of a session, and the rejected channels."""
 
     subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
-    bad: dict[int, Refusal] = field(default_factory=dict)  # by channel id
+    refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
     per_call: int = _DEFAULT_LIMIT
-    read: dict[int, list[str]] = field(default_factory=dict)  # by channel id: Tags.meaning of what was read last
+    definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
 
-    def by_interval(self, asked: float) -> Subscription | None:
+    def by_interval(self, requested_interval: float) -> Subscription | None:
         """The subscription of one publishing interval."""
-        return next((s for s in self.subscriptions.values() if s.asked == asked), None)
+        return next((s for s in self.subscriptions.values() if s.requested_interval == requested_interval), None)
 
 
 def parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
-    """Publishing interval (s) and parameters that a channel's item is to have."""
+    """Publishing interval (s) and parameters of a channel's item."""
     source, tag = tags.source, tags.tag(channel)
     publishing = tag.interval or source.publishing_interval
     sampling = publishing if source.sampling_interval is None else source.sampling_interval
     return publishing, (sampling, source.queue_size, source.discard_oldest, tag.deadband)
 
 
-async def create(client: Client, tags: Tags, subscribed: Subscribed, channels: Sequence[int]) -> None:
-    """Create monitored items for ``channels``. One that the server refuses is in ``bad`` and costs only itself."""
+async def create(client: Client, tags: Tags, state: SubscriptionState, channels: Sequence[int]) -> None:
+    """Create monitored items for ``channels``. Rejected ones are added to ``refused``; others are not affected."""
     if not channels:
         return
     limits = ua.ObjectIds
-    subscribed.per_call = await operation_limit(
+    state.per_call = await operation_limit(
         client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
@@ -102,15 +104,15 @@ async def create(client: Client, tags: Tags, subscribed: Subscribed, channels: S
     for channel in channels:
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
     for interval, members in by_interval.items():
-        subscription = subscribed.by_interval(interval)
+        subscription = state.by_interval(interval)
         if subscription is None:
             subscription = await _create(client, tags.source, interval)
-            subscribed.subscriptions[subscription.id] = subscription
+            state.subscriptions[subscription.id] = subscription
         requests = [(channel, _request(tags, channel)) for channel in members]
         for channel in [channel for channel, request in requests if request is None]:
-            subscribed.bad[channel] = Refusal(tags.tag(channel).address, "BadNodeIdInvalid")
-        for chunk in chunks([(c, r) for c, r in requests if r is not None], subscribed.per_call):
-            await _create_items(client, tags, subscribed, subscription, chunk)
+            state.refused[channel] = Refusal(tags.tag(channel).address, "BadNodeIdInvalid")
+        for chunk in chunks([(c, r) for c, r in requests if r is not None], state.per_call):
+            await _create_items(client, tags, state, subscription, chunk)
 
 
 async def _create(client: Client, source: OpcuaSource, interval: float) -> Subscription:
@@ -125,8 +127,8 @@ async def _create(client: Client, source: OpcuaSource, interval: float) -> Subsc
     answer = await call(client, request, ua.CreateSubscriptionResponse, source.time_out)
     revised = answer.Parameters.RevisedPublishingInterval / 1000
     keep_alive = revised * answer.Parameters.RevisedMaxKeepAliveCount
-    progress = Progress(complete_to=now_us())
-    return Subscription(answer.Parameters.SubscriptionId, interval, revised, keep_alive, progress=progress)
+    tracker = SequenceTracker(complete_to=now_us())
+    return Subscription(answer.Parameters.SubscriptionId, interval, revised, keep_alive, tracker=tracker)
 
 
 def _request(tags: Tags, channel: int) -> Any | None:
@@ -141,9 +143,9 @@ def _request(tags: Tags, channel: int) -> Any | None:
     )
 
 
-def _monitoring(channel: int, asked: Parameters, before: Parameters | None = None) -> Any:
-    """MonitoringParameters (OPC 10000-4, 7.21); ``before``: those that the item has."""
-    sampling, queue_size, discard_oldest, deadband = asked
+def _monitoring(channel: int, requested: Parameters, before: Parameters | None = None) -> Any:
+    """MonitoringParameters (OPC 10000-4, 7.21); ``before``: the current ones of the item."""
+    sampling, queue_size, discard_oldest, deadband = requested
     monitoring = ua.MonitoringParameters(
         ClientHandle=channel,
         SamplingInterval=sampling * 1000,
@@ -161,7 +163,7 @@ def _monitoring(channel: int, asked: Parameters, before: Parameters | None = Non
 async def _create_items(
     client: Client,
     tags: Tags,
-    subscribed: Subscribed,
+    state: SubscriptionState,
     subscription: Subscription,
     chunk: Sequence[tuple[int, Any]],
 ) -> None:
@@ -172,45 +174,49 @@ async def _create_items(
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
     for (channel, _), result in zip(chunk, answer.Results, strict=True):
         if result.StatusCode.is_good():
-            asked = parameters(tags, channel)[1]
-            item = Item(result.MonitoredItemId, tags.tag(channel).address, asked, result.RevisedQueueSize)
+            requested = parameters(tags, channel)[1]
+            item = Item(result.MonitoredItemId, tags.tag(channel).address, requested, result.RevisedQueueSize)
             subscription.items[channel] = item
-            subscribed.read[channel] = tags.meaning(channel)
-            subscribed.bad.pop(channel, None)
+            state.definitions[channel] = tags.definition(channel)
+            state.refused.pop(channel, None)
         else:
-            subscribed.bad[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)
+            state.refused[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)
 
 
-async def modify(client: Client, tags: Tags, subscribed: Subscribed, of: Mapping[int, Sequence[int]]) -> None:
-    """Give items (subscription → channels) the parameters that their tags ask for; what they queued stays theirs.
+async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mapping[int, Sequence[int]]) -> None:
+    """Modify items (subscription → channels) to match their tags; queued values are kept.
 
-    One that the server does not modify goes on as it is.
+    Items that the server does not modify stay unchanged.
     """
     for number, channels in of.items():
-        subscription = subscribed.subscriptions[number]
-        for chunk in chunks(channels, subscribed.per_call):
+        subscription = state.subscriptions[number]
+        for chunk in chunks(channels, state.per_call):
             request = ua.ModifyMonitoredItemsRequest()
             request.Parameters.SubscriptionId = number
             request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-            asked = [parameters(tags, channel)[1] for channel in chunk]
+            requested = [parameters(tags, channel)[1] for channel in chunk]
             items = [subscription.items[channel] for channel in chunk]
             request.Parameters.ItemsToModify = [
                 ua.MonitoredItemModifyRequest(item.id, _monitoring(channel, new, item.parameters))
-                for channel, item, new in zip(chunk, items, asked, strict=True)
+                for channel, item, new in zip(chunk, items, requested, strict=True)
             ]
             time_out = tags.source.time_out + len(chunk) * 0.01
             answer = await call(client, request, ua.ModifyMonitoredItemsResponse, time_out)
-            for channel, item, new, result in zip(chunk, items, asked, answer.Results, strict=True):
+            for channel, item, new, result in zip(chunk, items, requested, answer.Results, strict=True):
                 revised = result.RevisedQueueSize if result.StatusCode.is_good() else item.queue_size
                 if not result.StatusCode.is_good():
-                    log.warning("%s goes on as it was: %s", tags.tag(channel).name, result.StatusCode.name)
+                    log.warning(
+                        "%s: the server did not modify the monitored item: %s",
+                        tags.tag(channel).name,
+                        result.StatusCode.name,
+                    )
                 subscription.items[channel] = Item(item.id, item.node_id, new, revised)
 
 
-async def mark(client: Client, source: OpcuaSource, subscription: Subscription) -> int | None:
-    """Create an item of client handle :data:`MARK`, whose first value comes behind all that others had queued.
+async def create_marker(client: Client, source: OpcuaSource, subscription: Subscription) -> int | None:
+    """Create an item with client handle :data:`MARKER_HANDLE`; its first value follows all values queued by others.
 
-    Returns its id; None where the server refuses.
+    Returns its id; None if the server rejects it.
     """
     node = ua.ReadValueId(NodeId=ua.NodeId(ua.ObjectIds.Server_ServerStatus_State), AttributeId=ua.AttributeIds.Value)
     request = ua.CreateMonitoredItemsRequest()
@@ -220,7 +226,7 @@ async def mark(client: Client, source: OpcuaSource, subscription: Subscription) 
         ua.MonitoredItemCreateRequest(
             ItemToMonitor=node,
             MonitoringMode=ua.MonitoringMode.Reporting,
-            RequestedParameters=_monitoring(MARK, (subscription.interval, 1, True, 0.0)),
+            RequestedParameters=_monitoring(MARKER_HANDLE, (subscription.interval, 1, True, 0.0)),
         )
     ]
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)
@@ -228,11 +234,13 @@ async def mark(client: Client, source: OpcuaSource, subscription: Subscription) 
     return int(result.MonitoredItemId) if result.StatusCode.is_good() else None
 
 
-async def remove(client: Client, source: OpcuaSource, subscribed: Subscribed, of: Mapping[int, Sequence[int]]) -> None:
-    """Delete items (subscription → item ids). One that the server does not know is gone, which is what was wanted."""
+async def remove(
+    client: Client, source: OpcuaSource, state: SubscriptionState, of: Mapping[int, Sequence[int]]
+) -> None:
+    """Delete items (subscription → item ids); unknown ones are ignored."""
     for number, items in of.items():
-        subscription = subscribed.subscriptions[number]
-        for chunk in chunks(items, subscribed.per_call):
+        subscription = state.subscriptions[number]
+        for chunk in chunks(items, state.per_call):
             request = ua.DeleteMonitoredItemsRequest()
             request.Parameters.SubscriptionId = number
             request.Parameters.MonitoredItemIds = list(chunk)
@@ -242,7 +250,7 @@ async def remove(client: Client, source: OpcuaSource, subscribed: Subscribed, of
 
 
 async def call(client: Client, request: Any, response: type[T], time_out: float) -> T:
-    """One service call within a deadline. Raises ua.UaError, OSError or TimeoutError."""
+    """Await one service call with a deadline. Raises ua.UaError, OSError or TimeoutError."""
     body = await client.uaclient.protocol.send_request(request, time_out)
     answer: Any = ua.ua_binary.struct_from_binary(response, body)
     answer.ResponseHeader.ServiceResult.check()
@@ -250,7 +258,7 @@ async def call(client: Client, request: Any, response: type[T], time_out: float)
 
 
 async def operation_limit(client: Client, node: int) -> int:
-    """One of the server's operation limits; 0 or nothing means it has none."""
+    """One of the server's operation limits; 0 or null: no limit."""
     try:
         value = await client.get_node(ua.NodeId(node)).read_value()
     except ua.UaStatusCodeError:
@@ -259,7 +267,7 @@ async def operation_limit(client: Client, node: int) -> int:
 
 
 async def _data_types(client: Client, tags: Tags, channels: Sequence[int], per_read: int) -> dict[int, str]:
-    """Each channel's data type, as far as the server says: equal ones side by side make equal strides."""
+    """The data type of each channel, if known: adjacent items of equal type can be decoded together."""
     nodes: list[tuple[int, Any]] = []
     for channel in channels:
         try:
@@ -274,5 +282,5 @@ async def _data_types(client: Client, tags: Tags, channels: Sequence[int], per_r
 
 
 def chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
-    """``items``, at most ``size`` at a time."""
+    """Split ``items`` into chunks of at most ``size``."""
     return (items[at : at + size] for at in range(0, len(items), size))

@@ -19,14 +19,14 @@ class Notification:
     """One NotificationMessage, its data changes not yet decoded."""
 
     sequence: int
-    publish_time: int  # µs, the server's clock; 0: it tells none
-    more: bool  # the server may hold more that it queued before (of a message sent again nobody says)
+    publish_time: int  # µs, server clock; 0: not set
+    more: bool  # the server may have more queued (unknown for republished messages)
     data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
-    status: int | None  # of a StatusChangeNotification: the subscription ended with it
+    status: int | None  # of a StatusChangeNotification, which ends the subscription
 
     @property
     def keep_alive(self) -> bool:
-        """Nothing in it: ``sequence`` is the next one's."""
+        """Empty message: ``sequence`` is that of the next one."""
         return not self.data_changes and self.status is None
 
 
@@ -35,7 +35,7 @@ class PublishResponse:
     """One answer to a PublishRequest."""
 
     subscription_id: int
-    available: frozenset[int]  # sequence numbers that the server still holds
+    available: frozenset[int]  # sequence numbers still held by the server
     notification: Notification
 
 
@@ -50,14 +50,14 @@ def publish_response(body: bytes) -> PublishResponse:
 
 
 def republish_response(body: bytes) -> Notification:
-    """The message that was asked for again. Raises DecodeError."""
+    """Decode a republished message. Raises DecodeError."""
     reader = Reader(body)
     response_header(reader, _REPUBLISH_RESPONSE)
     return _notification(reader, more=True)
 
 
 def response_header(reader: Reader, expected: int) -> None:
-    """Step over the type and the ResponseHeader (OPC 10000-4, 7.34); its service result was checked before."""
+    """Skip type and ResponseHeader (OPC 10000-4, 7.34); the service result is already checked."""
     found = reader.node_id()
     if found != expected:
         raise DecodeError(f"message of type {found}, not {expected}")

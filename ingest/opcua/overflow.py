@@ -1,17 +1,17 @@
-"""Where values are missing when a server's queue of a monitored item was full (OPC 10000-4, 5.13.1.5 and 7.21).
+"""Locates missing values after a monitored item's queue was full (OPC 10000-4, 5.13.1.5 and 7.21).
 
-The specification says of the Overflow bit that it is set on the value behind the hole, and elsewhere that it is set on
-the new value; servers do the one or the other, or flag every value that they queued while the queue was full. So a
-flag is taken for no more than what all of them mean: the queue that this value came from was full, and lost values.
-The place of the hole follows from the queue. It held ``queue_size`` values, and the oldest were thrown away from its
+The specification says that the Overflow bit is set on the value after the hole, and elsewhere that it is set on
+the new value. Servers do either, or flag every value queued while the queue was full. So a
+flag only means what all of these have in common: the queue of this value was full and lost values.
+The position of the hole follows from the queue. It held ``queue_size`` values, and the oldest were discarded at its
 head, or the newest at its end.
 
-A queue of one value never tells (the specification wants it so), nor do some servers: such a loss can't be found out.
+A queue of one value has no flag (by specification), some servers never set it: such losses cannot be detected.
 
-node-opcua (2.186) flags no value that is not Good: its code that sets the bit fails there, behind the loss. So where
-the value that should have the flag is not Good (a queue's head, or its end where the newest are discarded), a queue
-that came full counts as flagged. It may have been just full: a gap too many is better than a loss without one. This is
-seen where the queue came in one message; and of discarded new values that were not Good, where the last one kept is
+node-opcua (2.186) never flags values that are not Good: setting the bit fails there, after the loss. So if
+the value that should have the flag is not Good (the head of a queue, or its end if the newest are discarded), a queue
+that arrives full counts as flagged. It may have been just full: a false gap is better than a hidden loss. This is
+detected if the queue came in one message, and for discarded new values that were not Good if the last one kept is
 not Good either.
 """
 
@@ -30,20 +30,20 @@ _SEVERITY = np.uint32(0xC000_0000)  # 0: Good
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What one notification brought, in order of arrival."""
+    """The samples of one notification, in order of arrival."""
 
     place: UInt32s  # (n,) of the tag
     time: Int64s  # (n,) µs
     status: UInt32s  # (n,)
     arrival: int  # µs
-    more: bool  # the server's queues may not have been emptied: this message begins a run, or goes on with it
+    more: bool  # the server's queues may not be empty: a run of messages starts or continues
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A server's queue of a monitored item."""
+    """The server's queue of a monitored item."""
 
-    size: int  # as revised; 0: not known
+    size: int  # revised; 0: unknown
     discard_oldest: bool
 
 
@@ -53,8 +53,8 @@ def overflows(
     """(place, from µs, to µs): one hole at most of each item, between two samples.
 
     ``last`` is a column by place, the time (µs) of the last sample before the message, 0: not known; ``run`` the same
-    before the run that the message goes on with. ``since`` (µs) stands for a time that is not known: all that was
-    published until then came. ``queue`` is that of the item at a place.
+    before the run that the message continues. ``since`` (µs) replaces unknown times: everything
+    published until then was received. ``queue``: queue of the item at a place.
     """
     flagged = message.status & _OVERFLOW == _OVERFLOW
     not_good = message.status & _SEVERITY != 0
@@ -69,7 +69,7 @@ def overflows(
         if 1 < of.size <= end - start:
             should = order[end - of.size if of.discard_oldest else end - 1]
             flagged[should] |= not_good[should]
-    latest = max(message.arrival, int(message.time.max()))  # a source's clock may be ahead of ours
+    latest = max(message.arrival, int(message.time.max()))  # the source's clock may be ahead of ours
     for place in np.unique(message.place[flagged]).tolist():
         start, end = np.searchsorted(places, [place, place + 1])
         time, marked = message.time[order[start:end]], np.flatnonzero(flagged[order[start:end]])
@@ -83,7 +83,7 @@ def overflows(
             to = latest
         known = int(time[k - 1] if k else before[place])
         if not 0 < known < time[k]:
-            old = max(0, message.arrival - int(time.max()))  # the newest value may be as old as its clock is slow
+            old = max(0, message.arrival - int(time.max()))  # the newest value may seem old because its clock is slow
             known = min(since - old, int(time[k]) - 1)
         yield place, known, to
 
@@ -91,11 +91,11 @@ def overflows(
 def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool) -> int:
     """The last of an item's ``count`` values that a hole can be before, where the last flagged one is ``marked``.
 
-    The hole is at the head of a queue that was full, and the flag is in that queue: at the flagged value or before.
-    Where all queues were emptied, a full queue's values are all here, or in the run before.
+    The hole is at the head of a full queue that contains the flag: at the flagged value or before.
+    If all queues were emptied, the values of a full queue are all in this message, or in earlier ones of the run.
     """
     if more or not size:
         return marked
-    if count < size:  # the queue's head came earlier in the run; or its size is not what the server says
+    if count < size:  # the head of the queue came earlier in the run, or its size is not the revised one
         return 0 if began else marked
     return min(marked, count - size)

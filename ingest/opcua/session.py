@@ -1,4 +1,4 @@
-"""A session with one OPC UA server, by asyncua: secure channel, trust, user identity, every step with a deadline."""
+"""Sessions with asyncua: secure channel, trust, user identity, a deadline for every step."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from asyncua import Client, ua
 from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
 
-from ingest.awake import within
-from ingest.config.model import OpcuaSource
+from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
-from ingest.opcua import limits, trust, validate
+from ingest.opcua import message_limits, trust, validate
 from ingest.opcua.certificate import Identity, identity
+from ingest.timeouts import within
 
 _POLICIES = {
     "Basic256Sha256": security_policies.SecurityPolicyBasic256Sha256,
     "Aes128Sha256RsaOaep": security_policies.SecurityPolicyAes128Sha256RsaOaep,
     "Aes256Sha256RsaPss": security_policies.SecurityPolicyAes256Sha256RsaPss,
 }
-NO_SECURITY = "no security"  # an endpoint of SecurityPolicy None, as people call it
+NO_SECURITY = "no security"  # SecurityPolicy None in messages
 _USER_REFUSED = ("BadUserAccessDenied", "BadIdentityTokenRejected", "BadIdentityTokenInvalid")
 
 
 async def connect(source: OpcuaSource, pki: Path) -> Client:
-    """A fresh client with an active session. Raises SourceError with the reason, never waits beyond the deadlines."""
+    """Connect a new client with an active session. Raises SourceError with the reason, within the deadlines."""
     client = _Client(source)
-    ours: Identity | None = None
+    own_identity: Identity | None = None
     try:
         if source.password_file is not None:
             client.set_password(source.password_file.read_text().rstrip("\n"))
         if not source.insecure:
-            trust.folders(pki)
-            ours = identity(pki)
-            client.application_uri = ours.uri
-            await _secure(client, source, pki, ours)
-        # socket, hello, channel, session, activation: there is a time-out for each, this one is for all
+            trust.make_folders(pki)
+            own_identity = identity(pki)
+            client.application_uri = own_identity.uri
+            await _secure(client, source, pki, own_identity)
+        # socket, hello, channel, session, activation: each has a timeout, this one is for all
         await within(5 * source.time_out, client.connect())
     except SourceError:
         await close(client, source.time_out)
         raise
-    except Exception as error:  # asyncua raises what a server's bytes make it raise
+    except Exception as error:  # malformed answers can make asyncua raise anything
         await close(client, source.time_out)
-        raise SourceError(_why(error, source, ours if client.secured else None)) from error
+        raise SourceError(_describe(error, source, own_identity if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
         raise
@@ -53,10 +53,10 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
 
 
 async def close(client: Client, time_out: float) -> None:
-    """Leave, politely if the server still listens; subscriptions stay with it, for whoever comes next."""
+    """Disconnect, cleanly if the server still responds; subscriptions are kept for the next session."""
     session_close = client.uaclient.close_session
-    client.uaclient.close_session = lambda _: session_close(False)  # asyncua's own asks for their deletion
-    with suppress(Exception):  # it is over, whatever it says
+    client.uaclient.close_session = lambda _: session_close(False)  # asyncua requests their deletion
+    with suppress(Exception):  # closing anyway
         async with asyncio.timeout(time_out):
             await client.disconnect()
     with suppress(Exception):
@@ -64,47 +64,47 @@ async def close(client: Client, time_out: float) -> None:
 
 
 class _Client(Client):  # type: ignore[misc]
-    """asyncua's client, which sends no password in clear unless it is told to."""
+    """asyncua's client, but without sending passwords in clear text by default."""
 
     def __init__(self, source: OpcuaSource) -> None:
         super().__init__(source.address, timeout=source.time_out)
-        limits.bound(self.uaclient)
+        message_limits.apply_limits(self.uaclient)
         self.name = self.description = "plantlog"
-        self.secured = False  # from now on the server looks at our certificate
+        self.secured = False  # the server validates our certificate from here on
         self._in_clear = source.password_in_clear
         if source.username is not None:
             self.set_user(source.username)
 
     async def _wait_for_health_signal(self) -> None:
-        """asyncua's, which gives a server one second to answer, takes a late look for a late answer, and asks a server
-        that it hears."""
+        """Replaces asyncua's, which allows one second per answer, counts own delays as late answers, and sends requests
+        even while the server is publishing."""
         protocol = self.uaclient.protocol
         if protocol is not None:
-            protocol.heard = False
+            protocol.received = False
         async with self.uaclient.subscribe_state() as changes:
             with suppress(TimeoutError):
                 await changes.next_change(self._watchdog_intervall)
-        if self.uaclient.state is UaClientState.CONNECTED and not (protocol and protocol.heard):
-            await self.nodes.server_state.read_value()  # within the time-out
+        if self.uaclient.state is UaClientState.CONNECTED and not (protocol and protocol.received):
+            await self.nodes.server_state.read_value()  # within the timeout
 
     async def _stale_watchdog_loop(self) -> None:
-        """asyncua's looks twice a second after the subscriptions that it made, and ours are none of them."""
+        """Not needed: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""
 
     def server_policy(self, token_type: Any) -> Any:
-        """How the server wants a user to identify himself. Raises SourceError where that gives the password away."""
+        """The user token policy. Raises SourceError if it would expose the password."""
         policy = super().server_policy(token_type)
         if token_type == ua.UserTokenType.UserName and self._password and not self._in_clear:
             encrypted = self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt
             if not encrypted and policy.SecurityPolicyUri == security_policies.SecurityPolicyNone.URI:
                 raise SourceError(
-                    "the server takes the password in clear only, so it was not sent: use a secure endpoint, "
-                    "or say password_in_clear = true"
+                    "the server accepts the password only in clear text, so it was not sent: use a secure endpoint, "
+                    "or set password_in_clear = true"
                 )
         return policy
 
 
-async def _secure(client: _Client, source: OpcuaSource, pki: Path, ours: Identity) -> None:
-    """Look at the server's certificate, and let the client use it. Raises SourceError where it is not right."""
+async def _secure(client: _Client, source: OpcuaSource, pki: Path, own_identity: Identity) -> None:
+    """Validate the server's certificate and use it. Raises SourceError if it is invalid."""
     policy = _POLICIES[source.security]
     endpoints = await within(4 * source.time_out, client.connect_and_get_server_endpoints())
     endpoint = _endpoint(endpoints, policy.URI, source)
@@ -112,64 +112,66 @@ async def _secure(client: _Client, source: OpcuaSource, pki: Path, ours: Identit
     uri = endpoint.Server.ApplicationUri if endpoint.Server is not None else None
     faults = list(validate.faults(certificates, source, uri))
     server, print_ = certificates[0], trust.fingerprint(certificates[0])
-    said = "; ".join(map(str, faults))
+    fault_list = "; ".join(map(str, faults))
     if not trust.trusted(pki, server, source.server_certificate):
         kept = trust.reject(pki, source.name, server)
-        also = f". It also fails {said}" if faults else ""
+        also = f". It also fails validation: {fault_list}" if faults else ""
         if source.server_certificate is not None:
             raise SourceError(
                 f"the server's certificate (SHA-256 {print_}) is not trusted: it is not {source.server_certificate}, "
-                f"which server_certificate names. It is kept in {kept}{also}"
+                f"the configured server_certificate. It was saved as {kept}{also}"
             )
         raise SourceError(
-            f"the server's certificate (SHA-256 {print_}) is not trusted: if it is the right one, "
+            f"the server's certificate (SHA-256 {print_}) is not trusted. To trust it, run "
             f"`plantlog certificate trust {source.name}`{also}"
         )
     if faults:
         names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in faults}))
         raise SourceError(
-            f"the server's certificate (SHA-256 {print_}) is trusted, but not valid: {said}. "
-            f"Give the server a right one, or say accept = [{names}]"
+            f"the server's certificate (SHA-256 {print_}) is trusted, but not valid: {fault_list}. "
+            f"Replace the server's certificate, or set accept = [{names}]"
         )
-    security = policy(server, ours.certificate, ours.key, ua.MessageSecurityMode.SignAndEncrypt)
+    security = policy(server, own_identity.certificate, own_identity.key, ua.MessageSecurityMode.SignAndEncrypt)
     client.security_policy = security
     client.uaclient.set_security(security)
     client.secured = True
 
 
 def _endpoint(endpoints: list[Any], policy: str, source: OpcuaSource) -> Any:
-    """The server's endpoint that speaks ``policy`` with SignAndEncrypt."""
+    """The server's endpoint for ``policy`` with SignAndEncrypt."""
     for endpoint in endpoints:
         if endpoint.SecurityPolicyUri == policy and endpoint.SecurityMode == ua.MessageSecurityMode.SignAndEncrypt:
             return endpoint
-    offered = sorted({_named(endpoint) for endpoint in endpoints})
+    offered = sorted({_policy_and_mode(endpoint) for endpoint in endpoints})
     raise SourceError(
         f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {', '.join(offered) or 'none'}"
     )
 
 
-def _named(endpoint: Any) -> str:
-    """Policy and mode of an endpoint."""
+def _policy_and_mode(endpoint: Any) -> str:
+    """Policy and mode of an endpoint as text."""
     if endpoint.SecurityMode == ua.MessageSecurityMode.None_:
         return NO_SECURITY
     return f"{str(endpoint.SecurityPolicyUri).rpartition('#')[2]} {endpoint.SecurityMode.name}"
 
 
-def _why(error: Exception, source: OpcuaSource, ours: Identity | None) -> str:
-    """What went wrong. ``ours``: what the server may have refused."""
-    if isinstance(error, limits.TooLarge):
+def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | None) -> str:
+    """The reason of a failure. ``own_identity``: our identity, which the server may have rejected."""
+    if isinstance(error, message_limits.MessageTooLarge):
         return str(error)
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    message = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, ua.UaStatusCodeError):
         code = ua.StatusCode(error.code).name
         if code in _USER_REFUSED:
-            look = "look at" if source.username is not None else "it takes nobody without a name: say"
+            look = "check" if source.username is not None else "anonymous access is not allowed: set"
             user = source.username or "anonymous"
-            return f"the server refuses user {user} ({code}): {look} username and password_file"
-        if ours is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
-            return f"the server does not trust our certificate ({code}): accept there {ours}"
-    if ours is not None and isinstance(error, AssertionError):  # asyncua: the answer is no channel, but a ServiceFault
-        return f"the server does not trust our certificate (it refused the secure channel): accept there {ours}"
-    if ours is not None and isinstance(error, ConnectionError):
-        return f"the server closed the connection ({said}): it may not trust our certificate; accept there {ours}"
-    return f"connect: {said}"
+            return f"the server rejects user {user} ({code}): {look} username and password_file"
+        if own_identity is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
+            return f"the server does not trust our certificate ({code}): trust it there: {own_identity}"
+    if own_identity is not None and isinstance(
+        error, AssertionError
+    ):  # asyncua: the answer is a ServiceFault instead of a channel
+        return f"the server does not trust our certificate (secure channel refused): trust it there: {own_identity}"
+    if own_identity is not None and isinstance(error, ConnectionError):
+        return f"the server closed the connection ({message}); it may not trust our certificate: {own_identity}"
+    return f"connect: {message}"

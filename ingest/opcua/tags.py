@@ -1,4 +1,4 @@
-"""The tags of one source as they are configured now, in columns, and by channel id."""
+"""The configured tags of one source in columns, and by channel id."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Int32s, Int64s, UInt32s
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.data_change import DataChange
 from ingest.versions import NO_VERSIONS
 
 
 class Tags:
-    """Columns over a source's n tags; never changed, but replaced by those of another configuration.
+    """Columns over a source's n tags; immutable, replaced when the configuration changes.
 
-    The client handle of a monitored item is its channel id. So a notification means the same however the tag list is
-    edited, also to a process that starts anew and takes the subscription over.
+    The client handle of a monitored item is its channel id. So notifications stay valid however the tag list is
+    edited, even for a restarted process that takes over the subscription.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class Tags:
         self.ids: Int32s = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # (n,) channel ids
         self.is_text = np.array([tag.kind == "text" for tag in source.tags], bool)  # (n,)
         self._place = {channel: place for place, channel in enumerate(self.ids.tolist())}
-        # By client handle: the tag's place; n for handles that no tag has.
+        # Client handle → index of the tag; n for unknown handles.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
-        self.exact: NDArray[np.bool_] | None = None  # by client handle: a text channel; None: there are none
+        self.exact: NDArray[np.bool_] | None = None  # by client handle: is it a text channel; None: there are none
         if self.is_text.any():
             self.exact = np.zeros(len(self._places), bool)
             self.exact[self.ids[self.is_text]] = True
@@ -41,25 +41,25 @@ class Tags:
         return len(self.ids)
 
     def place(self, channel: int) -> int | None:
-        """The place of a channel's tag; None: this source has no such tag."""
+        """The index of a channel's tag; None: this source has no such tag."""
         return self._place.get(channel)
 
     def places(self, channels: Iterable[int]) -> list[int]:
-        """The places of those channels that this source has."""
+        """The indices of the channels that belong to this source."""
         return [self._place[channel] for channel in channels if channel in self._place]
 
     def tag(self, channel: int) -> OpcuaTag:
         """The tag of a channel. Raises KeyError."""
         return self.source.tags[self._place[channel]]
 
-    def meaning(self, channel: int) -> list[str]:
-        """Node id, kind and unit: a value of others is another quantity. Raises KeyError."""
+    def definition(self, channel: int) -> list[str]:
+        """Node id, kind and unit: if they change, it is another quantity. Raises KeyError."""
         tag = self.tag(channel)
         return [tag.address, tag.kind, tag.unit]
 
     def by_place(self, change: DataChange) -> DataChange:
-        """``change`` with places instead of client handles; n where a handle is not ours (a server may make them up, or
-        the tag is gone since)."""
+        """``change`` with indices instead of client handles; n for unknown handles (invented by the server, or
+        of a removed tag)."""
         change.handle = [self._of(handles) for handles in change.handle]
         change.server_time = [self._of(handles) for handles in change.server_time]
         change.arrival_time = [self._of(handles) for handles in change.arrival_time]
@@ -76,14 +76,14 @@ class Tags:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Times:
-    """When (µs) each tag had its last sample, as it was known at one moment; 0: not known."""
+class SampleTimes:
+    """A snapshot of the time (µs) of each tag's last sample; 0: unknown."""
 
     tags: Tags
     time: Int64s  # (n,)
 
     def of(self, tags: Tags) -> Int64s:
-        """By places of ``tags``."""
+        """Indexed like ``tags``."""
         if tags is self.tags:
             return self.time
         time = np.zeros(len(tags), np.int64)

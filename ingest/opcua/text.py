@@ -1,7 +1,7 @@
-"""Text forms of the scalar built-in types (OPC 10000-6, 5.1.2) that are no numbers, for channels of kind text.
+"""Text forms of the non-numeric scalar built-in types (OPC 10000-6, 5.1.2), for text channels.
 
-Node ids as in OPC 10000-6, 5.1.12 (``ns=2;s=a``), times in ISO 8601 and UTC, byte strings in hexadecimal digits, status
-codes as ``0x80050000``. Of a localized text the text counts, of a qualified name ``1:Name``.
+Node ids as in OPC 10000-6, 5.1.12 (``ns=2;s=a``), times in ISO 8601 and UTC, byte strings in hexadecimal, status
+codes as ``0x80050000``, localized texts without locale, qualified names as ``1:Name``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ingest.errors import DecodeError
 from ingest.opcua.binary import Reader
 
 _FIRST = datetime(1601, 1, 1, tzinfo=UTC)
-_LAST_TICKS = 2_650_467_743_990_000_000  # 9999-12-31 23:59:59, which is all times behind it (OPC 10000-6, 5.2.2.5)
+_LAST_TICKS = 2_650_467_743_990_000_000  # 9999-12-31 23:59:59, which stands for all later times (OPC 10000-6, 5.2.2.5)
 
 
 def _string(reader: Reader) -> str:
@@ -51,7 +51,7 @@ def _qualified_name(reader: Reader) -> str:
 def _localized_text(reader: Reader) -> str:
     mask = reader.byte()
     if mask & 1:
-        reader.string()  # the locale
+        reader.string()  # locale
     return _string(reader) if mask & 2 else ""
 
 
@@ -93,4 +93,4 @@ FORMS: Mapping[int, tuple[str, Callable[[Reader], str]]] = {
     20: ("QualifiedName", _qualified_name),
     21: ("LocalizedText", _localized_text),
 }
-"""By built-in type: its name, and what reads one value. Raises DecodeError where the message ends too early."""
+"""Built-in type → name and reader of one value. Readers raise DecodeError if the message is truncated."""

@@ -1,4 +1,4 @@
-"""TransferSubscriptions (OPC 10000-4, 5.14.7): a new session takes over what an old one had."""
+"""TransferSubscriptions (OPC 10000-4, 5.14.7): a new session takes over the subscriptions of an old one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import logging
 
 from asyncua import Client, ua
 
-from ingest.config.model import OpcuaSource
-from ingest.opcua.items import Subscribed, call
+from ingest.config.sources import OpcuaSource
+from ingest.opcua.items import SubscriptionState, call
 
 log = logging.getLogger(__name__)
 
 
-async def transfer(client: Client, source: OpcuaSource, subscribed: Subscribed) -> dict[int, frozenset[int]]:
-    """Take over all of ``subscribed``: by id of those that were had, the sequence numbers that the server holds.
+async def transfer(client: Client, source: OpcuaSource, state: SubscriptionState) -> dict[int, frozenset[int]]:
+    """Transfer all of ``state``. Returns the available sequence numbers by id of each transferred one.
 
-    Initial values are not asked for: nothing changed that is not in a notification.
+    Initial values are not requested: every change is in a notification.
     """
-    ids = list(subscribed.subscriptions)
+    ids = list(state.subscriptions)
     if not ids:
         return {}
     request = ua.TransferSubscriptionsRequest()
@@ -26,22 +26,22 @@ async def transfer(client: Client, source: OpcuaSource, subscribed: Subscribed) 
     try:
         answer = await call(client, request, ua.TransferSubscriptionsResponse, source.time_out)
     except ua.UaStatusCodeError as error:
-        log.info("source %s: subscriptions can't be transferred: %s", source.name, type(error).__name__)
+        log.info("source %s: cannot transfer subscriptions: %s", source.name, type(error).__name__)
         return {}
-    had: dict[int, frozenset[int]] = {}
+    transferred: dict[int, frozenset[int]] = {}
     for number, result in zip(ids, answer.Parameters.Results, strict=True):
         if result.StatusCode.is_good():
-            had[number] = frozenset(result.AvailableSequenceNumbers or ())
+            transferred[number] = frozenset(result.AvailableSequenceNumbers or ())
         else:
             log.info("source %s: subscription %d is lost: %s", source.name, number, result.StatusCode.name)
-    return had
+    return transferred
 
 
 async def delete(client: Client, source: OpcuaSource, ids: list[int]) -> None:
-    """Delete subscriptions of this session that are not wanted any more; a refusal does not matter."""
+    """Delete subscriptions of this session; errors are ignored."""
     request = ua.DeleteSubscriptionsRequest()
     request.Parameters.SubscriptionIds = ids
     try:
         await call(client, request, ua.DeleteSubscriptionsResponse, source.time_out)
     except ua.UaStatusCodeError as error:
-        log.info("source %s: old subscriptions stay until they end: %s", source.name, type(error).__name__)
+        log.info("source %s: cannot delete old subscriptions: %s", source.name, type(error).__name__)

@@ -1,6 +1,6 @@
-"""The trust list: certificates of servers that somebody accepted, and those that wait for it, as files.
+"""The trust list: accepted certificates of servers, and those waiting to be accepted, as files.
 
-``trusted`` and ``rejected`` in the state folder's ``pki``. Collectors look into it at each connection.
+``trusted`` and ``rejected`` in the state folder's ``pki``. Collectors read it on each connection.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ingest.errors import OperationError, SourceError
+from ingest.files import write_atomically
 from ingest.opcua.certificate import read
 
-_KEPT = 10  # rejected certificates of one source: a server may show another one each time
-_LEAST = 8  # hexadecimal digits of a fingerprint that name a certificate
+_MAX_REJECTED = 10  # rejected certificates kept per source: some servers present a new one each time
+_MIN_DIGITS = 8  # minimum number of hexadecimal digits to identify a certificate
 _SUFFIXES = (".der", ".pem", ".crt", ".cer")
 SUFFIXES_LEGAL = ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
 
 
-def folders(pki: Path) -> None:
-    """Make both. A certificate that was moved to ``trusted`` while there was no such folder goes into it."""
+def make_folders(pki: Path) -> None:
+    """Create both. If a certificate was moved to ``trusted`` before that folder existed, move it inside."""
     for name in ("trusted", "rejected"):
         folder = pki / name
         if folder.is_file():
@@ -33,12 +34,12 @@ def folders(pki: Path) -> None:
 
 
 def trusted(pki: Path, server: x509.Certificate, only: Path | None) -> bool:
-    """Whether ``server`` is in the list, or is the file ``only``, where the configuration names one."""
-    return server in (found for _, found in listed(pki / "trusted" if only is None else only))
+    """Whether ``server`` is in the list, or equals the file ``only`` if configured."""
+    return server in (found for _, found in certificates_in(pki / "trusted" if only is None else only))
 
 
-def listed(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
-    """The certificates of a folder, or of one file; what is none is left out of a folder. Raises SourceError."""
+def certificates_in(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
+    """The certificates in a folder (other files are ignored), or of one file. Raises SourceError."""
     if not place.is_dir():
         try:
             yield place, read(place.read_bytes(), place)
@@ -53,36 +54,38 @@ def listed(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
 
 
 def reject(pki: Path, source: str, server: x509.Certificate) -> Path:
-    """Keep the certificate of ``source`` for somebody to look at, and forget the oldest of too many."""
+    """Save the rejected certificate of ``source`` for review; delete the oldest if there are too many."""
     folder = pki / "rejected"
     path = folder / f"{source}.{fingerprint(server)[:16]}.der"
-    path.write_bytes(server.public_bytes(Encoding.DER))
+    write_atomically(path, server.public_bytes(Encoding.DER))
     others = sorted(folder.glob(f"{source}.*.der"), key=lambda p: p.stat().st_mtime)
-    for old in others[:-_KEPT]:
+    for old in others[:-_MAX_REJECTED]:
         old.unlink(missing_ok=True)
     return path
 
 
 def trust(pki: Path, what: str) -> tuple[Path, x509.Certificate]:
-    """Move a rejected certificate to the list: that of the source ``what``, or of a fingerprint that begins so.
+    """Accept a rejected certificate: of the source ``what``, or with a fingerprint that starts with it.
 
-    Raises OperationError where none or more than one is meant.
+    Raises OperationError if none or several match.
     """
-    folders(pki)
+    make_folders(pki)
     digits = what.replace(":", "").lower()
-    rejected = list(listed(pki / "rejected"))
+    rejected = list(certificates_in(pki / "rejected"))
     found = [(path, server) for path, server in rejected if path.name == what or path.name.rsplit(".", 2)[0] == what]
-    if not found and len(digits) >= _LEAST:
+    if not found and len(digits) >= _MIN_DIGITS:
         found = [(path, server) for path, server in rejected if fingerprint(server).startswith(digits)]
     if len(found) != 1:
         meant = found or rejected
         these = "; ".join(f"{path.name}: {fingerprint(server)}" for path, server in meant) or "none"
-        said = f"{len(found)} rejected certificates are of {what}" if found else f"no rejected certificate is of {what}"
-        raise OperationError(f"{said}; name one by its fingerprint (SHA-256), from {_LEAST} digits on: {these}")
+        problem = (
+            f"{len(found)} rejected certificates match {what}" if found else f"no rejected certificate matches {what}"
+        )
+        raise OperationError(f"{problem}; give at least {_MIN_DIGITS} digits of a fingerprint (SHA-256): {these}")
     ((path, server),) = found
     return path.rename(pki / "trusted" / path.name), server
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256, in hexadecimal digits."""
+    """SHA-256 in hexadecimal."""
     return certificate.fingerprint(hashes.SHA256()).hex()

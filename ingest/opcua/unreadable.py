@@ -1,4 +1,4 @@
-"""Channels whose values are of a type that can't be stored: said once, with a gap until one comes that can be."""
+"""Channels with values of unsupported types: one event, and a gap until a supported value comes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ingest.batch import Event, Int64s, UInt32s, now_us
+from ingest.batch import Event, Int64s, UInt32s
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 
 _REASON = "undecodable"
 _BAD = np.uint32(0x8000_0000)
 
 
 class Unreadable:
-    """Those of one source. Their gaps tell a process that starts anew."""
+    """The unsupported channels of one source. After a restart they are known by their gaps."""
 
     def __init__(self, tags: Tags, status: SourceStatus, gaps: Gaps) -> None:
         self._status = status
         self._gaps = gaps
-        self._channels = {c for c in gaps.open_for(_REASON) if tags.place(c) is not None}
+        self._channels = {c for c in gaps.channels_open_for(_REASON) if tags.place(c) is not None}
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
 
-    async def look(
+    async def check(
         self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, last: Int64s, arrival: int
     ) -> list[Event]:
-        """Events to be kept. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by place."""
+        """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
         events: list[Event] = []
         found = _found(tags, change)
         for channel in found.keys() - self._channels:
@@ -58,7 +59,7 @@ class Unreadable:
         status: UInt32s,
         found: Mapping[int, str],
     ) -> list[tuple[int, int]]:
-        """(channel, µs) of those that have a value which can be stored."""
+        """(channel, µs) of those with a supported value."""
         left = self._channels - found.keys()
         if not left:
             return []
@@ -71,9 +72,9 @@ class Unreadable:
 
 
 def _found(tags: Tags, change: DataChange) -> dict[int, str]:
-    """By channel what it is that can't be stored."""
+    """Channel → unsupported type."""
     found = {int(tags.ids[u.handle]): u.what for u in change.unsupported if u.handle < len(tags)}
     for text in change.texts:
         if text.handle < len(tags) and not tags.is_text[text.handle]:
-            found[int(tags.ids[text.handle])] = f'a {text.type}, which is no number: it needs kind = "text"'
+            found[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
     return found

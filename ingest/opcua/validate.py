@@ -1,7 +1,7 @@
-"""What a server's certificate must be besides trusted (OPC 10000-4, 6.1.3): each check by its name.
+"""Validates server certificates beyond trust (OPC 10000-4, 6.1.3), by named checks.
 
-Trust is by the certificate itself, so no authority is asked: a signature is verified by the certificate's own key, or
-by that of its issuer where the server sends the chain.
+Certificates are trusted directly, without authorities: a signature is verified with the certificate's own key, or
+with that of its issuer if the server sends the chain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest.config.model import AcceptedFault, OpcuaSource, SecurityPolicy
+from ingest.config.sources import AcceptedFault, OpcuaSource, SecurityPolicy
 from ingest.errors import SourceError
 from ingest.opcua.certificate import application_uris
 
@@ -33,7 +33,7 @@ _WEAK = ("md5", "sha1")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A check that a certificate does not pass."""
+    """A failed check of a certificate."""
 
     check: AcceptedFault
     found: str
@@ -44,7 +44,7 @@ class Fault:
 
 
 def chain(content: bytes | None) -> list[x509.Certificate]:
-    """The certificates of an EndpointDescription, the server's first. Raises SourceError where they are none."""
+    """The certificates of an EndpointDescription, the server's first. Raises SourceError if they are invalid."""
     certificates, rest = [], content or b""
     try:
         while rest:
@@ -52,7 +52,7 @@ def chain(content: bytes | None) -> list[x509.Certificate]:
             certificates.append(x509.load_der_x509_certificate(rest[:size]))
             rest = rest[size:]
         first = certificates[0]
-        tuple(first.extensions)  # they are read when they are asked for
+        tuple(first.extensions)  # extensions are parsed on access
         key = first.public_key()
     except (ValueError, IndexError) as error:
         what = str(error) if content else "nothing"
@@ -63,7 +63,7 @@ def chain(content: bytes | None) -> list[x509.Certificate]:
 
 
 def faults(certificates: list[x509.Certificate], source: OpcuaSource, application_uri: str | None) -> Iterator[Fault]:
-    """All checks that the server's certificate fails, those that the source accepts left out."""
+    """All failed checks of the server's certificate, except those accepted for the source."""
     server = certificates[0]
     for fault in (
         *_signature(certificates),
@@ -81,12 +81,12 @@ def _signature(certificates: list[x509.Certificate]) -> Iterator[Fault]:
     server = certificates[0]
     issuer = next((other for other in certificates if other.subject == server.issuer), None)
     if issuer is None:
-        return  # an authority that is not here vouches for it; that somebody trusted these very bytes is all we have
+        return  # signed by an unknown authority; that somebody trusted exactly these bytes must be enough
     try:
         server.verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError) as error:
         who = "itself" if issuer is server else issuer.subject.rfc4514_string()
-        yield Fault("bad-signature", str(error) or "a signature that does not fit", f"one by {who}")
+        yield Fault("bad-signature", str(error) or "an invalid signature", f"one by {who}")
 
 
 def _policy(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[Fault]:
@@ -121,7 +121,7 @@ def _application(server: x509.Certificate, uri: str | None) -> Iterator[Fault]:
 
 
 def _usage(server: x509.Certificate) -> Iterator[Fault]:
-    """OPC 10000-6, 6.2.2; a certificate that says nothing may be used for all (RFC 5280, 4.2.1.3)."""
+    """OPC 10000-6, 6.2.2; a certificate without key usage may be used for everything (RFC 5280, 4.2.1.3)."""
     with suppress(x509.ExtensionNotFound):
         usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
         wanted = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}
@@ -144,7 +144,7 @@ def _names(server: x509.Certificate, kind: type[x509.DNSName] | type[x509.IPAddr
 
 
 def _plain(host: str) -> str:
-    """One way to write a name or an address."""
+    """A normalised name or address."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -152,11 +152,11 @@ def _plain(host: str) -> str:
 
 
 def _der_size(content: bytes) -> int:
-    """Bytes of the DER value that ``content`` begins with (X.690, 8.1.3). Raises ValueError, IndexError."""
+    """Length of the DER value at the start of ``content`` (X.690, 8.1.3). Raises ValueError, IndexError."""
     length, start = content[1], 2
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(content[2:start])
     if content[0] != 0x30 or start + length > len(content):
-        raise ValueError("bytes that are no certificate")
+        raise ValueError("not a DER certificate")
     return start + length

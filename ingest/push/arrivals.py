@@ -1,9 +1,9 @@
-"""Arrival times of lines that have no time, such that a retry gets those of the first attempt.
+"""Arrival times for lines without a timestamp: a retry gets the times of the first attempt.
 
-Nothing in HTTP tells a retry from a device that sends ``level value=20`` twice because the level is 20 twice. So a
-body is a retry of an equal one only as long as its sender may not have the answer: the answer was not sent, or its
-bytes were not acknowledged (TCP). What is remembered is on disk with the samples, for the case that the process is
-killed between both.
+HTTP cannot distinguish a retry from a device that sends ``level value=20`` twice because the level is 20 twice. So a
+body is a retry of an equal one only while its sender may not have the response: the response was not sent, or its
+bytes were not acknowledged (TCP). This state is stored with the samples, in case the process is
+killed in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.clock import ArrivalClock, Look, Step, machine
+from ingest.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
 from ingest.errors import SpoolError
 
 _REMEMBERED = 1024  # bodies of a source
@@ -28,53 +28,58 @@ _ACKNOWLEDGED_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class _Body:
+class _SeenBody:
     arrival: int  # µs
     seen: float  # time.monotonic(), of the last attempt
 
 
 class Arrivals:
-    """The bodies of one source whose senders may not have the answer."""
+    """Bodies of one source whose senders may not have received the response."""
 
     def __init__(
-        self, source: str, source_id: int, spool: Appender, skew_limit: float = 5.0, look: Look = machine
+        self,
+        source: str,
+        source_id: int,
+        spool: Appender,
+        skew_limit: float = 5.0,
+        read_clocks: ReadClocks = machine_clocks,
     ) -> None:
         self._source = source
         self._spool = spool
         self._prefix = f"push:{source_id}:body:"
         self._note = f"push:{source_id}:arrived"  # µs, the last time that a line was given
-        self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), look)
+        self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), read_clocks)
         now = time.monotonic()
-        self._bodies: OrderedDict[str, _Body] = OrderedDict(
-            (name, _Body(arrival, now))
+        self._bodies: OrderedDict[str, _SeenBody] = OrderedDict(
+            (name, _SeenBody(arrival, now))
             for arrival, name in sorted((int(v), n) for n, v in spool.notes.items() if n.startswith(self._prefix))
         )
-        self._gone: set[str] = set()  # notes that are to be removed
-        self._tidying: asyncio.Task[None] | None = None
+        self._to_remove: set[str] = set()  # notes that are to be removed
+        self._cleanup: asyncio.Task[None] | None = None
 
-    def note_of(self, body: bytes) -> str:
-        """What a body is known by."""
+    def note_name(self, body: bytes) -> str:
+        """The name of a body's note."""
         return self._prefix + hashlib.blake2b(body, digest_size=16).hexdigest()
 
     def configure(self, skew_limit: float) -> None:
-        """Another limit (s) beyond which our clock was set."""
-        self._clock.allow(skew_limit)
+        """Set the limit (s) beyond which a clock difference counts as a step."""
+        self._clock.set_limit(skew_limit)
 
     def now(self) -> int:
-        """µs, after the times of all bodies so far and before those of all that come."""
+        """A time (µs) after those of all bodies so far and before all later ones."""
         return self._clock.now()
 
-    def follow(self) -> Step | None:
-        """How our clock was set since the last call, where it was. To be asked before :meth:`time_of`."""
-        return self._clock.follow()
+    def detect_step(self) -> ClockStep | None:
+        """The clock step since the last call, if any. Call it before :meth:`time_of`."""
+        return self._clock.detect_step()
 
     def first(self, note: str) -> int | None:
-        """When a body first came (µs); None: it is no retry."""
+        """Arrival (µs) of the first attempt; None: not a retry."""
         body = self._bodies.get(note)
         return None if body is None else body.arrival
 
     def time_of(self, note: str, lines: int) -> tuple[int, Notes]:
-        """When a body with so many lines without a time first came (µs), and the notes to store with it."""
+        """Arrival (µs) of the first attempt of a body with ``lines`` untimed lines, and the notes to store."""
         self._forget_old()
         body = self._bodies.get(note)
         if body is not None:
@@ -82,30 +87,30 @@ class Arrivals:
             body.seen = time.monotonic()
             self._bodies.move_to_end(note)
         else:
-            body = self._bodies[note] = _Body(self._clock.now(lines), time.monotonic())
-        self._gone.discard(note)
+            body = self._bodies[note] = _SeenBody(self._clock.now(lines), time.monotonic())
+        self._to_remove.discard(note)
         return body.arrival, {note: str(body.arrival), self._note: str(self._clock.last)}
 
     def forget(self, note: str) -> None:
-        """The sender has the answer: an equal body is a new one."""
+        """The sender has the response: an equal body is a new one from now on."""
         if self._bodies.pop(note, None) is None:
             return
-        self._gone.add(note)
-        if self._tidying is None or self._tidying.done():
-            self._tidying = asyncio.create_task(self._tidy())
+        self._to_remove.add(note)
+        if self._cleanup is None or self._cleanup.done():
+            self._cleanup = asyncio.create_task(self._clean_up())
 
     async def close(self) -> None:
-        """Return when what was forgotten is off the disk."""
-        if self._tidying is not None:
-            await self._tidying
+        """Wait until obsolete notes are deleted."""
+        if self._cleanup is not None:
+            await self._cleanup
 
-    async def _tidy(self) -> None:
-        while self._gone:
-            gone, self._gone = self._gone, set()
+    async def _clean_up(self) -> None:
+        while self._to_remove:
+            removed, self._to_remove = self._to_remove, set()
             try:
-                await self._spool.note(dict.fromkeys(gone))
-            except SpoolError:  # the disk refuses: with the next one
-                self._gone |= gone - self._bodies.keys()
+                await self._spool.note(dict.fromkeys(removed))
+            except SpoolError:  # disk error: retried with the next one
+                self._to_remove |= removed - self._bodies.keys()
                 return
 
     def _forget_old(self) -> None:
@@ -118,7 +123,7 @@ class Arrivals:
 
 
 async def acknowledged(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the other side's TCP says, within a while, that it has all that was sent."""
+    """Whether the peer's TCP acknowledges everything sent within a limited time."""
     wait = 0.001
     deadline = time.monotonic() + _ACKNOWLEDGED_SECONDS
     while transport is not None and not transport.is_closing():

@@ -1,4 +1,4 @@
-"""Reading a request's body: no more of it than is allowed, however small it was packed."""
+"""Read a request body with a size limit that also applies to compressed bodies."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ _MEMBERS = 100  # of a gzip file; each costs time even if it is empty
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class Refused(Exception):  # noqa: N818  (an answer, not a fault)
-    """A body is not taken; ``status`` is HTTP's word for why, ``after`` says in how many seconds it would be."""
+class BodyRefused(Exception):  # noqa: N818  (an answer, not a fault)
+    """A body is rejected with the HTTP ``status``; ``retry_after``: seconds until a retry may succeed."""
 
-    def __init__(self, status: int, why: str, after: float | None = None) -> None:
+    def __init__(self, status: int, why: str, retry_after: float | None = None) -> None:
         super().__init__(why)
         self.status = status
-        self.after = after
+        self.retry_after = retry_after
 
 
 async def read(request: web.Request, max_bytes: int) -> bytes:
-    """The body, inflated. Raises Refused."""
+    """Decompress the body. Raises BodyRefused."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
-        raise Refused(415, f"content encoding {encoding!r}; legal: gzip, identity")
+        raise BodyRefused(415, f"content encoding {encoding!r}; legal: gzip, identity")
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
-    inflate = Inflate(max_bytes) if encoding == "gzip" else None
+    gzip = GzipReader(max_bytes) if encoding == "gzip" else None
     parts: list[bytes] = []
     size = received = 0
     try:
         async with asyncio.timeout(_SECONDS):
             async for chunk in request.content.iter_any():
                 received += len(chunk)
-                part = chunk if inflate is None else inflate.feed(chunk)
+                part = chunk if gzip is None else gzip.feed(chunk)
                 size += len(part)
                 if max(size, received) > max_bytes:
                     raise _too_large(max_bytes)
                 parts.append(part)
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {_SECONDS:g} s") from None
+        raise BodyRefused(408, f"the body was not received within {_SECONDS:g} s") from None
     except (web.RequestPayloadError, ConnectionError) as error:
-        raise Refused(400, f"the body broke off: {error}") from error
-    if inflate is not None:
-        inflate.finish()
+        raise BodyRefused(400, f"the body is incomplete: {error}") from error
+    if gzip is not None:
+        gzip.finish()
     return b"".join(parts)
 
 
-def _too_large(max_bytes: int) -> Refused:
-    return Refused(413, f"the body is larger than max_body, which is {max_bytes} bytes (inflated)")
+def _too_large(max_bytes: int) -> BodyRefused:
+    return BodyRefused(413, f"the body is larger than max_body, which is {max_bytes} bytes (inflated)")
 
 
-class Inflate:
-    """gzip (RFC 1952), bounded: never holds more than a piece of ``max_bytes`` + 1."""
+class GzipReader:
+    """Bounded gzip decompression (RFC 1952): never holds more than ``max_bytes`` + 1."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -63,18 +63,18 @@ class Inflate:
         self._member = zlib.decompressobj(_GZIP)
 
     def feed(self, packed: bytes) -> bytes:
-        """What ``packed`` inflates to. Raises Refused beyond ``max_bytes`` in all, and where it is not gzip."""
+        """Decompress a chunk. Raises BodyRefused if the total exceeds ``max_bytes``, or for invalid gzip data."""
         parts: list[bytes] = []
         while packed:
             if self._member.eof:
                 self._members += 1
                 if self._members > _MEMBERS:
-                    raise Refused(400, f"more than {_MEMBERS} gzip members")
+                    raise BodyRefused(400, f"more than {_MEMBERS} gzip members")
                 self._member = zlib.decompressobj(_GZIP)
             try:
                 part = self._member.decompress(packed, self._max_bytes - self._size + 1)
             except zlib.error as error:
-                raise Refused(400, f"not gzip: {error}") from error
+                raise BodyRefused(400, f"not gzip: {error}") from error
             parts.append(part)
             self._size += len(part)
             if self._size > self._max_bytes:
@@ -83,6 +83,6 @@ class Inflate:
         return b"".join(parts)
 
     def finish(self) -> None:
-        """Raises Refused where the end is missing."""
+        """Raises BodyRefused if the data is truncated."""
         if not self._member.eof:
-            raise Refused(400, "the gzip file ends too early")
+            raise BodyRefused(400, "the gzip data is truncated")

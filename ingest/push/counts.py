@@ -1,7 +1,7 @@
-"""What of a line is a count: how often something happened since the last line, to be added up, not a value to be kept.
+"""Count fields: how often something happened since the last line; added up instead of stored as a sample.
 
-An increment is not idempotent as a sample is. So all counts of a body are one batch with a digest of the body, under
-which the database knows it: a retry of the same body adds nothing, also when the first attempt is long in the database.
+Unlike a sample, an increment is not idempotent. So all counts of a body form one batch, keyed by a digest of the body,
+so that a retry of the same body adds nothing, however late it comes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ingest.batch import MOST_COUNTED, CountBatch, Int64s
+from ingest.batch import MAX_INCREMENT, CountBatch, Int64s
 from ingest.push.line_protocol import Series, Value
 from ingest.push.template import encoded
 
@@ -28,9 +28,9 @@ class CountRule:
         self._patterns = tuple(patterns)
 
     def type(self, series: Series, field: str) -> str | None:
-        """``measurement.field``, percent-encoded as a channel's name is; None: it is no count."""
-        of = (series.measurement, f"{series.measurement}.{field}")
-        if not any(fnmatchcase(name, pattern) for pattern in self._patterns for name in of):
+        """``measurement.field``, percent-encoded like a channel name; None: not a count."""
+        names = (series.measurement, f"{series.measurement}.{field}")
+        if not any(fnmatchcase(name, pattern) for pattern in self._patterns for name in names):
             return None
         return f"{encoded(series.measurement)}.{encoded(field)}"
 
@@ -52,13 +52,13 @@ class CountRows:
         return len(self.n)
 
     def add(self, kind: str, channel_id: int, time: int, value: Value) -> str | None:
-        """Add one, or say why it is none."""
+        """Add a count; return an error message if the value is not one."""
         if len(kind) > _LONGEST:
-            return f"the type would be {len(kind)} characters long, at most {_LONGEST} are legal"
+            return f"the type is {len(kind)} characters long; at most {_LONGEST} are legal"
         if isinstance(value, bool) or not isinstance(value, int):
-            return f"found {_shown(value)}; a count is a whole number, as in 3i"
-        if not 0 <= value <= MOST_COUNTED:
-            return f"found {value}; a count is not less than 0 and not more than {MOST_COUNTED}"
+            return f"found {_describe(value)}; a count is a whole number, as in 3i"
+        if not 0 <= value <= MAX_INCREMENT:
+            return f"found {value}; a count is from 0 to {MAX_INCREMENT}"
         self.type.append(self.types.setdefault(kind, len(self.types)))
         self.channel_id.append(channel_id)
         self.time.append(time)
@@ -84,16 +84,16 @@ class CountRows:
 
 
 def digest_of(body: bytes, precision: str, arrival: int) -> int:
-    """What a body's counts are known by: a negative number, which no sequence of a spool is.
+    """The key of a body's counts: a negative number, unlike the sequence numbers of a spool.
 
-    ``arrival`` (µs) is the time of the lines without one, 0 where all have a time: who has the answer and sends the
-    same lines without times again has counted again.
+    ``arrival`` (µs): time of lines without timestamp, 0 if all have one: a client that got the response and repeats the
+    same lines without timestamps again has counted again.
     """
-    said = b"\n".join((precision.encode(), str(arrival).encode(), body))
-    return -1 - (int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()) >> 1)
+    content = b"\n".join((precision.encode(), str(arrival).encode(), body))
+    return -1 - (int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1)
 
 
-def _shown(value: Value) -> str:
+def _describe(value: Value) -> str:
     if isinstance(value, str):
         return "a text"
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,8 +1,7 @@
-"""One push source at work: a body goes in, and is durable when it comes out."""
+"""One push source: makes request bodies durable."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,38 +9,40 @@ from dataclasses import dataclass
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import ROUNDED, Event, EventBatch, now_us
-from ingest.clock import Look, machine
-from ingest.config.model import PushSource
+from ingest.batch import ROUNDED_DETAIL, Event, EventBatch
+from ingest.clock import ReadClocks, machine_clocks
+from ingest.config.sources import PushSource
 from ingest.errors import DatabaseError, OperationError, SpoolError
 from ingest.push.arrivals import Arrivals
+from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
-from ingest.push.limit import RateLimit
-from ingest.push.line_protocol import BadLine, Precision, parse
-from ingest.push.mapping import Names, Place, Rows, names, rows
-from ingest.push.no_number import NoNumber
+from ingest.push.line_protocol import BadLine, Parsed, Precision
+from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
+from ingest.push.rate_limit import RateLimit
 from ingest.push.silence import Silence
 from ingest.push.template import Template
+from ingest.push.type_mismatch import TypeMismatches
 from ingest.status import SourceStatus
-from ingest.versions import NO_VERSIONS, Versions
+from ingest.timestamps import now_us
+from ingest.versions import NO_VERSIONS, ChannelVersions
 
-_FORMER = 20  # definitions that retries may be of
-_OF_NO_CHANNEL = 0  # counts that no channel has
+_MAX_FORMER = 20  # definitions that retries may be of
+_NO_CHANNEL = 0  # counts that no channel has
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of a body."""
+class WriteResult:
+    """The result of writing a body."""
 
     values: int  # samples, texts and counts that are durable
     bad: list[BadLine]  # in order of lines
-    later: str  # why some of it must come again: their channels can't be created now; empty: all is done
+    retry_reason: str  # why the client must repeat it: channels could not be created; empty: complete
     note: str | None  # to forget when the gateway has the answer
 
 
 class _Definition:
-    """What a source's lines mean: never changed, but replaced by that of another configuration."""
+    """The mapping of a source's lines to channels; immutable, replaced on reconfiguration."""
 
     def __init__(self, source: PushSource, channel_ids: Mapping[str, int]) -> None:
         self.source = source
@@ -63,20 +64,22 @@ class Gateway:
         status: SourceStatus,
         spool: Appender,
         channels: Channels,
-        look: Look = machine,
+        body_queue: BodyQueue,
+        read_clocks: ReadClocks = machine_clocks,
         versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self.name = source.name
         self.token = token
         self.limit = RateLimit(source.max_rate)
         self.silence = Silence(status, source.stale_after, spool)
-        self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, look)
-        self._versions = Versions(source.name, status.source_id, spool)
+        self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, read_clocks)
+        self._versions = ChannelVersions(source.name, status.source_id, spool)
         self._channels = channels
+        self._body_queue = body_queue
         self._definition = _Definition(source, channel_ids)
-        self._former: deque[tuple[int, _Definition]] = deque(maxlen=_FORMER)  # until when (µs), oldest first
-        self._no_number = NoNumber(status, self.silence.gaps, self._name_of)
-        self._rounded: set[int] = set()  # channels of which it was said that their integers are
+        self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # until when (µs), oldest first
+        self._type_mismatches = TypeMismatches(status, self.silence.gaps, self._name_of)
+        self._rounded: set[int] = set()  # channels whose rounding was recorded
         self._status = status
         self._spool = spool
         self._begin(versions, self.arrivals.now())
@@ -84,8 +87,8 @@ class Gateway:
     def configure(
         self, source: PushSource, token: bytes, channel_ids: Mapping[str, int], versions: Mapping[int, int]
     ) -> None:
-        """Go on with other tags and options: what arrives from now on means what they say. To be followed by
-        :meth:`say`."""
+        """Apply new tags and options to data that arrives from now on. Call
+        :meth:`record_configuration` afterwards."""
         self.token = token
         if source.max_rate != self.limit.rate:
             self.limit = RateLimit(source.max_rate)
@@ -97,94 +100,95 @@ class Gateway:
         self._begin(versions, since)
 
     def _begin(self, versions: Mapping[int, int], since: int) -> None:
-        for channel, version in self._versions.unsaid(versions).items():
-            self._versions.begin(channel, version, since)
+        for channel, version in self._versions.not_yet_read(versions).items():
+            self._versions.start(channel, version, since)
         self._count_channels()
 
     def _definition_of(self, note: str | None) -> _Definition:
-        """What a body's lines mean: a retry is read as its first attempt was."""
+        """The definition for a body: a retry uses that of its first attempt."""
         first = None if note is None else self.arrivals.first(note)
         if first is None:
             return self._definition
         return next((former for until, former in self._former if first < until), self._definition)
 
-    async def say(self) -> None:
-        """Put on record what the configuration changes. What the disk refuses now is said with the next body."""
-        of, created = self._definition, self._channels.of(self.name)
-        numbers = {*of.configured.values(), *created.values()} - of.text_channels - self._channels.texts
-        await self._no_number.only(numbers)
+    async def record_configuration(self) -> None:
+        """Record the effects of a new configuration. On a disk error they are recorded with the next body."""
+        definition, created = self._definition, self._channels.ids_of(self.name)
+        numbers = {*definition.configured.values(), *created.values()} - definition.text_channels - self._channels.texts
+        await self._type_mismatches.set_number_channels(numbers)
         with suppress(SpoolError):
-            await self._versions.say()
+            await self._versions.flush()
 
-    async def take(self, body: bytes, precision: Precision) -> Taken:
-        """Make durable what is good in ``body``.
+    async def write(self, body: bytes, precision: Precision, parsed: Parsed) -> WriteResult:
+        """Store the valid part of the parsed ``body``.
 
-        Raises SpoolError where the spool does not take it: the body must come again.
+        Raises SpoolError if the spool rejects it: the gateway must retry.
         """
-        parsed = await asyncio.to_thread(parse, body, precision)
         untimed = sum(point.time is None for point in parsed.points)
-        if untimed and (step := self.arrivals.follow()) is not None:
+        if untimed and (step := self.arrivals.detect_step()) is not None:
             await self.silence.clock_set(step)
-        note = self.arrivals.note_of(precision.encode() + b"\n" + body) if untimed else None
+        note = self.arrivals.note_name(precision.encode() + b"\n" + body) if untimed else None
         while True:
-            of = self._definition_of(note)
-            named = await asyncio.to_thread(names, parsed.points, of.template, of.rule)
-            places, later = await self._places(of, named)
-            if of is self._definition_of(note):  # what arrives now is read as it is defined now
+            definition = self._definition_of(note)
+            named = await self._body_queue.run_next(names, parsed.points, definition.template, definition.rule)
+            resolved, retry_reason = await self._resolve(definition, named)
+            if definition is self._definition_of(note):  # what arrives now is read as it is defined now
                 break
-        keys = {**{key: places[name] for key, name in named.of.items()}, **named.unnamed}
-        if of.source.unknown == "reject":
-            keys.update((key, _OF_NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
+        keys = {**{key: resolved[name] for key, name in named.of.items()}, **named.unnamed}
+        if definition.source.unknown == "reject":
+            keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
-        texts = of.text_channels | self._channels.texts
-        found = await asyncio.to_thread(rows, parsed.points, keys, arrival, named.counts, texts)
+        texts = definition.text_channels | self._channels.texts
+        found = await self._body_queue.run_next(rows, parsed.points, keys, arrival, named.counts, texts)
         if found or found.misplaced or found.waiting:
-            self.silence.heard()
+            self.silence.record_activity()
         if found.waiting:
             found.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
         if found or found.misplaced:
             try:
                 await self._store(found, notes, digest_of(body, precision, arrival))
             except SpoolError as error:
-                await self.silence.say("degraded", str(error))
+                await self.silence.set_state("degraded", str(error))
                 raise
         bad = sorted(parsed.bad + found.bad, key=lambda one: one.line)
         self._count(found, bad)
-        return Taken(len(found), bad, later if found.waiting else "", note)
+        return WriteResult(len(found), bad, retry_reason if found.waiting else "", note)
 
-    async def _places(self, of: _Definition, named: Names) -> tuple[Mapping[str, Place], str]:
-        """Each name's channel id or why it has none; and why some must wait."""
-        created = self._channels.of(self.name) if of.source.unknown == "create" else {}
-        places: dict[str, Place] = {name: of.configured.get(name, created.get(name)) for name in named.kinds}
-        unknown = [name for name, place in places.items() if place is None]
+    async def _resolve(self, definition: _Definition, named: ChannelNames) -> tuple[Mapping[str, Resolved], str]:
+        """Channel id or error of each name, and why some must be retried."""
+        created = self._channels.ids_of(self.name) if definition.source.unknown == "create" else {}
+        resolved: dict[str, Resolved] = {
+            name: definition.configured.get(name, created.get(name)) for name in named.kinds
+        }
+        unknown = [name for name, channel in resolved.items() if channel is None]
         if not unknown:
-            return places, ""
-        if of.source.unknown == "reject":
-            places.update(
-                (n, f"the channel {n!r} is not among the source's tags, and unknown ones are refused") for n in unknown
+            return resolved, ""
+        if definition.source.unknown == "reject":
+            resolved.update(
+                (n, f"channel {n!r} is not a tag of the source (unknown channels are rejected)") for n in unknown
             )
-            return places, ""
-        room = max(0, of.source.max_channels - len(created))
+            return resolved, ""
+        room = max(0, definition.source.max_channels - len(created))
         for name in unknown[room:]:
-            places[name] = f"the channel {name!r} would be more than max_channels, which is {of.source.max_channels}"
+            resolved[name] = f"channel {name!r} exceeds max_channels, which is {definition.source.max_channels}"
         try:
             wanted = {name: named.kinds[name] for name in unknown[:room]}
-            places.update(await self._channels.create(self.name, self._status.source_id, wanted))
+            resolved.update(await self._channels.create(self.name, self._status.source_id, wanted))
         except DatabaseError as error:
-            return places, str(error)
+            return resolved, str(error)
         self._count_channels()
-        return places, ""
+        return resolved, ""
 
     def _name_of(self, channel: int) -> str:
-        known = (*self._definition.names.items(), *self._channels.of(self.name).items())
+        known = (*self._definition.names.items(), *self._channels.ids_of(self.name).items())
         return next((name for name, number in known if number == channel), str(channel))
 
     def _count_channels(self) -> None:
-        self._status.channels = len(self._definition.configured) + len(self._channels.of(self.name))
+        self._status.channels = len(self._definition.configured) + len(self._channels.ids_of(self.name))
 
-    async def _store(self, found: Rows, notes: Notes, digest: int) -> None:
-        """Samples first: where there is no room for them, nothing is taken."""
-        await self._versions.say()
+    async def _store(self, found: MappedRows, notes: Notes, digest: int) -> None:
+        """Append samples first: if there is no room for them, nothing is stored."""
+        await self._versions.flush()
         times = found.times()
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()
@@ -193,16 +197,16 @@ class Gateway:
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded
-        said = [Event("rounded", received, i, detail=ROUNDED) for i in sorted(rounded)]
+        said = [Event("rounded", received, i, detail=ROUNDED_DETAIL) for i in sorted(rounded)]
         events = [*found.texts, *found.misplaced, *said]
         if events:
             await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
         self._rounded |= rounded
-        if changed := await self._no_number.look(found):
+        if changed := await self._type_mismatches.update(found):
             await self._spool.append(EventBatch(self._status.source_id, received, changed), notes)
-        await self.silence.over(times)
+        await self.silence.samples_stored(times)
 
-    def _count(self, found: Rows, bad: list[BadLine]) -> None:
+    def _count(self, found: MappedRows, bad: list[BadLine]) -> None:
         self._status.samples += len(found.value)
         self._status.decode_errors += len(bad)
         metrics.samples.labels(source=self.name).inc(len(found.value))
@@ -212,13 +216,13 @@ class Gateway:
 
 
 def read_token(source: PushSource) -> bytes:
-    """The gateway's token. Raises OperationError where its file holds none."""
+    """Read the gateway's token. Raises OperationError if the file has none."""
     try:
         token = source.token_file.read_bytes().strip()
     except OSError as error:
-        raise OperationError(f"the token of source {source.name}: {error}") from error
+        raise OperationError(f"cannot read the token of source {source.name}: {error}") from error
     if not token or len(token.split()) > 1:
         raise OperationError(
-            f"{source.token_file} of source {source.name}: one line with the gateway's token belongs there"
+            f"{source.token_file} of source {source.name} must contain one line with the gateway's token"
         )
     return token

@@ -1,4 +1,4 @@
-"""The push sources of a process, by name. They follow the configuration while bodies come: nobody is refused for it."""
+"""The push sources of a process. They are reconfigured while requests are served."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from ingest import metrics
-from ingest.alarms.stage import Stage
-from ingest.batch import now_us
-from ingest.collectors import ids_of, started, versions_of
-from ingest.config.model import PushSource
+from ingest.alarms.evaluator import AlarmEvaluator
+from ingest.config.sources import PushSource
 from ingest.errors import OperationError
 from ingest.gaps import Gaps
+from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.gateway import Gateway, read_token
 from ingest.registry import Registry
 from ingest.spool.append import Spool
-from ingest.status import SourceStatus
-from ingest.versions import NO_VERSIONS
+from ingest.status import SourceStatus, record_restart
+from ingest.timestamps import now_us
+from ingest.versions import NO_VERSIONS, versions_of
 
 log = logging.getLogger(__name__)
 
 
 class Gateways:
-    """The gateways whose bodies are taken, each known by its source's token."""
+    """All gateways, identified by their tokens."""
 
     def __init__(self, spool: Spool, channels: Channels) -> None:
         self._spool = spool
         self._channels = channels
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningSource] = {}
+        self.body_queue = BodyQueue()
 
     async def configure(
         self, sources: Sequence[PushSource], registry: Registry, versions: Mapping[str, int] = NO_VERSIONS
     ) -> None:
-        """Add, change and remove what differs.
+        """Add, change and remove gateways as needed.
 
-        Raises OperationError, with nothing changed, where ids or tokens are missing or two sources have one token.
+        Raises OperationError, with nothing changed, if ids or tokens are missing or a token is used twice.
         """
-        wanted = {source.name: (source, *ids_of(source, registry)) for source in sources}
+        wanted = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
         tokens = _tokens(sources)
         for name in self._running.keys() - wanted.keys():
             await self._running.pop(name).remove()
@@ -47,17 +48,19 @@ class Gateways:
             of = versions_of(channel_ids, versions)
             if (running := self._running.get(name)) is not None:
                 running.gateway.configure(source, tokens[name], channel_ids, of)
-                running.stage.configure(source, channel_ids)
+                running.evaluator.configure(source, channel_ids)
             else:
                 status = SourceStatus(source_id, name, source.kind, source.address, len(source.tags))
-                stage = Stage(source, channel_ids, source_id, self._spool)
-                gateway = Gateway(source, tokens[name], channel_ids, status, stage, self._channels, versions=of)
-                running = self._running[name] = _Running(gateway, stage, status)
-                await started(status, self._spool)
-            await running.gateway.say()
+                evaluator = AlarmEvaluator(source, channel_ids, source_id, self._spool)
+                gateway = Gateway(
+                    source, tokens[name], channel_ids, status, evaluator, self._channels, self.body_queue, versions=of
+                )
+                running = self._running[name] = _RunningSource(gateway, evaluator, status)
+                await record_restart(status, self._spool)
+            await running.gateway.record_configuration()
 
     def of_token(self, given: bytes) -> Gateway | None:
-        """Whose token it is; all are compared, so that time tells nothing."""
+        """The gateway of a token. Compares all tokens in constant time."""
         found = None
         for running in self._running.values():
             if hmac.compare_digest(running.gateway.token, given):
@@ -65,30 +68,30 @@ class Gateways:
         return found
 
     def statuses(self) -> list[SourceStatus]:
-        """What is known of each source."""
+        """The status of each source."""
         return [running.status for running in self._running.values()]
 
-    def stages(self) -> list[Stage]:
+    def evaluators(self) -> list[AlarmEvaluator]:
         """The alarms of each source."""
-        return [running.stage for running in self._running.values()]
+        return [running.evaluator for running in self._running.values()]
 
     async def stop(self) -> None:
-        """End; bodies in hand were answered before."""
+        """Stop; open requests have been answered."""
         for running in self._running.values():
             await running.stop()
             running.status.state = "stopped"
 
 
-class _Running:
-    """One source, and what looks at the clock for it."""
+class _RunningSource:
+    """One source with its background tasks."""
 
-    def __init__(self, gateway: Gateway, stage: Stage, status: SourceStatus) -> None:
+    def __init__(self, gateway: Gateway, evaluator: AlarmEvaluator, status: SourceStatus) -> None:
         self.gateway = gateway
-        self.stage = stage
+        self.evaluator = evaluator
         self.status = status
         self._tasks = [
             asyncio.create_task(gateway.silence.watch(), name=gateway.name),
-            asyncio.create_task(stage.run(), name=f"alarms of {gateway.name}"),
+            asyncio.create_task(evaluator.run(), name=f"alarms of {gateway.name}"),
         ]
 
     async def stop(self) -> None:
@@ -98,13 +101,13 @@ class _Running:
         await self.gateway.arrivals.close()
 
     async def remove(self) -> None:
-        """End, for good: the configuration no longer names the source. Nothing of it is missing from now on."""
+        """Stop for good: the source was removed from the configuration. Close its gaps."""
         await self.stop()
         log.info("source %s: the configuration no longer names it", self.status.name)
-        gaps = Gaps(self.status, self.stage)
+        gaps = Gaps(self.status, self.evaluator)
         await gaps.close(now_us())
         await gaps.close(now_us(), gaps.channels())
-        metrics.forget_source(self.status.name)
+        metrics.remove_source(self.status.name)
 
 
 def _tokens(sources: Sequence[PushSource]) -> dict[str, bytes]:

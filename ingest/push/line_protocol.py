@@ -1,8 +1,8 @@
 """InfluxDB's line protocol: ``measurement,tag=value field=1.5,other=2i 1790000000000000000``.
 
-https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/; where it says nothing, what InfluxDB's own
-parser does: a backslash escapes only what has a meaning where it stands, and a line end within quotes belongs to the
-text. A quote that is never closed spoils its own line and no other.
+https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/; undocumented cases as in InfluxDB's
+parser: a backslash escapes only characters with a special meaning, and a newline within quotes belongs to the
+text. An unclosed quote invalidates only its own line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Precision: TypeAlias = Literal["ns", "us", "ms", "s"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 _TIME_LIMITS = (-(2**63), 2**63 - 1)  # µs, as a sample's column holds them
-_SHOWN = 40  # characters of what was found
+_MAX_EXCERPT = 40  # characters of what was found
 
 # Possessive throughout: a text that does not match is given up at once, whatever it is.
 _SERIES = re.compile(r"(?:[^\\ \n]|\\ ?)++")
@@ -29,7 +29,7 @@ _FIELD_KEY = re.compile(r"((?:[^\\,= \n]|\\[,= ]?)++)=")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
 _BARE = re.compile(r"[^, \t\r\n]++")
 _BLANKS = re.compile(r"[ \t]*+")
-_NOTHING = re.compile(r"(?:#[^\n]*+|\r?)(?:\n|\Z)")
+_EMPTY_LINE = re.compile(r"(?:#[^\n]*+|\r?)(?:\n|\Z)")
 _END = re.compile(r"[ \t]*+(?:([^ \t\r\n]++)[ \t]*+)?\r?(?:\n|\Z)")
 _ESCAPED = re.compile(r"\\([,= ])")
 _ESCAPED_IN_MEASUREMENT = re.compile(r"\\([, ])")
@@ -45,7 +45,7 @@ _RANGES = {"i": (-(2**63), 2**63 - 1), "u": (0, 2**64 - 1)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """What a line measures: one object for all lines of a body that begin alike."""
+    """Measurement and tags of a line; one object for all lines of a body with the same prefix."""
 
     measurement: str
     tags: dict[str, str]
@@ -63,7 +63,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """What is wrong with one line, or with one field of it."""
+    """An error in a line or in one of its fields."""
 
     line: int  # from 1
     what: str
@@ -74,24 +74,24 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A body: its good lines, and what is wrong with the others. Both in order of lines."""
+    """The valid points and the errors of a body, in order of lines."""
 
     points: list[Point]
     bad: list[BadLine]
 
 
-class _Wrong(Exception):  # noqa: N818  (never leaves this module)
-    """Why a line is not legal."""
+class _LineError(Exception):
+    """A syntax error in a line."""
 
 
 def parse(body: bytes, precision: Precision = "ns") -> Parsed:
-    """Every line of ``body``, whatever its bytes are; raises nothing. Linear in time and memory.
+    """Parse all lines of ``body``. Never raises; linear in time and memory.
 
     ``precision`` is the unit of the times. Finer ones than a microsecond are rounded down.
     """
     parsed = Parsed([], [])
     for first, text in _texts(body, parsed.bad):
-        _Reading(text, first, precision, parsed).run()
+        _Parser(text, first, precision, parsed).run()
     parsed.bad.sort(key=lambda bad: bad.line)
     return parsed
 
@@ -112,7 +112,7 @@ def _texts(body: bytes, bad: list[BadLine]) -> Iterator[tuple[int, str]]:
         yield number + 1 - len(together), "\n".join(together)
 
 
-class _Reading:
+class _Parser:
     def __init__(self, text: str, first_line: int, precision: Precision, into: Parsed) -> None:
         self._text = text
         self._line = first_line
@@ -125,13 +125,13 @@ class _Reading:
         while at < len(text):
             at = _match(_BLANKS, text, at).end()
             lines = 1
-            if nothing := _NOTHING.match(text, at):
-                at = nothing.end()
+            if empty := _EMPTY_LINE.match(text, at):
+                at = empty.end()
             else:
                 try:
                     at, lines = self._point(at)
-                except _Wrong as wrong:
-                    self._into.bad.append(BadLine(self._line, str(wrong)))
+                except _LineError as error:
+                    self._into.bad.append(BadLine(self._line, str(error)))
                     at = text.find("\n", at) + 1 or len(text)
             self._line += lines
 
@@ -139,16 +139,16 @@ class _Reading:
         """Read the line at ``at``; where the next one begins, and how many line ends are behind us then."""
         head = _SERIES.match(self._text, at)
         if head is None:
-            raise _Wrong("the measurement is missing")
+            raise _LineError("the measurement is missing")
         series = self._series.get(head[0])
         if series is None:
             series = self._series[head[0]] = _series(head[0])
         if isinstance(series, str):
-            raise _Wrong(series)
+            raise _LineError(series)
         fields, end = self._fields(_match(_BLANKS, self._text, head.end()).end())
         tail = _END.match(self._text, end)
         if tail is None:
-            raise _Wrong(f"found {_shown(self._text, end)} where a time or the line's end should be")
+            raise _LineError(f"found {_excerpt(self._text, end)} where a timestamp or the end of the line is expected")
         time = None if tail[1] is None else _time(tail[1], self._precision)
         self._into.points.append(Point(self._line, series, fields, time))
         return tail.end(), max(1, self._text.count("\n", at, tail.end()))
@@ -159,7 +159,7 @@ class _Reading:
         while True:
             key = _FIELD_KEY.match(text, at)
             if key is None:
-                raise _Wrong(f"found {_shown(text, at)} where field=value should be")
+                raise _LineError(f"found {_excerpt(text, at)} where field=value is expected")
             name = _unescaped(key[1], _ESCAPED)
             value, at = self._value(name, key.end())
             fields.append((name, value))
@@ -168,7 +168,7 @@ class _Reading:
             at += 1
         if len(fields) > 1 and len({name for name, _ in fields}) < len(fields):
             names = [name for name, _ in fields]
-            raise _Wrong(f"field {_quoted(next(n for n in names if names.count(n) > 1))} stands there twice")
+            raise _LineError(f"field {_quoted(next(n for n in names if names.count(n) > 1))} is repeated")
         return fields, at
 
     def _value(self, name: str, at: int) -> tuple[Value, int]:
@@ -176,14 +176,14 @@ class _Reading:
         if text.startswith('"', at):
             quoted = _QUOTED.match(text, at)
             if quoted is None:
-                raise _Wrong(f"field {_quoted(name)}: the quote is not closed")
+                raise _LineError(f"field {_quoted(name)}: the quote is not closed")
             end = quoted.end()
             if end < len(text) and text[end] not in ", \t\r\n":
-                raise _Wrong(f"field {_quoted(name)}: found {_shown(text, end)} behind the closing quote")
+                raise _LineError(f"field {_quoted(name)}: found {_excerpt(text, end)} after the closing quote")
             return _unescaped(quoted[1], _ESCAPED_IN_TEXT), end
         bare = _BARE.match(text, at)
         if bare is None:
-            raise _Wrong(f"field {_quoted(name)}: the value is missing")
+            raise _LineError(f"field {_quoted(name)}: the value is missing")
         return _number_or_boolean(name, bare[0]), bare.end()
 
 
@@ -201,10 +201,10 @@ def _series(head: str) -> Series | str:
     while at < len(head):
         tag = _TAG.match(head, at)
         if tag is None:
-            return f"found {_shown(head, at)} where ,tag=value should be"
+            return f"found {_excerpt(head, at)} where ,tag=value is expected"
         name = _unescaped(tag[1], _ESCAPED)
         if name in tags:
-            return f"tag {_quoted(name)} stands there twice"
+            return f"tag {_quoted(name)} is repeated"
         tags[name] = _unescaped(tag[2], _ESCAPED)
         at = tag.end()
     return Series(_unescaped(measurement[0], _ESCAPED_IN_MEASUREMENT), tags)
@@ -218,22 +218,24 @@ def _number_or_boolean(name: str, text: str) -> Value:
     if _FLOAT.fullmatch(text):
         number = float(text)
         if math.isinf(number):
-            raise _Wrong(f"field {_quoted(name)}: {_quoted(text)} is beyond what a float can hold")
+            raise _LineError(f"field {_quoted(name)}: {_quoted(text)} is out of range for a float")
         return number
     if integer := _INTEGER.fullmatch(text):
         whole, (low, high) = int(integer[1]), _RANGES[integer[2]]
         if not low <= whole <= high:
-            raise _Wrong(f"field {_quoted(name)}: {_quoted(text)} is not between {low} and {high}")
+            raise _LineError(f"field {_quoted(name)}: {_quoted(text)} is not between {low} and {high}")
         return whole
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     legal = 'a number (1.5), an integer (2i, 2u), true, false or a text in double quotes ("on")'
-    raise _Wrong(f"field {_quoted(name)}: found {_quoted(text)}; legal: {legal}")
+    raise _LineError(f"field {_quoted(name)}: found {_quoted(text)}; legal: {legal}")
 
 
 def _time(text: str, precision: Precision) -> int:
     if not _TIME.fullmatch(text):
-        raise _Wrong(f"found {_quoted(text)} where the time should be: a whole number of {precision} since 1970")
+        raise _LineError(
+            f"found {_quoted(text)} where a timestamp is expected: an integer number of {precision} since 1970"
+        )
     number = int(text)
     match precision:
         case "ns":
@@ -245,15 +247,15 @@ def _time(text: str, precision: Precision) -> int:
         case "s":
             microseconds = number * 1_000_000
     if not _TIME_LIMITS[0] <= microseconds <= _TIME_LIMITS[1]:
-        raise _Wrong(f"time {text} in {precision} is beyond what a time can be: is the precision right?")
+        raise _LineError(f"timestamp {text} in {precision} is out of range: check the precision")
     return microseconds
 
 
-def _shown(text: str, at: int) -> str:
+def _excerpt(text: str, at: int) -> str:
     """What stands at ``at``, to the end of the line, as it may be shown."""
-    rest = text[at : at + _SHOWN + 1].split("\n", maxsplit=1)[0].rstrip("\r")
-    return _quoted(rest) if rest else "the line's end"
+    rest = text[at : at + _MAX_EXCERPT + 1].split("\n", maxsplit=1)[0].rstrip("\r")
+    return _quoted(rest) if rest else "the end of the line"
 
 
 def _quoted(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN else repr(text[:_SHOWN]) + "..."
+    return repr(text) if len(text) <= _MAX_EXCERPT else repr(text[:_MAX_EXCERPT]) + "..."

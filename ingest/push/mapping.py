@@ -1,4 +1,4 @@
-"""From the points of a body to columns of samples and counts, and to texts."""
+"""Map the points of a body to columns of samples and counts, and to text events."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from typing import TypeAlias
 import numpy as np
 
 from ingest.batch import Event, Int64s, SampleBatch
-from ingest.config.model import ChannelKind
+from ingest.config.sources import ChannelKind
 from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
-from ingest.push.template import Template, Unnamed
+from ingest.push.template import NoChannelName, Template
 
 _BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
-_NO_NUMBER = 'a text for a channel of numbers, kept as an event and not as a value; kind = "text" takes it'
+_NO_NUMBER = 'text value for a numeric channel; stored as an event. Set kind = "text" for text values'
 
 Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
-Place: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
+Resolved: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The channels' names that a body speaks of."""
+class ChannelNames:
+    """The channel names of a body."""
 
     of: Mapping[Key, str]
     unnamed: Mapping[Key, str]  # why it has none
-    kinds: Mapping[str, ChannelKind]  # name → what its first value says
+    kinds: Mapping[str, ChannelKind]  # name → kind of its first value
     counts: Mapping[Key, str]  # the type of what is a count
 
 
 @dataclass(slots=True)
-class Rows:
-    """What a body comes to."""
+class MappedRows:
+    """The rows of a body."""
 
     channel_id: array[int] = field(default_factory=lambda: array("i"))
     time: array[int] = field(default_factory=lambda: array("q"))  # µs
@@ -80,8 +80,8 @@ class Rows:
         )
 
 
-def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> Names:
-    """The name of every channel in ``points``, made once for each field of a series."""
+def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> ChannelNames:
+    """Channel names for all points, computed once per series and field."""
     of: dict[Key, str] = {}
     unnamed: dict[Key, str] = {}
     kinds: dict[str, ChannelKind] = {}
@@ -95,56 +95,56 @@ def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUN
                 counts[key] = kind
             try:
                 of[key] = template.name(*key)
-            except Unnamed as why:
+            except NoChannelName as why:
                 unnamed[key] = str(why)
             else:
                 kinds.setdefault(of[key], "counter" if key in counts else _kind(value))
-    return Names(of, unnamed, kinds, counts)
+    return ChannelNames(of, unnamed, kinds, counts)
 
 
 def rows(
     points: Sequence[Point],
-    places: Mapping[Key, Place],
+    channels: Mapping[Key, Resolved],
     arrival: int,
     counts: Mapping[Key, str] = MappingProxyType({}),
     text_channels: Set[int] = frozenset(),
-) -> Rows:
-    """Samples and texts of ``points``, and ``counts``, which have a type. ``text_channels`` take all values as texts.
-    A text for another channel is no value of it: it is named as bad, and kept as an event with a Bad status.
+) -> MappedRows:
+    """Samples, texts and ``counts`` of ``points``. ``text_channels`` store all values as texts.
+    A text for another channel is reported as bad, and stored as an event with a Bad status.
 
-    Lines without a time have ``arrival`` (µs); a channel's second such line a microsecond more, and so on, because
-    two samples of a channel cannot share a time. Counts can.
+    Lines without a timestamp get ``arrival`` (µs), a channel's second such line a microsecond more, and so on, because
+    two samples of a channel cannot have the same time. Counts can.
     """
-    found = Rows()
+    found = MappedRows()
     untimed: Counter[int] = Counter()
     for point in points:
         several: set[int] | None = set() if len(point.fields) > 1 else None
         for name, value in point.fields:
-            place = places[point.series, name]
-            if place is None:
+            channel = channels[point.series, name]
+            if channel is None:
                 found.waiting += 1
                 continue
             kind = counts.get((point.series, name))
-            if isinstance(place, int) and several is not None and kind is None:
-                if place in several:
-                    place = "another field of the line has the same channel: the template should name the field"
+            if isinstance(channel, int) and several is not None and kind is None:
+                if channel in several:
+                    channel = "another field of the line maps to the same channel: add {field} to the template"
                 else:
-                    several.add(place)
-            if isinstance(place, str):
-                found.bad.append(BadLine(point.line, f"field {name!r}: {place}"))
+                    several.add(channel)
+            if isinstance(channel, str):
+                found.bad.append(BadLine(point.line, f"field {name!r}: {channel}"))
                 continue
             if kind is not None:
-                why = found.counts.add(kind, place, arrival if point.time is None else point.time, value)
+                why = found.counts.add(kind, channel, arrival if point.time is None else point.time, value)
                 if why is not None:
                     found.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
                 continue
             time = point.time
             if time is None:
-                time = arrival + untimed[place]
-                untimed[place] += 1
-            if place in text_channels:
-                found.texts.append(Event("text", time, place, 0, _text(value)))
-            elif not found.add(place, time, value):
+                time = arrival + untimed[channel]
+                untimed[channel] += 1
+            if channel in text_channels:
+                found.texts.append(Event("text", time, channel, 0, _text(value)))
+            elif not found.add(channel, time, value):
                 found.bad.append(BadLine(point.line, f"field {name!r}: {_NO_NUMBER}"))
     return found
 

@@ -1,4 +1,4 @@
-"""Which channel a line's field is: the source's ``channel`` template, filled in."""
+"""Channel names from the source's ``channel`` template."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _LONGEST = 255  # as of every channel's name
 
 
-class Unnamed(Exception):  # noqa: N818  (a line that gives no name; caught where lines are mapped)
-    """Why a field of a line gives no channel's name."""
+class NoChannelName(Exception):  # noqa: N818  (a line that gives no name; caught where lines are mapped)
+    """A field has no valid channel name."""
 
 
 class Template:
-    """``"{tag.host}/{measurement}.{field}"``: what a channel's name cannot hold is percent-encoded."""
+    """``"{tag.host}/{measurement}.{field}"``; characters not allowed in channel names are percent-encoded."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._names = _PLACEHOLDER.split(text)  # literal, placeholder, literal, ...
 
     def name(self, series: Series, field: str) -> str:
-        """The channel's name. Raises Unnamed."""
+        """The name of the channel. Raises NoChannelName."""
         parts = self._names.copy()
         for place in range(1, len(parts), 2):
             parts[place] = encoded(self._filled(parts[place], series, field))
         name = "".join(parts)
         if len(name) > _LONGEST:
-            raise Unnamed(f"the channel's name would be {len(name)} characters long, at most {_LONGEST} are legal")
+            raise NoChannelName(f"the channel name is {len(name)} characters long; at most {_LONGEST} are legal")
         return name
 
     def _filled(self, placeholder: str, series: Series, field: str) -> str:
@@ -40,10 +40,10 @@ class Template:
             return field
         tag = placeholder.removeprefix("tag.")
         if tag not in series.tags:
-            raise Unnamed(f"the tag {tag!r} is missing, which the template {self._text!r} needs")
+            raise NoChannelName(f"tag {tag!r} of the template {self._text!r} is missing")
         return series.tags[tag]
 
 
 def encoded(text: str) -> str:
-    """``text`` with all that a channel's name cannot hold percent-encoded."""
+    """``text`` with characters not allowed in channel names percent-encoded."""
     return text if _PLAIN.fullmatch(text) else quote(text, safe="").replace("~", "%7E")

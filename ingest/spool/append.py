@@ -1,6 +1,6 @@
-"""The collectors' side of the spool: append, and know that it is on disk.
+"""The collectors' side of the spool: append a batch and wait until it is on disk.
 
-Batching is a bus: while one commit waits for the disk, batches gather; the next commit takes all of them.
+Group commit: while one commit waits for the disk, batches queue up; the next commit stores all of them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ingest.appender import Notes
 from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.ballast import BYTES, Ballast
+from ingest.spool.connection import SpoolConnection
 from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, note_crc32, read_notes, used_bytes
 from ingest.spool.format import COLUMNAR, Record, encode
-from ingest.spool.sidecar import Mark, MarkFile, read_sources, write_sources
+from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
-from ingest.spool.whole import WholeFile
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_WAITING_BYTES = 64 * 1024**2  # gathered in memory behind one commit, at most
-_LOOK_SECONDS = 0.25  # how often a full spool is looked at for room
-_RESUME = 0.95  # of the limit: room again
-_RESERVE = 1 / 64  # of the limit, for events and gaps: what is not taken must still be put on record
+_MAX_PENDING_BYTES = 64 * 1024**2  # limit of the queue in memory
+_CHECK_SECONDS = 0.25  # between two checks of a full spool
+_RESUME = 0.95  # fraction of the limit below which a full spool accepts samples again
+_RESERVE = 1 / 64  # of the limit, for events and gaps: what is rejected must still be recorded
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingAppend:
     record: Record | None  # None: notes only
     notes: Notes
     since: float  # time.monotonic()
@@ -48,9 +48,9 @@ class _Waiting:
 
 
 class Spool:
-    """A collector process' end of a spool file, which others may have, too. Open it inside a running event loop.
+    """A collector process's end of a spool file, which may have others. Open it inside a running event loop.
 
-    A damaged file is repaired, when it is opened as well as later; raises SpoolError where that can't be done.
+    A damaged file is repaired, on opening as well as later; raises SpoolError if that fails.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -58,107 +58,108 @@ class Spool:
         self.path = path
         self.max_bytes = max_bytes
         self._queries = load("spool")
-        self._file = WholeFile(path, "FULL", create=True)
+        self._file = SpoolConnection(path, "FULL", create=True)
         try:
             self._notes, self._used = self._file.run(lambda c: (read_notes(c), used_bytes(c)))
         except BaseException:
             self._file.close()
             raise
-        self.ours: Callable[[str], bool] = lambda note: True  # whether this process changes a note, and no other
+        self.owns_note: Callable[[str], bool] = lambda note: True  # whether only this process changes a note
         self._file.reopened = self._reopened
         self._sources = read_sources(path)
-        self._last = MarkFile(path, "last")
+        self._last_mark = MarkFile(path, "last")
         self._ballast = Ballast(path)
-        self._tight = not self._ballast.restore()  # what is left of the disk is for events and gaps
-        self._waiting: list[_Waiting] = []
-        self._waiting_bytes = 0
+        self._disk_full = not self._ballast.restore()  # remaining disk space is reserved for events and gaps
+        self._pending: list[_PendingAppend] = []
+        self._pending_bytes = 0
         self._depth = (0, 0)
-        self._something = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._committed = asyncio.Condition()
         self._thread = ThreadPoolExecutor(1, "spool")
         self._waker = Waker(path.parent)
         self._closing = False
-        self._bus = asyncio.create_task(self._run(), name=f"spool {path.name}")
+        self._committing = asyncio.create_task(self._run(), name=f"spool {path.name}")
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """Notes that are on disk; of those that are not ours, as they were at the last :meth:`reread`."""
+        """Notes on disk; those of other processes as of the last :meth:`reload_notes`."""
         return self._notes
 
-    async def reread(self) -> None:
-        """Know what others have noted. Raises SpoolError."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._reread)
+    async def reload_notes(self) -> None:
+        """Read the notes of other processes. Raises SpoolError."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._reload_notes)
 
-    def _reread(self) -> None:
+    def _reload_notes(self) -> None:
         self._notes = self._file.run(read_notes)
 
     @property
     def full(self) -> bool:
-        """Whether samples and counts are refused: all but the reserve is in use, or the disk is full."""
-        return self._tight or self.bytes >= self.max_bytes * (1 - _RESERVE)
+        """Whether samples and counts are rejected: all but the reserve is in use, or the disk is full."""
+        return self._disk_full or self.bytes >= self.max_bytes * (1 - _RESERVE)
 
     @property
     def bytes(self) -> int:
-        """Bytes in use, those in the file and those that wait for the disk."""
-        return self._used + self._waiting_bytes
+        """Bytes in use: in the file and queued."""
+        return self._used + self._pending_bytes
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Return once ``batch`` is on disk. Raises SpoolFull at the limit, SpoolError where the disk refuses."""
+        """Return once ``batch`` is on disk. Raises SpoolFull at the limit, SpoolError on disk errors."""
         if self._no_room(batch):
-            await self._look()
+            await self._check_room()
             if self._no_room(batch):
                 metrics.spool_full.inc()
-                if self._tight:
+                if self._disk_full:
                     raise SpoolFull(f"no disk space left for {self.path.name}")
                 raise SpoolFull(f"{self.path.name} holds {self.bytes} bytes, the limit is {self.max_bytes}")
-        await self._durable(encode(batch), notes or {})
+        await self._enqueue(encode(batch), notes or {})
 
     def _no_room(self, batch: Batch) -> bool:
         return (isinstance(batch, SampleBatch | CountBatch) and self.full) or self.bytes >= self.max_bytes
 
     async def note(self, notes: Notes) -> None:
-        """Return once ``notes`` are on disk. Raises SpoolError where the disk refuses."""
-        await self._durable(None, notes)
+        """Return once ``notes`` are on disk. Raises SpoolError on disk errors."""
+        await self._enqueue(None, notes)
 
-    async def _durable(self, record: Record | None, notes: Notes) -> None:
-        if self._waiting_bytes >= _WAITING_BYTES:
+    async def _enqueue(self, record: Record | None, notes: Notes) -> None:
+        if self._pending_bytes >= _MAX_PENDING_BYTES:
             async with self._committed:
-                await self._committed.wait_for(lambda: self._waiting_bytes < _WAITING_BYTES or self._closing)
+                await self._committed.wait_for(lambda: self._pending_bytes < _MAX_PENDING_BYTES or self._closing)
         if self._closing:
             raise SpoolError(f"{self.path.name} is closed")
-        waiting = _Waiting(record, notes, time.monotonic(), asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+        pending = _PendingAppend(record, notes, time.monotonic(), asyncio.get_running_loop().create_future())
+        self._pending.append(pending)
         if record is not None:
-            self._waiting_bytes += len(record.body)
+            self._pending_bytes += len(record.body)
             metrics.spool_waiting_rows.inc(record.rows)
-        self._something.set()
-        await asyncio.shield(waiting.durable)
+        self._wake_up.set()
+        await asyncio.shield(pending.durable)
 
     async def wait_for_room(self) -> None:
-        """Return when the spool can take batches again."""
-        while (self._tight or self._used >= self.max_bytes * (1 - _RESERVE) * _RESUME) and not self._closing:
-            await self._look()
-            await asyncio.sleep(_LOOK_SECONDS)
+        """Return once the spool accepts batches again."""
+        while (self._disk_full or self._used >= self.max_bytes * (1 - _RESERVE) * _RESUME) and not self._closing:
+            await self._check_room()
+            await asyncio.sleep(_CHECK_SECONDS)
 
-    async def _look(self) -> None:
+    async def _check_room(self) -> None:
         loop = asyncio.get_running_loop()
-        self._used, self._tight = await loop.run_in_executor(self._thread, self._measure)
+        self._used, self._disk_full = await loop.run_in_executor(self._thread, self._measure)
 
     def _measure(self) -> tuple[int, bool]:
         try:
             used, free = self._file.run(lambda connection: (used_bytes(connection), free_bytes(connection)))
-            # On a disk that stays full what the writer deletes is room, too.
-            return used, not self._ballast.restore() and free < BYTES
+            # On a disk that stays full, space freed by the writer counts as well.
+            room = self._ballast.restore() and self._ballast.disk_free() >= BYTES
+            return used, not room and free < BYTES
         except SpoolError as error:
             log.warning("%s", error)
-            return self._used, self._tight
+            return self._used, self._disk_full
 
     async def depth(self) -> tuple[int, int]:
-        """Batches and rows that are not yet in the database; as of the last time where the disk can't tell."""
+        """Batches and rows not yet in the database; on disk errors, the last known numbers."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._count)
 
     def _count(self) -> tuple[int, int]:
-        query = self._queries["depth"]
+        query = self._queries["count_batches"]
         try:
             self._depth = self._file.run(lambda connection: connection.execute(query).fetchone())
         except SpoolError as error:
@@ -166,59 +167,63 @@ class Spool:
         return self._depth
 
     async def close(self) -> None:
-        """Make durable what waits, then close."""
+        """Store what is queued, then close."""
         self._closing = True
-        self._something.set()
-        await self._bus
+        self._wake_up.set()
+        await self._committing
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown()
-        self._last.close()
+        self._last_mark.close()
         self._waker.close()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._waiting or not self._closing:
-            await self._something.wait()
-            self._something.clear()
-            while self._waiting:
-                taken, self._waiting = self._waiting, []
-                refused, error = await loop.run_in_executor(self._thread, self._store, taken)
-                self._finish([w for w in taken if w not in refused], None)
+        while self._pending or not self._closing:
+            await self._wake_up.wait()
+            self._wake_up.clear()
+            while self._pending:
+                appends, self._pending = self._pending, []
+                refused, error = await loop.run_in_executor(self._thread, self._store, appends)
+                self._finish([w for w in appends if w not in refused], None)
                 if refused:
                     self._finish(refused, error)
-                if len(refused) < len(taken):
+                if len(refused) < len(appends):
                     self._waker.wake()
                 async with self._committed:
                     self._committed.notify_all()
 
-    def _store(self, taken: Sequence[_Waiting]) -> tuple[Sequence[_Waiting], SpoolError | None]:
-        """Make durable what the disk takes. Returns what it refuses, and why."""
+    def _store(self, appends: Sequence[_PendingAppend]) -> tuple[Sequence[_PendingAppend], SpoolError | None]:
+        """Store as much as the disk accepts. Returns what was rejected, and the error."""
         try:
-            self._commit(taken)
+            self._commit(appends)
         except SpoolFull as full:
-            return self._store_tight(taken, full)
+            return self._store_on_full_disk(appends, full)
         except SpoolError as error:
-            return taken, error
+            return appends, error
         return (), None
 
-    def _store_tight(self, taken: Sequence[_Waiting], full: SpoolFull) -> tuple[Sequence[_Waiting], SpoolError]:
-        """On a full disk: what is left, and the ballast, are for what is said of samples that have no place."""
-        self._tight = True
-        said, columnar = [w for w in taken if not w.is_columnar], [w for w in taken if w.is_columnar]
-        if said:
+    def _store_on_full_disk(
+        self, appends: Sequence[_PendingAppend], full: SpoolFull
+    ) -> tuple[Sequence[_PendingAppend], SpoolError]:
+        """On a full disk: use the remaining space, and the ballast, for events and gaps only."""
+        self._disk_full = True
+        others, columnar = [w for w in appends if not w.is_columnar], [w for w in appends if w.is_columnar]
+        if others:
             try:
                 self._ballast.free()
                 self._file.run(checkpoint)
-                self._commit(said)
+                self._commit(others)
             except SpoolError as error:
-                return taken, error
+                return appends, error
         return columnar, full
 
-    def _commit(self, taken: Sequence[_Waiting]) -> None:
-        records = [w.record for w in taken if w.record is not None]
-        self._used = self._file.run(lambda connection: self._transaction(connection, records, taken), locked=True)
+    def _commit(self, appends: Sequence[_PendingAppend]) -> None:
+        records = [w.record for w in appends if w.record is not None]
+        self._used = self._file.run(lambda connection: self._transaction(connection, records, appends), locked=True)
 
-    def _transaction(self, connection: sqlite3.Connection, records: Sequence[Record], taken: Sequence[_Waiting]) -> int:
+    def _transaction(
+        self, connection: sqlite3.Connection, records: Sequence[Record], appends: Sequence[_PendingAppend]
+    ) -> int:
         unknown = {r.source_id: r.received_at for r in records if r.source_id not in self._sources}
         if unknown:
             sources = {**unknown, **self._sources, **read_sources(self.path)}
@@ -230,62 +235,62 @@ class Spool:
             for record in records:
                 sequence += 1
                 if not insert(connection, sequence, record):
-                    raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} was given before")
-            noted = _together(taken)
+                    raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} is already in use")
+            noted = _merged_notes(appends)
             for name, value in noted.items():
                 if value is None:
                     if name in self._notes:
-                        connection.execute(self._queries["unnote"], (name,))
+                        connection.execute(self._queries["delete_note"], (name,))
                 else:
-                    connection.execute(self._queries["note"], (name, value, note_crc32(name, value)))
+                    connection.execute(self._queries["upsert_note"], (name, value, note_crc32(name, value)))
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        if self._tight:
-            # The file grows now, from what is left of the ballast: deletes then need no space but the log's own.
+        if self._disk_full:
+            # Grow the file now, into the freed ballast: later deletes then need space in the WAL only.
             with suppress(sqlite3.Error):
                 checkpoint(connection)
         if records:
-            self._last.write(Mark(sequence, records[-1].received_at))
+            self._last_mark.write(Mark(sequence, records[-1].received_at))
         self._notes = {name: value for name, value in {**self._notes, **noted}.items() if value is not None}
         return used_bytes(connection)
 
     def _reopened(self, connection: sqlite3.Connection) -> None:
-        """Another file stands there: a repair took what it could, and what we know better replaces it."""
+        """A repair replaced the file: write this process's notes again, which are newer than the salvaged ones."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            gone = [(name,) for name in read_notes(connection) if self.ours(name)]
-            connection.executemany(self._queries["unnote"], gone)
-            ours = {name: value for name, value in self._notes.items() if self.ours(name)}
-            kept = [(name, value, note_crc32(name, value)) for name, value in ours.items()]
-            connection.executemany(self._queries["note"], kept)
+            names = [(name,) for name in read_notes(connection) if self.owns_note(name)]
+            connection.executemany(self._queries["delete_note"], names)
+            own_notes = {name: value for name, value in self._notes.items() if self.owns_note(name)}
+            rows = [(name, value, note_crc32(name, value)) for name, value in own_notes.items()]
+            connection.executemany(self._queries["upsert_note"], rows)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
-    def _finish(self, taken: Sequence[_Waiting], error: SpoolError | None) -> None:
+    def _finish(self, appends: Sequence[_PendingAppend], error: SpoolError | None) -> None:
         now = time.monotonic()
-        records = [w.record for w in taken if w.record is not None]
+        records = [w.record for w in appends if w.record is not None]
         rows = sum(r.rows for r in records)
-        self._waiting_bytes -= sum(len(r.body) for r in records)
+        self._pending_bytes -= sum(len(r.body) for r in records)
         metrics.spool_waiting_rows.dec(rows)
         if error is None:
             metrics.spool_append_rows.observe(rows)
-        for waiting in taken:
-            metrics.spool_append_seconds.observe(now - waiting.since)
-            if waiting.durable.cancelled():
+        for pending in appends:
+            metrics.spool_append_seconds.observe(now - pending.since)
+            if pending.durable.cancelled():
                 continue
             if error is None:
-                waiting.durable.set_result(None)
+                pending.durable.set_result(None)
             else:
-                waiting.durable.set_exception(error)
-                waiting.durable.exception()  # mark as seen: a cancelled collector no longer asks
+                pending.durable.set_exception(error)
+                pending.durable.exception()  # mark as retrieved: a cancelled collector no longer awaits it
 
 
-def _together(taken: Sequence[_Waiting]) -> dict[str, str | None]:
-    """The notes of several appends, the later one's where two have one name."""
-    return {name: value for waiting in taken for name, value in waiting.notes.items()}
+def _merged_notes(appends: Sequence[_PendingAppend]) -> dict[str, str | None]:
+    """The notes of several appends; of equal names the last one's."""
+    return {name: value for pending in appends for name, value in pending.notes.items()}

@@ -1,7 +1,7 @@
-"""Disk space that is held for the moment when there is none.
+"""Disk space held in reserve for when the disk is full.
 
-Freed, it lets the collector put on record what is missing, and the writer delete what it has taken: both need a place
-in SQLite's log, and the log needs a checkpoint.
+Once freed, the collector can record what is missing, and the writer can delete what it has stored: both need space in
+SQLite's WAL, and the WAL needs a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import os
 import time
 from pathlib import Path
 
-BYTES = 8 * 1024**2  # more than what stands in the log between two checkpoints, see ingest.spool.file
-_LOOK_SECONDS = 0.25  # between two attempts to get it back
+BYTES = 8 * 1024**2  # more than the WAL holds between two checkpoints, see ingest.spool.file
+_CHECK_SECONDS = 0.25  # between two attempts to allocate it again
 
 
 class Ballast:
-    """The ballast of one spool file, ``<name>.ballast`` beside it; both processes may free it or bring it back."""
+    """The ballast of one spool file: ``<name>.ballast`` beside it. Both processes may free or restore it."""
 
     def __init__(self, spool: Path) -> None:
         self._path = spool.with_name(spool.name + ".ballast")
-        self._looked = float("-inf")
+        self._checked = float("-inf")
 
     def free(self) -> bool:
-        """Give the space to whoever needs it now. False: there was none."""
+        """Free the space. False: there was none."""
         try:
             self._path.unlink()
         except OSError:
@@ -30,21 +30,28 @@ class Ballast:
         return True
 
     def restore(self) -> bool:
-        """Whether it is there; brings it back where the disk has twice as much room."""
+        """Whether it exists; allocates it again once the disk has twice that much free space."""
         if self._path.exists():
             return True
         now = time.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._checked < _CHECK_SECONDS:
             return False
-        self._looked = now
+        self._checked = now
         try:
-            disk = os.statvfs(self._path.parent)
-            if disk.f_bavail * disk.f_frsize < 2 * BYTES:
+            if self.disk_free() < 2 * BYTES:
                 return False
             self._allocate()
         except OSError:
             return False
         return True
+
+    def disk_free(self) -> int:
+        """Free bytes on its disk, beside its own; none on a disk that does not answer."""
+        try:
+            disk = os.statvfs(self._path.parent)
+        except OSError:
+            return 0
+        return disk.f_bavail * disk.f_frsize
 
     def _allocate(self) -> None:
         partial = self._path.with_name(f"{self._path.name}.{os.getpid()}")

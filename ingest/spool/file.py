@@ -1,4 +1,4 @@
-"""A spool file as SQLite sees it: examined, opened, brought to this version."""
+"""The SQLite side of a spool file: check, open, migrate."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import zlib
 from contextlib import closing
 from pathlib import Path
 
-from ingest.batch import now_us
 from ingest.errors import SpoolCorrupt, SpoolError
-from ingest.spool import trouble
-from ingest.spool.format import Record, seal
-from ingest.spool.sidecar import read_mark
+from ingest.spool import sqlite_errors
+from ingest.spool.format import Record, row_checksum
+from ingest.spool.metadata import read_mark
+from ingest.timestamps import now_us
 from schema.queries import load
 
-VERSION = 2  # PRAGMA user_version; 0: files of before there were versions; 2: counts
+VERSION = 2  # PRAGMA user_version; 0: files from before versions; 2: with counts
 PAGE_SIZE = 16384
-LATEST_SEQUENCE = 2**53  # the year 2255: a higher one was never given
+LATEST_SEQUENCE = 2**53  # µs of the year 2255: no higher sequence is ever assigned
 
-_NEWEST_VERSION = 1000  # no plantlog ever writes more: a larger one is damage
-_BUSY_SECONDS = 10.0  # the other process holds the file for milliseconds
-_CHECKPOINT_PAGES = 256  # 4 MiB: what a checkpoint may need of the ballast
-_CHECKED_BYTES = 256 * 1024**2  # a larger file is not read through when it is opened
-_CLOCK_GOES = 1_700_000_000_000_000  # µs, November 2023: a clock that shows less is dead
+_NEWEST_VERSION = 1000  # larger version numbers are damage
+_BUSY_TIMEOUT = 10.0  # other processes lock the file for milliseconds only
+_CHECKPOINT_PAGES = 256  # 4 MiB: space a checkpoint may need from the ballast
+_CHECKED_BYTES = 256 * 1024**2  # larger files are not checked in full on opening
+_EARLIEST_CLOCK = 1_700_000_000_000_000  # µs, November 2023: an earlier clock is not set
 _MAGIC = b"SQLite format 3\0"
 
 
 def connect(path: Path, synchronous: str, *, create: bool) -> sqlite3.Connection:
-    """Open a spool file, make it where it is missing and ``create``, and bring an older one to this version.
+    """Open a spool file; create it if missing and ``create``; migrate an older one.
 
-    On a disk that can't be written it is opened for reading, if not ``create``. Raises sqlite3.Error, and SpoolError
-    for a file that a newer plantlog has written.
+    On a read-only disk it is opened for reading, unless ``create``. Raises sqlite3.Error, and SpoolError
+    for a file written by a newer plantlog.
     """
     connection = _open(path, "rwc" if create else "rw")
     try:
         try:
             _prepare(connection, path, synchronous)
         except sqlite3.OperationalError as error:
-            if create or trouble.strange(error):
+            if create or sqlite_errors.is_unexplained(error):
                 raise
             connection.close()
             connection = read_only(path)
@@ -50,7 +50,7 @@ def connect(path: Path, synchronous: str, *, create: bool) -> sqlite3.Connection
 
 def _open(path: Path, mode: str, more: str = "") -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}{more}"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
@@ -66,31 +66,31 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if not 0 <= version <= _NEWEST_VERSION:
-        raise SpoolCorrupt(f"{path.name} has version {version}, which none ever was")
+        raise SpoolCorrupt(f"{path.name} has an impossible version: {version}")
     if version > VERSION:
-        raise SpoolError(f"{path} has version {version}, this plantlog knows {VERSION}: it was written by a newer one")
+        raise SpoolError(f"{path} has version {version}, newer than {VERSION}: it was written by a newer plantlog")
     return version
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    """From any earlier version, or from nothing, to this one, in one transaction and without copying a batch."""
+    """Create or migrate the schema in one transaction, without copying batches."""
     queries = load("spool")
     connection.create_function("note_crc32", 2, note_crc32, deterministic=True)
     connection.create_function("first_sequence", 0, _first_sequence)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _version(connection, path) < VERSION:
-            if connection.execute(queries["has_table"]).fetchone() is not None:
+            if connection.execute(queries["has_batch_table"]).fetchone() is not None:
                 # https://www.sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes"
                 schema = connection.execute("PRAGMA schema_version").fetchone()[0]
                 connection.execute("PRAGMA writable_schema = ON")
-                connection.execute(queries["allow_kinds"])
+                connection.execute(queries["update_kind_check"])
                 connection.execute(f"PRAGMA schema_version = {schema + 1}")
                 connection.execute("PRAGMA writable_schema = OFF")
-            if connection.execute(queries["has_note"]).fetchone() is not None:
-                connection.execute(queries["note_crc"])
-                connection.execute(queries["note_crc_fill"])
-            for statement in queries["create"].split(";\n"):
+            if connection.execute(queries["has_note_without_crc"]).fetchone() is not None:
+                connection.execute(queries["add_note_crc"])
+                connection.execute(queries["update_note_crc"])
+            for statement in queries["create_tables"].split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
@@ -101,8 +101,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """For a disk that can't be written: what is inside is still taken."""
-    # Without a log everything is in the file itself; SQLite can't know that nobody writes, we do.
+    """Open on a read-only disk: batches inside can still be read."""
+    # Without a WAL everything is in the file itself; SQLite cannot know that nobody writes, but we do.
     logged = path.with_name(path.name + "-wal").exists()
     connection = _open(path, "ro", "" if logged else "&immutable=1")
     connection.execute("PRAGMA query_only = ON")
@@ -110,40 +110,40 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes of the pages in use; pages that deletes have freed are room."""
+    """Bytes of the pages in use, without those freed by deletes."""
     pages, free = (connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_count", "freelist_count"))
     return int(pages - free) * PAGE_SIZE
 
 
 def free_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes of the pages that deletes have freed."""
+    """Bytes of the pages freed by deletes."""
     return int(connection.execute("PRAGMA freelist_count").fetchone()[0]) * PAGE_SIZE
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Empty the log, which can then be written from its beginning again. Raises sqlite3.Error on a full disk."""
+    """Checkpoint and reset the WAL. Raises sqlite3.Error on a full disk."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def last_sequence(connection: sqlite3.Connection) -> int:
-    """The highest sequence ever given. Raises SpoolCorrupt where that can't be."""
-    row = connection.execute(load("spool")["last"]).fetchone()
+    """The highest sequence ever assigned. Raises SpoolCorrupt if it is impossible."""
+    row = connection.execute(load("spool")["select_last_sequence"]).fetchone()
     if row is None or not isinstance(row[0], int) or not 0 < row[0] < LATEST_SEQUENCE:
-        raise SpoolCorrupt(f"the last sequence is {row and row[0]!r}")
+        raise SpoolCorrupt(f"invalid last sequence: {row and row[0]!r}")
     return row[0]
 
 
 def _first_sequence() -> int:
-    """Of a new file: the clock, in µs. A dead clock shows the same at each start: chance then keeps files apart."""
+    """First sequence of a new file: the time in µs; random if the clock is not set, so that files never collide."""
     now = now_us()
-    return now if now > _CLOCK_GOES else _CLOCK_GOES + random.randrange(2**50)
+    return now if now > _EARLIEST_CLOCK else _EARLIEST_CLOCK + random.randrange(2**50)
 
 
 def insert(connection: sqlite3.Connection, sequence: int, r: Record) -> bool:
-    """Write one row, sealed. False: the sequence is there already, and left as it is."""
-    sealed = seal(sequence, r)
-    columns = (sequence, r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, sealed, r.body)
-    return connection.execute(load("spool")["append"], columns).rowcount == 1
+    """Insert one row with its checksum. False: the sequence exists already; nothing was changed."""
+    checksum = row_checksum(sequence, r)
+    columns = (sequence, r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, checksum, r.body)
+    return connection.execute(load("spool")["insert_batch"], columns).rowcount == 1
 
 
 def note_crc32(name: str, value: str) -> int:
@@ -152,19 +152,19 @@ def note_crc32(name: str, value: str) -> int:
 
 
 def read_notes(connection: sqlite3.Connection) -> dict[str, str]:
-    """All notes. Raises SpoolCorrupt where one is not what was written."""
+    """All notes. Raises SpoolCorrupt if the checksum of one is wrong."""
     notes: dict[str, str] = {}
-    for name, value, crc32 in connection.execute(load("spool")["notes"]).fetchall():
+    for name, value, crc32 in connection.execute(load("spool")["select_notes"]).fetchall():
         if not isinstance(name, str) or not isinstance(value, str) or note_crc32(name, value) != crc32:
             raise SpoolCorrupt(f"the note {name!r} does not match its checksum")
         notes[name] = value
     return notes
 
 
-def examine(path: Path) -> str | None:
-    """What is wrong with a file before it is opened, without changing anything; None: nothing that can be seen.
+def find_damage(path: Path) -> str | None:
+    """Check a file before it is opened, without changing anything. Returns what is wrong, None: nothing found.
 
-    To be called only where this process has no connection to the file: closing it would drop that one's locks.
+    Call only while this process has no connection to the file: closing it would release that connection's locks.
     """
     last = read_mark(path, "last")
     try:
@@ -180,7 +180,7 @@ def examine(path: Path) -> str | None:
 
 
 def _wrong_header(header: bytes) -> str | None:
-    """https://www.sqlite.org/fileformat2.html, section 1.3: what every header of ours has."""
+    """Whether the header is one of ours: https://www.sqlite.org/fileformat2.html, section 1.3."""
     if len(header) < 100 or not header.startswith(_MAGIC):
         return "its header is destroyed"
     page_size, versions, fixed = header[16:18], header[18:20], header[20:24]
@@ -188,7 +188,7 @@ def _wrong_header(header: bytes) -> str | None:
         int.from_bytes(page_size) == PAGE_SIZE
         and set(versions) <= {1, 2}
         and fixed == bytes((0, 64, 32, 32))
-        and int.from_bytes(header[56:60]) in (0, 1)  # UTF-8; nothing is said of it before the first checkpoint
+        and int.from_bytes(header[56:60]) in (0, 1)  # UTF-8; not set before the first checkpoint
     )
     return None if legal else "its header is damaged"
 
@@ -199,20 +199,20 @@ def _wrong_inside(path: Path, last: int) -> str | None:
             if _version(connection, path) > 0:
                 given = last_sequence(connection)
                 if given < last:
-                    return f"its end is missing: sequences up to {last} were given, the file knows {given}"
+                    return f"it is truncated: the last sequence should be at least {last}, but is {given}"
                 read_notes(connection)
             if path.stat().st_size > _CHECKED_BYTES:
                 return None
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             return None if found == "ok" else str(found)
     except (SpoolError, sqlite3.Error) as error:
-        told_later = isinstance(error, SpoolError) and not isinstance(error, SpoolCorrupt)  # of a newer version
-        explained = isinstance(error, sqlite3.Error) and not trouble.strange(error)
-        return None if told_later or explained else str(error)
+        reported_later = isinstance(error, SpoolError) and not isinstance(error, SpoolCorrupt)  # of a newer version
+        explained = isinstance(error, sqlite3.Error) and not sqlite_errors.is_unexplained(error)
+        return None if reported_later or explained else str(error)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file stands at ``path`` now; None: none."""
+    """Device and inode of the file at ``path``; None: there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""How a batch stands in the spool: samples and counts as their columns' bytes one after another, the rest as JSON.
+"""The encoding of batches in the spool: samples and counts as concatenated columns, everything else as JSON.
 
-The columns of counts, narrowed, stand behind a header: its length in bytes (4, little-endian), and JSON with types,
-digest, and the form of each column.
+The packed columns of counts follow a header: its length in bytes (4, little-endian), and JSON with types,
+digest and packing of each column.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ingest.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.by_channel import from_ranges, to_ranges
+from ingest.channel_map import from_ranges, to_ranges
 from ingest.errors import SpoolCorrupt
-from ingest.spool.narrow import narrowed, widened
+from ingest.spool.integer_columns import pack_integers, unpack_integers
 
 BatchKind: TypeAlias = Literal["samples", "events", "gaps", "counts"]
 
-COLUMNAR: tuple[BatchKind, ...] = ("samples", "counts")  # what comes in masses, and waits where there is no room
+COLUMNAR: tuple[BatchKind, ...] = ("samples", "counts")  # high volume: has to wait when the spool is full
 
 _HEADER = struct.Struct("<I")
 _COUNT_COLUMNS: tuple[tuple[str, type[np.int32 | np.int64]], ...] = (
@@ -38,7 +38,7 @@ if sys.byteorder != "little":
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row of the spool. ``body`` holds the batch, the rest what is asked without decoding it."""
+    """One row of the spool. ``body`` is the encoded batch; the other fields can be read without decoding it."""
 
     source_id: int
     kind: BatchKind
@@ -46,13 +46,13 @@ class Record:
     received_at: int  # µs
     first_time: int  # µs
     last_time: int  # µs
-    crc32: int  # of body; see :func:`seal` for what stands in the file
+    crc32: int  # of body; the file has that of :func:`row_checksum`
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
-    """A batch as the writer takes it from a spool file."""
+    """A batch as the writer reads it from a spool file."""
 
     sequence: int
     first_time: int  # µs
@@ -60,16 +60,16 @@ class SpooledBatch:
     batch: Batch
 
     @property
-    def fact(self) -> tuple[int, int]:
+    def key(self) -> tuple[int, int]:
         """(source id, sequence) of its row in ``plant.ingest_batch``."""
         digest = self.batch.digest if isinstance(self.batch, CountBatch) else None
         return self.batch.source_id, self.sequence if digest is None else digest
 
 
 def encode(batch: Batch) -> Record:
-    """The record of ``batch``; 24 bytes a sample, 1 to 24 an increment."""
+    """Encode ``batch``: 24 bytes per sample, 1 to 24 per increment."""
     if len(batch) == 0:
-        raise ValueError("an empty batch has no place in the spool")
+        raise ValueError("cannot spool an empty batch")
     if isinstance(batch, SampleBatch):
         kind: BatchKind = "samples"
         body = b"".join(
@@ -86,33 +86,35 @@ def encode(batch: Batch) -> Record:
         first, last = int(batch.time.min()), int(batch.time.max())
     else:
         kind = "gaps"
-        body = json.dumps([_said(gap) for gap in batch.gaps]).encode()
+        body = json.dumps([_gap_fields(gap) for gap in batch.gaps]).encode()
         first, last = min(gap.from_time for gap in batch.gaps), max(gap.to_time or gap.from_time for gap in batch.gaps)
     return Record(batch.source_id, kind, len(batch), batch.received_at, first, last, zlib.crc32(body), body)
 
 
-def seal(sequence: int, record: Record) -> int:
-    """The checksum that a row of a spool file has: of the body, the sequence and all the other columns."""
+def row_checksum(sequence: int, record: Record) -> int:
+    """The checksum of a spool row: over body, sequence and all other columns."""
     r = record
     others = struct.pack("<6q", sequence, r.source_id, r.rows, r.received_at, r.first_time, r.last_time)
     return zlib.crc32(others + r.kind.encode(), zlib.crc32(r.body))
 
 
 def decode(record: Record, sequence: int | None = None) -> Batch:
-    """The batch in ``record``, which stands in a spool file under ``sequence``.
+    """Decode the batch in ``record``, stored in a spool file under ``sequence``.
 
-    Raises SpoolCorrupt where the body is not what was stored, or not what the row says.
+    Raises SpoolCorrupt if the body does not match its checksum or the other columns.
     """
     try:
-        whole = record.crc32 == zlib.crc32(record.body) or (sequence and record.crc32 == seal(sequence, record))
+        intact = record.crc32 == zlib.crc32(record.body) or (
+            sequence and record.crc32 == row_checksum(sequence, record)
+        )
     except (TypeError, AttributeError, struct.error) as error:
-        raise SpoolCorrupt(f"batch {sequence} can't be read: {error}") from error
-    if not whole:
-        raise SpoolCorrupt(f"checksum of {_named(record)} does not match")
+        raise SpoolCorrupt(f"cannot read batch {sequence}: {error}") from error
+    if not intact:
+        raise SpoolCorrupt(f"checksum of {_describe(record)} does not match")
     n = record.rows
     if record.kind == "samples":
         if not isinstance(n, int) or n < 1 or len(record.body) != n * ROW_BYTES:
-            raise SpoolCorrupt(f"{len(record.body)} bytes for {_named(record)}")
+            raise SpoolCorrupt(f"{len(record.body)} bytes for {_describe(record)}")
         return SampleBatch(
             record.source_id,
             record.received_at,
@@ -124,75 +126,77 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
     try:
         if record.kind == "counts":
             return _counts(record)
-        said = json.loads(record.body)
-        if not isinstance(said, list) or not n == len(said) >= 1:
+        items = json.loads(record.body)
+        if not isinstance(items, list) or not n == len(items) >= 1:
             raise ValueError("another count")
         if record.kind == "events":
-            return EventBatch(record.source_id, record.received_at, tuple(map(_event, said)))
-        return GapBatch(record.source_id, record.received_at, tuple(map(_gap, said)))
+            return EventBatch(record.source_id, record.received_at, tuple(map(_event, items)))
+        return GapBatch(record.source_id, record.received_at, tuple(map(_gap, items)))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, struct.error) as error:
-        raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_named(record)}: {error}") from error
+        raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_describe(record)}: {error}") from error
 
 
-def _named(record: Record) -> str:
+def _describe(record: Record) -> str:
     return f"{record.rows} {record.kind} of source {record.source_id}"
 
 
 def _body(batch: CountBatch) -> bytes:
-    # At least a byte for the type, so that a body's length bounds how many rows it can have.
-    columns = [narrowed(getattr(batch, name), least_bytes=1 if name == "type" else 0) for name, _ in _COUNT_COLUMNS]
-    said = {"types": batch.types, "digest": batch.digest, "columns": [form for form, _ in columns]}
-    header = json.dumps(said).encode()
-    return b"".join((_HEADER.pack(len(header)), header, *(stored for _, stored in columns)))
+    # At least one byte per row, so that the length of a body limits its number of rows.
+    columns = [
+        pack_integers(getattr(batch, name), least_bytes=1 if name == "type" else 0) for name, _ in _COUNT_COLUMNS
+    ]
+    header = {"types": batch.types, "digest": batch.digest, "columns": [form for form, _ in columns]}
+    encoded = json.dumps(header).encode()
+    return b"".join((_HEADER.pack(len(encoded)), encoded, *(stored for _, stored in columns)))
 
 
 def _counts(record: Record) -> CountBatch:
     body, n = record.body, record.rows
     (length,) = _HEADER.unpack_from(body)
     at = _HEADER.size + length
-    said = json.loads(body[_HEADER.size : at])
-    _check(isinstance(said["types"], list) and all(isinstance(name, str) for name in said["types"]))
-    _check(said["digest"] is None or _is_int64(said["digest"]))
-    forms = [(low, width) for low, width in said["columns"]]
+    header = json.loads(body[_HEADER.size : at])
+    _check(isinstance(header["types"], list) and all(isinstance(name, str) for name in header["types"]))
+    _check(header["digest"] is None or _is_int64(header["digest"]))
+    forms = [(low, width) for low, width in header["columns"]]
     _check(*(_is_int64(number) for form in forms for number in form), all(width >= 0 for _, width in forms))
     if not isinstance(n, int) or n < 1 or forms[0][1] < 1 or len(body) != at + n * sum(width for _, width in forms):
         raise ValueError("another count")
     columns = {}
     for (name, dtype), form in zip(_COUNT_COLUMNS, forms, strict=True):
         end = at + n * form[1]
-        columns[name] = widened(form, memoryview(body)[at:end], n, dtype)
+        columns[name] = unpack_integers(form, memoryview(body)[at:end], n, dtype)
         at = end
-    return CountBatch(record.source_id, record.received_at, tuple(said["types"]), digest=said["digest"], **columns)
+    return CountBatch(record.source_id, record.received_at, tuple(header["types"]), digest=header["digest"], **columns)
 
 
-def _event(said: dict[str, Any]) -> Event:
-    event = Event(**said)
+def _event(fields: dict[str, Any]) -> Event:
+    event = Event(**fields)
     _check(isinstance(event.type, str), _is_int64(event.time), isinstance(event.detail, dict))
     _check(event.channel_id is None or _is_int64(event.channel_id), event.status is None or _is_int64(event.status))
     _check(event.text is None or isinstance(event.text, str))
     return event
 
 
-def _said(gap: Gap) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _gap_fields(gap: Gap) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "from_time": gap.from_time,
         "to_time": gap.to_time,
         "reason": gap.reason,
         "detail": gap.detail,
         "backfilled": gap.backfilled,
     }
-    # A million channels in a row are as long as one.
-    return said | ({"channel_ids": None} if gap.channel_ids is None else {"ranges": to_ranges(gap.channel_ids)})
+    # A million consecutive channels take as much space as one.
+    return fields | ({"channel_ids": None} if gap.channel_ids is None else {"ranges": to_ranges(gap.channel_ids)})
 
 
-def _gap(said: dict[str, Any]) -> Gap:
-    if "ranges" in said:
-        ranges = said.pop("ranges")
+def _gap(fields: dict[str, Any]) -> Gap:
+    if "ranges" in fields:
+        ranges = fields.pop("ranges")
         _check(*map(_is_int64, ranges))
         channels: list[int] | None = from_ranges(ranges).tolist()
     else:
-        channels = said["channel_ids"]
-    gap = Gap(**{**said, "channel_ids": None if channels is None else tuple(channels)})
+        channels = fields["channel_ids"]
+    gap = Gap(**{**fields, "channel_ids": None if channels is None else tuple(channels)})
     _check(_is_int64(gap.from_time), gap.to_time is None or _is_int64(gap.to_time), isinstance(gap.reason, str))
     _check(gap.channel_ids is None or all(map(_is_int64, gap.channel_ids)), isinstance(gap.detail, str))
     _check(isinstance(gap.backfilled, bool))
@@ -205,4 +209,4 @@ def _is_int64(value: Any) -> bool:
 
 def _check(*right: bool) -> None:
     if not all(right):
-        raise ValueError("a value of another type")
+        raise ValueError("value of the wrong type")

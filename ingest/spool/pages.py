@@ -1,8 +1,8 @@
-"""Rows of an SQLite file page by page, whatever state its trees are in.
+"""Reads the rows of an SQLite file page by page, whatever the state of its B-trees.
 
 https://www.sqlite.org/fileformat2.html, sections 1.6 (B-tree pages), 1.7 (overflow), 2.1 (records), 4.1 (WAL). Every
-leaf page of a table names its rows itself, so that one lost page costs only what stood on it. Pages that were freed
-still hold what was deleted: who reads must know what to leave out.
+leaf page of a table is self-contained, so that one lost page costs only its own rows. Freed pages
+still hold deleted rows: the caller has to filter them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _INTEGERS = (0, 1, 2, 3, 4, 6, 8)  # bytes of serial types 0 to 6
 
 
 class Pages:
-    """The pages of a main file and of the log beside it, of which the newest committed ones count."""
+    """The pages of a database file and its WAL; of several versions of a page, the last committed one."""
 
-    size = PAGE_SIZE  # whatever the header says
+    size = PAGE_SIZE  # ours is fixed; the header may be damaged
 
     def __init__(self, main: Path, log: Path) -> None:
         self._main = os.open(main, os.O_RDONLY | os.O_CLOEXEC)
         self._log = os.open(log, os.O_RDONLY | os.O_CLOEXEC) if log.exists() else None
-        self._logged = dict(self._committed_frames())  # page number → place in the log
+        self._logged = dict(self._committed_frames())  # page number → offset in the WAL
         in_main = -(-os.fstat(self._main).st_size // self.size)
         self.count = max([in_main, *self._logged])
 
@@ -47,7 +47,7 @@ class Pages:
             os.close(self._log)
 
     def page(self, number: int) -> bytes:
-        """Page ``number``, from 1; shorter where the file ends in it, empty where the disk can't read it."""
+        """Page ``number``, from 1; truncated at the end of the file, empty on read errors."""
         try:
             if number in self._logged and self._log is not None:
                 return os.pread(self._log, self.size, self._logged[number])
@@ -56,7 +56,7 @@ class Pages:
             return b""
 
     def rows(self) -> Iterator[list[Value]]:
-        """The rows of all tables; of a table with rowid NULL stands for its key as in the file, which comes first."""
+        """The rows of all tables, rowid first; an INTEGER PRIMARY KEY column is NULL, as in the file."""
         for number in range(1, self.count + 1):
             page = self.page(number)
             start = 100 if number == 1 else 0
@@ -74,7 +74,7 @@ class Pages:
                 (at,) = struct.unpack_from(">H", page, start + 8 + 2 * place)
                 yield self._cell(page, at, with_key=with_key)
             except (ValueError, IndexError, struct.error):
-                continue  # this cell is not what it was
+                continue  # damaged cell
 
     def _cell(self, page: bytes, at: int, *, with_key: bool) -> list[Value]:
         length, at = _varint(page, at)
@@ -86,12 +86,12 @@ class Pages:
             raise ValueError("longer than the file")
         most = self.size - 35 if with_key else (self.size - 12) * 64 // 255 - 23
         if length <= most:
-            return key + _record(_exactly(page, at, length))
+            return key + _record(_slice(page, at, length))
         least = (self.size - 12) * 32 // 255 - 23
         local = least + (length - least) % (self.size - 4)
         local = local if local <= most else least
         (following,) = struct.unpack_from(">I", page, at + local)
-        return key + _record(_exactly(page, at, local) + self._overflow(following, length - local))
+        return key + _record(_slice(page, at, local) + self._overflow(following, length - local))
 
     def _overflow(self, number: int, left: int) -> bytes:
         parts: list[bytes] = []
@@ -99,15 +99,15 @@ class Pages:
             if not 1 < number <= self.count:
                 raise ValueError("the chain is broken")
             page = self.page(number)
-            parts.append(_exactly(page, 4, min(left, self.size - 4)))
+            parts.append(_slice(page, 4, min(left, self.size - 4)))
             left -= len(parts[-1])
             (number,) = struct.unpack_from(">I", page, 0)
         return b"".join(parts)
 
     def _committed_frames(self) -> Iterator[tuple[int, int]]:
-        """(page number, place) of the log's frames up to its last commit, in the order of writing.
+        """(page number, offset) of the WAL's frames up to the last commit, in the order of writing.
 
-        Frames of an earlier use of the log have other salts, and so do damaged ones: both are left out.
+        Frames from before the last WAL reset have other salts, and damaged ones wrong ones: both are skipped.
         """
         if self._log is None:
             return
@@ -126,14 +126,14 @@ class Pages:
                 waiting.clear()
 
     def _salts(self, log: int) -> bytes:
-        """Of the header, or of the first frames where that is damaged."""
+        """The salts in the header, or in the first frames if the header is damaged."""
         places = (_WAL_HEADER + k * (_FRAME_HEADER + self.size) + 8 for k in range(2))
         header, *frames = _read(log, 8, 16), *(_read(log, 8, at) for at in places)
         return frames[0] if frames[0] == frames[1] and frames[0] else header
 
 
 def _read(descriptor: int, length: int, at: int) -> bytes:
-    """Shorter where the file ends, empty where the disk can't read it."""
+    """Read bytes; truncated at the end of the file, empty on read errors."""
     try:
         return os.pread(descriptor, length, at)
     except OSError:
@@ -141,7 +141,7 @@ def _read(descriptor: int, length: int, at: int) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 1 to 9 bytes, and the place behind it."""
+    """A varint of 1 to 9 bytes, and the offset after it."""
     value = 0
     for place in range(8):
         byte = data[at + place]
@@ -152,7 +152,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return (value - 2**64 if value >= 2**63 else value), at + 9
 
 
-def _exactly(data: bytes, at: int, length: int) -> bytes:
+def _slice(data: bytes, at: int, length: int) -> bytes:
     found = data[at : at + length]
     if len(found) != length:
         raise ValueError("the page ends before")
@@ -181,13 +181,13 @@ def _value(kind: int, data: bytes, at: int) -> tuple[Value, int]:
         return None, 0
     if kind <= 6:
         length = _INTEGERS[kind]
-        return int.from_bytes(_exactly(data, at, length), signed=True), length
+        return int.from_bytes(_slice(data, at, length), signed=True), length
     if kind == 7:
-        return float(struct.unpack(">d", _exactly(data, at, 8))[0]), 8
+        return float(struct.unpack(">d", _slice(data, at, 8))[0]), 8
     if kind in (8, 9):
         return kind - 8, 0
     if kind < 12:
         raise ValueError("a kind that has no meaning")
     length = (kind - 12) // 2
-    found = _exactly(data, at, length)
+    found = _slice(data, at, length)
     return (found.decode() if kind % 2 else found), length

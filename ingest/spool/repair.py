@@ -1,7 +1,7 @@
-"""A damaged spool file: kept aside, its intact rows into a fresh file under the same sequences, the rest on record.
+"""Repairs a damaged spool file: keeps it, copies its intact rows to a new file, and records the rest as lost.
 
-Whoever finds the damage repairs it, collector or writer, holding the lock; the other one sees another file at the path
-and goes on with that. Every step can be interrupted: the damaged file stays where it is until the fresh one is durable.
+The process that finds the damage repairs it, collector or writer, holding the lock; the other one finds a new file at
+the path and uses it. Every step can be interrupted: the damaged file stays in place until the new one is durable.
 """
 
 from __future__ import annotations
@@ -16,72 +16,74 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.batch import Gap, GapBatch, now_us
+from ingest.batch import Gap, GapBatch
 from ingest.errors import SpoolCorrupt, SpoolError
-from ingest.spool import aside, trouble
+from ingest.files import sync
+from ingest.spool import dead_letter, sqlite_errors
 from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32
 from ingest.spool.format import Record, decode, encode
+from ingest.spool.metadata import Mark, SpoolLock, read_mark, read_sources
 from ingest.spool.pages import Pages, Value
-from ingest.spool.sidecar import Lock, Mark, read_mark, read_sources
+from ingest.timestamps import now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_READY = "ready.sqlite"  # in the folder of a repair: complete and durable, to be put in place
-_CLOCK_US = 1_000_000  # batches of two sources may be received in another order than they are appended
-_LONGEST_AHEAD = 2**62  # no sequence is beyond
+_READY = "ready.sqlite"  # in a repair's folder: complete and durable, to be moved into place
+_CLOCK_US = 1_000_000  # batches of two sources may be appended in another order than received
+_LAST_SEQUENCE = 2**62  # no sequence is higher
 _BEGIN = Mark(0, 0)
 
 
 @dataclass(slots=True)
-class _Found:
-    """What is left of a file."""
+class _Salvaged:
+    """The salvaged content of a file."""
 
     intact: list[tuple[int, int, int]] = field(default_factory=list)  # sequence, source id, received_at µs
     notes: dict[str, set[str]] = field(default_factory=dict)
-    last: int | None = None  # the highest sequence ever given, where that can be read
+    last: int | None = None  # the highest sequence ever assigned, if readable
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
-    """Batches of unknown content between two known ones: sequences from ``first`` to ``last``."""
+class _LostRange:
+    """A range of lost sequences, ``first`` to ``last``, between two intact batches."""
 
     first: int
     last: int
 
 
 def repair(path: Path, seen: tuple[int, int] | None, why: str) -> None:
-    """Put a fresh file in place of the damaged one at ``path``, which the caller knows as ``seen``, and has closed.
+    """Replace the damaged file at ``path``, whose identity the caller knows as ``seen`` and which it has closed.
 
-    Returns when there is one, whoever made it. Raises SpoolFull where the disk has no room for it, SpoolError where it
-    can't be done; the damaged file is then still in place.
+    Returns once there is a new file, whichever process made it. Raises SpoolFull if the disk is full, SpoolError if it
+    fails otherwise; the damaged file then stays in place.
     """
-    with closing(Lock(path)) as lock:
+    with closing(SpoolLock(path)) as lock:
         try:
             with lock.exclusive():
                 if identity(path) == seen:
                     _repair(path, why)
         except (OSError, sqlite3.Error) as error:
-            kind = type(trouble.said(path, error))
-            raise kind(f"{path.name} is damaged ({why}) and can't be repaired: {error}") from error
+            kind = type(sqlite_errors.to_spool_error(path, error))
+            raise kind(f"{path.name} is damaged ({why}) and cannot be repaired: {error}") from error
 
 
-def complete(path: Path) -> None:
-    """Finish what a killed process had begun: a fresh file that is durable goes to its place."""
-    if not any(_of(path)):
+def finish_repair(path: Path) -> None:
+    """Complete the repair of a killed process: move a durable new file into place."""
+    if not any(_unfinished(path)):
         return
-    with closing(Lock(path)) as lock, lock.exclusive():
-        for folder in _of(path):
+    with closing(SpoolLock(path)) as lock, lock.exclusive():
+        for folder in _unfinished(path):
             _put_in_place(path, folder)
 
 
 def damaged_files(path: Path) -> list[Path]:
-    """The damaged files that were kept of the spool file at ``path``, oldest first."""
-    return sorted((path.parent / aside.FOLDER).glob(f"{path.stem}-*/{path.name}"))
+    """The damaged versions of the spool file at ``path`` that were kept, oldest first."""
+    return sorted((path.parent / dead_letter.FOLDER).glob(f"{path.stem}-*/{path.name}"))
 
 
-def intact(path: Path) -> Iterator[tuple[int, Record]]:
-    """Sequence and row of every intact batch of a damaged file, in no order, also of deleted ones that still stand."""
+def intact_rows(path: Path) -> Iterator[tuple[int, Record]]:
+    """Sequence and row of every intact batch of a damaged file, unordered, with deleted ones not yet overwritten."""
     seen: set[int] = set()
     with Pages(path, path.with_name(path.name + "-wal")) as pages:
         for row in pages.rows():
@@ -92,8 +94,8 @@ def intact(path: Path) -> Iterator[tuple[int, Record]]:
                         yield sequence, record
 
 
-def _of(path: Path) -> Iterator[Path]:
-    for ready in sorted((path.parent / aside.FOLDER).glob(f"{path.stem}-*/{_READY}")):
+def _unfinished(path: Path) -> Iterator[Path]:
+    for ready in sorted((path.parent / dead_letter.FOLDER).glob(f"{path.stem}-*/{_READY}")):
         yield ready.parent
 
 
@@ -107,19 +109,19 @@ def _repair(path: Path, why: str) -> None:
         fresh = folder / "fresh.sqlite"
         batches, gaps = _write(fresh, path, folder, why)
         fresh.rename(folder / _READY)
-        aside.sync(folder)
+        sync(folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # links, and what is not finished
+        shutil.rmtree(folder, ignore_errors=True)  # hard links and incomplete files
         raise
     _put_in_place(path, folder)
     log.error(
-        "%s: %d batches recovered, %d gaps put on record, the damaged file is kept in %s",
+        "%s: recovered %d batches, recorded %d gaps; the damaged file is kept in %s",
         path.name, batches, gaps, folder,
     )  # fmt: skip
 
 
 def _new_folder(path: Path) -> Path:
-    parent = path.parent / aside.FOLDER
+    parent = path.parent / dead_letter.FOLDER
     parent.mkdir(exist_ok=True)
     name = f"{path.stem}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     for number in range(1, 1000):
@@ -131,47 +133,43 @@ def _new_folder(path: Path) -> Path:
 
 
 def _put_in_place(path: Path, folder: Path) -> None:
-    # The log of the damaged file must not meet the fresh file: SQLite would apply it.
+    # SQLite would apply the damaged file's WAL to the new file: remove it first.
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     (folder / _READY).replace(path)
-    aside.sync(path.parent)
-    aside.sync(folder)
+    sync(path.parent)
+    sync(folder)
 
 
 def _write(fresh: Path, path: Path, folder: Path, why: str) -> tuple[int, int]:
-    """Make the fresh file, durable when this returns. Returns how many batches and gaps it has."""
+    """Create the new file durably. Returns its numbers of batches and gaps."""
     queries = load("spool")
     head, last = read_mark(path, "head") or _BEGIN, read_mark(path, "last") or _BEGIN
     with closing(connect(fresh, "FULL", create=True)) as connection:
-        # Nobody else has it: a log would only have everything written twice.
+        # Nobody else has it open: a WAL would only write everything twice.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("BEGIN IMMEDIATE")
         found = _salvage(connection, folder, head, path.name)
-        # Never a sequence that was given before, whatever of the damaged file can be read.
-        # A fresh file counts from the clock.
+        # Never assign a sequence twice, however little of the damaged file is readable.
+        # A new file starts from the clock.
         given = max(last_sequence(connection), found.last or 0, last.sequence, head.sequence)
         gaps = _gaps(found, path, head, last, why)
         for batch in gaps:
             given += 1
             insert(connection, given, encode(batch))
-        connection.execute(queries["count_from"], (given,))
-        # A note that stands there twice was replaced: which one is right can't be told.
+        connection.execute(queries["update_last_sequence"], (given,))
+        # Of two versions of a note one was replaced: there is no way to tell which is current.
         notes = [(name, *values, note_crc32(name, *values)) for name, values in found.notes.items() if len(values) == 1]
-        connection.executemany(queries["note"], notes)
+        connection.executemany(queries["upsert_note"], notes)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
-    descriptor = os.open(fresh, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(fresh)
     return len(found.intact), sum(len(batch) for batch in gaps)
 
 
-def _salvage(fresh: sqlite3.Connection, folder: Path, head: Mark, name: str) -> _Found:
-    """Write into ``fresh`` every intact row that the database does not have, as far as ``head`` tells."""
-    found = _Found()
+def _salvage(fresh: sqlite3.Connection, folder: Path, head: Mark, name: str) -> _Salvaged:
+    """Write to ``fresh`` every intact row that, according to ``head``, may not be in the database yet."""
+    found = _Salvaged()
     if not (folder / name).exists():
         return found
     with Pages(folder / name, folder / f"{name}-wal") as pages:
@@ -190,7 +188,7 @@ def _salvage(fresh: sqlite3.Connection, folder: Path, head: Mark, name: str) -> 
 
 
 def _intact(sequence: int, row: list[Value]) -> Record | None:
-    record = Record(*row[2:])  # type: ignore[arg-type]  # what the columns are is what decode finds out
+    record = Record(*row[2:])  # type: ignore[arg-type]  # decode checks the columns
     try:
         decode(record, sequence)
     except SpoolCorrupt:
@@ -198,50 +196,50 @@ def _intact(sequence: int, row: list[Value]) -> Record | None:
     return record
 
 
-def _gaps(found: _Found, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch]:
-    """What may be missing, for each source that the file had: all of a source between two batches that are intact."""
-    now = max(now_us(), last.received_at)  # the clock may be dead
-    end = _LONGEST_AHEAD if found.last is None else max(found.last, last.sequence)
+def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch]:
+    """The gaps of each source in the file: from one intact batch of the source to the next."""
+    now = max(now_us(), last.received_at)  # the clock may not be set
+    end = _LAST_SEQUENCE if found.last is None else max(found.last, last.sequence)
     holes = _holes([sequence for sequence, _, _ in found.intact], head.sequence, end)
     sources = read_sources(path)
     for _, source, received_at in found.intact:
         sources.setdefault(source, received_at)
     if holes and not sources:
-        log.error("%s: of which sources batches are lost is not known", path.name)
-    said: list[GapBatch] = []
+        log.error("%s: cannot tell which sources lost batches", path.name)
+    batches: list[GapBatch] = []
     for source, since in sorted(sources.items()):
         of_source = [(sequence, received_at) for sequence, of, received_at in found.intact if of == source]
         intervals = _intervals(holes, of_source, max(since, head.received_at - _CLOCK_US), now)
         gaps = tuple(Gap(begin, to, "spool_corrupt", None, f"spool file damaged: {why}") for begin, to in intervals)
         if gaps:
-            said.append(GapBatch(source, now_us(), gaps))
-    return said
+            batches.append(GapBatch(source, now_us(), gaps))
+    return batches
 
 
-def _holes(intact: Sequence[int], first: int, end: int) -> list[_Lost]:
-    """Runs of sequences from ``first`` to ``end`` that are not intact. What can't be known to be intact is lost."""
-    holes: list[_Lost] = []
+def _holes(intact_rows: Sequence[int], first: int, end: int) -> list[_LostRange]:
+    """Ranges of sequences from ``first`` to ``end`` that are not intact. What is not known to be intact is lost."""
+    holes: list[_LostRange] = []
     expected = first
-    for sequence in intact:
+    for sequence in intact_rows:
         if sequence > expected:
-            holes.append(_Lost(expected, sequence - 1))
+            holes.append(_LostRange(expected, sequence - 1))
         expected = sequence + 1
     if expected <= end:
-        holes.append(_Lost(expected, end))
+        holes.append(_LostRange(expected, end))
     return holes
 
 
 def _intervals(
-    holes: Sequence[_Lost], intact: Sequence[tuple[int, int]], began: int, now: int
+    holes: Sequence[_LostRange], intact_rows: Sequence[tuple[int, int]], began: int, now: int
 ) -> list[tuple[int, int]]:
-    """(from, to) of one source in µs, touching ones joined; ``intact``: its (sequence, received_at), in order."""
+    """(from, to) of one source in µs, adjacent ones merged; ``intact_rows``: its (sequence, received_at), in order."""
     joined: list[tuple[int, int]] = []
-    place = 0  # of the first intact batch behind the hole
+    place = 0  # index of the first intact batch after the hole
     for hole in holes:
-        while place < len(intact) and intact[place][0] < hole.first:
+        while place < len(intact_rows) and intact_rows[place][0] < hole.first:
             place += 1
-        begin = intact[place - 1][1] if place else began
-        end = max(begin, intact[place][1] if place < len(intact) else now)
+        begin = intact_rows[place - 1][1] if place else began
+        end = max(begin, intact_rows[place][1] if place < len(intact_rows) else now)
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

@@ -1,7 +1,7 @@
-"""Telling the writer, which is another process, that a spool has something new.
+"""Notifies the writer process of new batches in a spool.
 
-A datagram on a Unix socket: if nobody listens or its queue is full, nothing is lost, because the writer looks
-into the spools when it starts and before it waits.
+A datagram on a Unix socket: if nobody listens or its queue is full, nothing is lost, because the writer checks
+the spools when it starts and before it waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = "writer.wake"
 
 
 def _address(folder_fd: int) -> str:
-    # Unix socket addresses end at 107 characters, folder names don't: go through the open folder.
+    # Unix socket addresses are limited to 107 characters, folder names are not: go through the open folder.
     return f"/proc/self/fd/{folder_fd}/{_NAME}"
 
 
@@ -29,17 +29,17 @@ class Waker:
         self._socket.setblocking(False)
 
     def wake(self) -> None:
-        """Wake the writer, if it is there."""
+        """Wake the writer, if it is running."""
         with contextlib.suppress(OSError):
             self._socket.sendto(b"1", _address(self._folder_fd))
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the file descriptors."""
         self._socket.close()
         os.close(self._folder_fd)
 
 
-class Sleeper:
+class WakeUpListener:
     """The writer's end: sets ``event`` whenever a collector wakes it."""
 
     def __init__(self, folder: Path, event: asyncio.Event) -> None:

@@ -1,1 +1,1 @@
-"""The writer: from the spool into the hypertable."""
+"""The writer: moves batches from the spool to the database."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+from ingest.timestamps import POSTGRES_EPOCH_US
 
 COLUMNS = ("time", "value", "channel_id", "status")  # of samples_raw, in this order
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)  # signature, flags, no extension
 TRAILER = b"\xff\xff"
-EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
 _ROW = np.dtype(
     [
         ("fields", ">i2"),
@@ -31,9 +31,9 @@ _ROW = np.dtype(
 
 
 def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt32s) -> memoryview:
-    """The bytes that ``COPY samples_raw FROM STDIN (FORMAT binary)`` takes for columns of equal length n.
+    """The bytes for ``COPY samples_raw FROM STDIN (FORMAT binary)``, from columns of equal length n.
 
-    Statuses keep their bits in PostgreSQL's signed integer: Bad ones are negative there.
+    The bits of a status are kept in PostgreSQL's signed integer: Bad ones are negative there.
     """
     n = len(channel_id)
     stream = np.empty(len(HEADER) + n * _ROW.itemsize + len(TRAILER), np.uint8)
@@ -43,8 +43,8 @@ def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt3
     rows["fields"] = len(COLUMNS)
     rows["time_length"] = rows["value_length"] = 8
     rows["channel_length"] = rows["status_length"] = 4
-    rows["time"] = time - EPOCH_US
-    # Bits, not numbers: a conversion could quiet a signalling NaN.
+    rows["time"] = time - POSTGRES_EPOCH_US
+    # As bits: converting the number could change the bits of a NaN.
     rows["value"].view(">u8")[:] = value.view(np.uint64)
     rows["channel_id"] = channel_id
     rows["status"] = status.view(np.int32)

@@ -1,8 +1,8 @@
-"""Increments added up: how often something happened, by minute, type and channel.
+"""Aggregates increments: how often something happened, by minute, type and channel.
 
-All increments of a group are added up here, so that the database gets each minute of a type and channel once,
-whatever many increments it had. They are sorted by the table's key: two connections that add to the same rows take
-their locks in one order, and never wait for each other in a circle.
+The increments of a group are aggregated here, so that the database gets one row per minute, type and channel,
+however many increments there are. Rows are sorted by the table's key: two connections that add to the same rows take
+their locks in the same order and never deadlock.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ingest.batch import CountBatch, Int32s, Int64s, UInt32s
 MINUTE_US = 60_000_000
 
 _LARGEST = 2**63 - 1  # of an int64
-_SPARSE = 4  # possible keys for each row, from which on sorting is better than an array of them
+_SPARSE = 4  # possible keys per row; with more, sorting is faster than an array of all keys
 
-_QUALITIES = ("uncertain_quality", "bad_quality")  # types of samples that are not Good
+_QUALITIES = ("uncertain_quality", "bad_quality")  # event types counted for samples that are not Good
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Increments as columns of equal length; a CountBatch has the same, and may stand in its place."""
+    """Increments as columns of equal length; a CountBatch has the same columns and can be used instead."""
 
     types: tuple[str, ...]
-    type: Int32s  # (n,) places in ``types``
-    channel_id: Int32s  # (n,) 0: of no channel
+    type: Int32s  # (n,) indices into ``types``
+    channel_id: Int32s  # (n,) 0: no channel
     time: Int64s  # (n,) µs
     n: Int64s  # (n,)
 
@@ -41,18 +41,18 @@ class Counts:
 Increments: TypeAlias = Counts | CountBatch
 
 _NO_INT32S, _NO_INT64S = np.zeros(0, np.int32), np.zeros(0, np.int64)
-NOTHING = Counts((), _NO_INT32S, _NO_INT32S, _NO_INT64S, _NO_INT64S)
+NO_COUNTS = Counts((), _NO_INT32S, _NO_INT32S, _NO_INT64S, _NO_INT64S)
 
 
-def added_up(increments: Sequence[Increments], step: int = MINUTE_US) -> Counts:
-    """One row a minute (or other ``step`` in µs), type and channel, sorted by these; ``time`` is the minute's first µs.
+def aggregate(increments: Sequence[Increments], step: int = MINUTE_US) -> Counts:
+    """One row per minute (or other ``step`` in µs), type and channel, sorted; ``time`` is the start of the minute.
 
-    Exact: sums are 64-bit integers, which as many increments as memory holds do not exceed (MOST_COUNTED).
+    Exact: the increments that fit into memory cannot overflow 64-bit sums (MOST_COUNTED).
     """
     increments = [some for some in increments if len(some)]
     if not increments:
-        return NOTHING
-    # By code points, as "C" collation sorts: the order of the table's key.
+        return NO_COUNTS
+    # Sorted by code point like collation "C": the order of the table's key.
     types = tuple(sorted({name for some in increments for name in some.types}))
     place = {name: i for i, name in enumerate(types)}
     codes = [np.array([place[name] for name in some.types], np.int32)[some.type] for some in increments]
@@ -65,10 +65,10 @@ def added_up(increments: Sequence[Increments], step: int = MINUTE_US) -> Counts:
 
 
 def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
-    """A row of each minute, type and channel, sorted by these; and the sums.
+    """One row per minute, type and channel, sorted; and the sums.
 
-    The three are made one number where that fits. Where there are not many more such numbers than rows, they are places
-    in an array, else they are sorted (MEASURED for 400,000 rows: 1 ms, 8 to 27 ms; 64 ms sorted by each of the three).
+    The three are combined to one number if it fits. If there are not many more such numbers than rows, they are indices
+    into an array, otherwise they are sorted (MEASURED for 400,000 rows: 1 ms, 8 to 27 ms; 64 ms sorted by all three).
     """
     first_minute, minutes = _range(minute)
     first_kind, kinds = _range(kind)
@@ -88,7 +88,7 @@ def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple
 
 
 def _sorted(order: NDArray[np.intp], keys: Sequence[Int32s | Int64s], n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
-    """As :func:`_cells`, of rows that ``order`` sorts by all ``keys``."""
+    """Like :func:`_cells`, for rows that ``order`` sorts by all ``keys``."""
     first = np.zeros(len(order), bool)
     first[0] = True
     for key in keys:
@@ -99,19 +99,19 @@ def _sorted(order: NDArray[np.intp], keys: Sequence[Int32s | Int64s], n: Int64s)
 
 
 def _range(column: Int32s | Int64s) -> tuple[int, int]:
-    """The least value, and how many there are from it to the largest."""
+    """The minimum, and the number of values from it to the maximum."""
     least = int(column.min())
     return least, int(column.max()) - least + 1
 
 
-def part_of(increments: Increments, which: NDArray[np.bool_] | slice) -> Counts:
-    """Some of the increments."""
+def subset(increments: Increments, which: NDArray[np.bool_] | slice) -> Counts:
+    """The increments selected by a mask."""
     some = increments
     return Counts(some.types, some.type[which], some.channel_id[which], some.time[which], some.n[which])
 
 
 def of_events(rows: Iterable[tuple[int, str, int]]) -> Counts:
-    """One increment for each (µs, type, channel id)."""
+    """One increment per (µs, type, channel id)."""
     place: dict[str, int] = {}
     found = [(place.setdefault(name, len(place)), channel_id, time) for time, name, channel_id in rows]
     kind, channel, when = np.array(found, np.int64).reshape(-1, 3).T
@@ -119,7 +119,7 @@ def of_events(rows: Iterable[tuple[int, str, int]]) -> Counts:
 
 
 def of_quality(channel_id: Int32s, time: Int64s, status: UInt32s) -> Counts:
-    """One increment for each sample whose status is not Good."""
+    """One increment per sample with a status other than Good."""
     severity = status >> 30  # OPC 10000-4, 7.39
     which = np.flatnonzero(severity)
     kind = (severity[which] > 1).astype(np.int32)
@@ -127,7 +127,7 @@ def of_quality(channel_id: Int32s, time: Int64s, status: UInt32s) -> Counts:
 
 
 def columns(counts: Counts) -> tuple[list[Any], ...]:
-    """The parameters of section ``count``: one list a column."""
+    """The parameters of section ``count``: one list per column."""
     return (
         (counts.time // MINUTE_US).tolist(),
         [counts.types[kind] for kind in counts.type.tolist()],

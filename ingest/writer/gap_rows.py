@@ -1,4 +1,4 @@
-"""Gaps into the table ``plant.gap``, and which are new: what is known in the minutes of the rollups ends there."""
+"""Writes gaps to the table ``plant.gap`` and finds the new ones: in rollups, known time ends at a gap."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import asyncpg
 import numpy as np
 
 from ingest.batch import GapBatch
-from ingest.writer.clock import microseconds, timestamp
+from ingest.timestamps import microseconds, timestamp
 from ingest.writer.counts import MINUTE_US
-from ingest.writer.minutes import NO_GAPS, Begins
+from ingest.writer.minutes import NO_GAPS, GapStarts
 from schema.queries import load
 
 HeldGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
@@ -19,8 +19,8 @@ HeldGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
 
 async def write_gaps(
     connection: asyncpg.Connection[Any], batches: Sequence[GapBatch], minutes: Collection[int]
-) -> tuple[Begins, HeldGaps]:
-    """Where gaps begin of which the table knew nothing, and the rows of rollup_dirty of those in ``minutes`` (since
+) -> tuple[GapStarts, HeldGaps]:
+    """The starts of gaps that are new to the table, and the rows of rollup_dirty of those in ``minutes`` (since
     1970), which the caller holds open."""
     rows = gap_rows(batches)
     if not rows:
@@ -28,28 +28,28 @@ async def write_gaps(
     queries = load("write")
     held = [timestamp(minute * MINUTE_US) for minute in minutes]
     if held:
-        await connection.execute(queries["held_open"], held)
-    new = await connection.fetch(queries["gap"], *map(list, zip(*rows, strict=True)))
+        await connection.execute(queries["set_held_open"], held)
+    new = await connection.fetch(queries["upsert_gaps"], *map(list, zip(*rows, strict=True)))
     if not new:
         return NO_GAPS, []
     channels = [np.array(row["channels"], np.int32) for row in new]
     times = np.repeat(np.array([row["time"] for row in new], np.int64), [len(some) for some in channels])
-    begins = Begins(np.concatenate(channels), times)
-    dirty = await connection.fetch(queries["held_gaps"]) if held else ()
+    begins = GapStarts(np.concatenate(channels), times)
+    dirty = await connection.fetch(queries["select_held_gaps"]) if held else ()
     return begins, [(microseconds(row["from_time"]) // MINUTE_US, row["id"]) for row in dirty]
 
 
 def gap_rows(batches: Sequence[GapBatch]) -> list[tuple[Any, ...]]:
-    """The parameters of section ``gap``, a tuple for each key of the table, in its order: what was said last; order
-    within a batch breaks ties of revision."""
-    rows: dict[tuple[int, int, bool, int], tuple[Any, ...]] = {}  # by source, time, whether of one channel, which
+    """The parameters of section ``gap``: the latest state of each gap, in the order of the table's key; equal
+    revisions are resolved by their order in the batch."""
+    rows: dict[tuple[int, int, bool, int], tuple[Any, ...]] = {}  # by source, time, whether of a channel, channel
     for batch in batches:
         for place, gap in enumerate(batch.gaps):
             begin, end = timestamp(gap.from_time), None if gap.to_time is None else timestamp(gap.to_time)
             revision = batch.received_at + place
-            said = begin, end, gap.reason, gap.detail, gap.backfilled, revision
+            values = begin, end, gap.reason, gap.detail, gap.backfilled, revision
             for channel in (None,) if gap.channel_ids is None else gap.channel_ids:
                 key = batch.source_id, gap.from_time, channel is not None, channel or 0
                 if key not in rows or rows[key][-1] < revision:
-                    rows[key] = batch.source_id, channel, *said
+                    rows[key] = batch.source_id, channel, *values
     return [rows[key] for key in sorted(rows)]

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from ingest.batch import CountBatch, Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
 from ingest.spool.format import SpooledBatch
+from ingest.timestamps import EARLIEST_US, LATEST_US
 from ingest.writer import quarantine
-from ingest.writer.clock import EARLIEST_US, LATEST_US
-from ingest.writer.counts import NOTHING, Counts, Increments, added_up, part_of
+from ingest.writer.counts import NO_COUNTS, Counts, Increments, aggregate, subset
 from ingest.writer.quarantine import Quarantined, Reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Samples sorted by (channel_id, time), each key once."""
+    """Samples sorted by (channel_id, time), without duplicates."""
 
     channel_id: Int32s  # (n,)
     time: Int64s  # (n,) µs
@@ -31,7 +31,7 @@ class Columns:
         return len(self.channel_id)
 
     def part(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
-        """Some of them."""
+        """The samples selected by a mask."""
         return Columns(self.channel_id[which], self.time[which], self.value[which], self.status[which])
 
 
@@ -39,66 +39,66 @@ NO_COLUMNS = Columns(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counted:
-    """The increments of one batch. They are written if its row in ``plant.ingest_batch`` is new, and only then."""
+class CountedBatch:
+    """The increments of one batch; written only if its row in ``plant.ingest_batch`` is new."""
 
-    fact: tuple[int, int]  # source id, sequence
-    inside: Increments  # of the time limits
+    key: tuple[int, int]  # source id, sequence
+    inside: Increments  # the time limits
     quarantined: tuple[Quarantined, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How far from its arrival a time may be. Outside, a sample or event would make a chunk where none belongs."""
+    """How far a time may be from its arrival. Data outside would create chunks where none belong."""
 
     future: float  # s
     oldest: float  # s
 
     def bounds(self, received_at: int) -> tuple[int, int]:
-        """The earliest and the latest time (µs) of what arrived at ``received_at``."""
+        """The earliest and latest valid time (µs) of data that arrived at ``received_at``."""
         earliest = received_at - round(self.oldest * 1e6)
         return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
 
     def inside(self, received_at: int, time: Int64s) -> NDArray[np.bool_]:
-        """Which times (µs) are within the bounds, (n,)."""
+        """Mask of the times (µs) within the bounds, (n,)."""
         earliest, latest = self.bounds(received_at)
         return (time >= earliest) & (time <= latest)
 
     def reason(self, received_at: int, time: int) -> Reason:
-        """Why a time outside is outside."""
+        """The quarantine reason of a time outside."""
         return "future" if time > self.bounds(received_at)[1] else "ancient"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one transaction writes. ``taken`` says which batches of which spool file it came from."""
+    """What one transaction writes, and ``batches_by_file``: the batches of each spool file it consists of."""
 
-    taken: tuple[tuple[Path, tuple[SpooledBatch, ...]], ...]
+    batches_by_file: tuple[tuple[Path, tuple[SpooledBatch, ...]], ...]
     columns: Columns | None  # None: no samples
     events: tuple[tuple[int, Event], ...]  # (source id, event)
-    repeated: int = 0  # samples that came twice in the group, equal to the bit
-    conflicts: tuple[tuple[int, Event], ...] = ()  # second, different values, kept out
+    repeated: int = 0  # samples contained twice in the group, identical
+    conflicts: tuple[tuple[int, Event], ...] = ()  # different second values, rejected
     quarantined: tuple[Quarantined, ...] = ()
-    counted: tuple[Counted, ...] = ()
-    counts: Counts = NOTHING  # of all of ``counted``, added up
+    counted: tuple[CountedBatch, ...] = ()
+    counts: Counts = NO_COUNTS  # of all of ``counted``, aggregated
 
     def gaps(self) -> list[GapBatch]:
-        """What became known of gaps."""
+        """Changes of gaps."""
         return [spooled.batch for spooled in self.batches() if isinstance(spooled.batch, GapBatch)]
 
     def batches(self) -> list[SpooledBatch]:
-        """All batches, of all files."""
-        return [batch for _, batches in self.taken for batch in batches]
+        """All batches of all files."""
+        return [batch for _, batches in self.batches_by_file for batch in batches]
 
 
-def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]], limits: TimeLimits) -> Group:
-    """Put batches together, oldest first: of two samples with one (channel, time) the first to arrive is kept."""
-    kept = tuple((path, tuple(of_file)) for path, of_file in taken)
+def assemble(batches_by_file: Sequence[tuple[Path, Sequence[SpooledBatch]]], limits: TimeLimits) -> Group:
+    """Combine batches, oldest first: of two samples with the same (channel, time) the first to arrive is kept."""
+    by_file = tuple((path, tuple(of_file)) for path, of_file in batches_by_file)
     samples: list[SampleBatch] = []
     events: list[tuple[int, Event]] = []
-    counted: dict[tuple[int, int], Counted] = {}
+    counted: dict[tuple[int, int], CountedBatch] = {}
     quarantined: list[Quarantined] = []
-    for spooled in (spooled for _, of_file in taken for spooled in of_file):
+    for spooled in (spooled for _, of_file in batches_by_file for spooled in of_file):
         match spooled.batch:
             case SampleBatch() as batch:
                 inside, outside = _samples_in_time(batch, limits)
@@ -106,16 +106,16 @@ def assemble(taken: Sequence[tuple[Path, Sequence[SpooledBatch]]], limits: TimeL
                 quarantined += outside
             case EventBatch() as batch:
                 quarantined += _events_in_time(batch, limits, events)
-            case CountBatch() as batch if spooled.fact not in counted:  # else it came again before it was written
-                counted[spooled.fact] = _counted(spooled, batch, limits)
+            case CountBatch() as batch if spooled.key not in counted:  # otherwise it was replayed within the group
+                counted[spooled.key] = _counted(spooled, batch, limits)
     columns, repeated, conflicts = _merge(samples) if samples else (None, 0, ())
-    counts = added_up([one.inside for one in counted.values()])
-    rest = tuple(quarantined), tuple(counted.values()), counts
-    return Group(kept, columns, tuple(events), repeated, conflicts, *rest)
+    counts = aggregate([one.inside for one in counted.values()])
+    others = tuple(quarantined), tuple(counted.values()), counts
+    return Group(by_file, columns, tuple(events), repeated, conflicts, *others)
 
 
 def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatch, list[Quarantined]]:
-    """The samples within the limits, and the others."""
+    """Split samples: within the time limits, and others."""
     inside = limits.inside(batch.received_at, batch.time)
     if inside.all():
         return batch, []
@@ -123,11 +123,11 @@ def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatc
         quarantine.sample(batch, int(i), limits.reason(batch.received_at, int(batch.time[i])))
         for i in np.flatnonzero(~inside)
     ]
-    return part(batch, inside), outside
+    return sample_subset(batch, inside), outside
 
 
 def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[int, Event]]) -> list[Quarantined]:
-    """Add the events within the limits to ``events``; return the others."""
+    """Add the events within the time limits to ``events``; return the others."""
     earliest, latest = limits.bounds(batch.received_at)
     outside: list[Quarantined] = []
     for event in batch.events:
@@ -139,21 +139,21 @@ def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[in
     return outside
 
 
-def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> Counted:
-    """The increments within the limits, and the others."""
+def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> CountedBatch:
+    """Split increments: within the time limits, and others."""
     inside = limits.inside(batch.received_at, batch.time)
     if inside.all():
-        return Counted(spooled.fact, batch, ())
-    outside = added_up([part_of(batch, ~inside)], step=1)
-    kept_out = (
-        quarantine.count(spooled.fact, batch.received_at, outside, i, limits.reason(batch.received_at, time))
+        return CountedBatch(spooled.key, batch, ())
+    outside = aggregate([subset(batch, ~inside)], step=1)
+    quarantined = (
+        quarantine.count(spooled.key, batch.received_at, outside, i, limits.reason(batch.received_at, time))
         for i, time in enumerate(outside.time.tolist())
     )
-    return Counted(spooled.fact, part_of(batch, inside), tuple(kept_out))
+    return CountedBatch(spooled.key, subset(batch, inside), tuple(quarantined))
 
 
-def part(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
-    """Some samples of a batch."""
+def sample_subset(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
+    """The samples of a batch selected by a mask."""
     return SampleBatch(
         batch.source_id,
         batch.received_at,
@@ -165,20 +165,20 @@ def part(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
 
 
 def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[int, Event], ...]]:
-    """Sorted columns, how many samples came twice, and the conflicts among them."""
+    """Sorted columns, the number of duplicates, and the conflicts."""
     channel_id = np.concatenate([batch.channel_id for batch in samples])
     time = np.concatenate([batch.time for batch in samples])
     value = np.concatenate([batch.value for batch in samples])
     status = np.concatenate([batch.status for batch in samples])
-    # Stable: equal keys stay in order of arrival. Sorted rows are neighbours in the table's key, which is what
-    # makes the B-tree's work local (and lets two connections never wait for each other in a circle).
+    # Stable: equal keys stay in order of arrival. Rows sorted by the table's key
+    # keep B-tree inserts local (and connections never deadlock).
     order = np.lexsort((time, channel_id))
     channel_id, time, value, status = channel_id[order], time[order], value[order], status[order]
     again = np.zeros(len(order), bool)
     again[1:] = (channel_id[1:] == channel_id[:-1]) & (time[1:] == time[:-1])
     if not again.any():
         return Columns(channel_id, time, value, status), 0, ()
-    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row that is kept for this key
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row kept for this key
     differs = again & ((value.view(np.uint64) != value.view(np.uint64)[first]) | (status != status[first]))
     source_id = np.repeat([b.source_id for b in samples], [len(b) for b in samples])[order]
     conflicts = tuple(
@@ -198,20 +198,20 @@ def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[in
     return columns, int(again.sum() - differs.sum()), conflicts
 
 
-def same(one: tuple[float, int], other: tuple[float, int]) -> bool:
-    """Whether two (value, status) are, to the bit: a NaN equals itself, -0 differs from 0."""
+def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
+    """Whether two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
     return struct.pack("=dq", *one) == struct.pack("=dq", *other)
 
 
 def conflict(time: int, channel_id: int, kept: tuple[float, int], refused: tuple[float, int]) -> Event:
-    """The event that records a second, different (value, status) for a channel and time."""
+    """The event for a second, different (value, status) of the same channel and time."""
     return Event(
         "conflict",
         time,
         channel_id,
         status=refused[1],
         detail={
-            # repr: the shortest text that gives the same double back, and JSON has no NaN
+            # repr: the shortest text for the exact double; and JSON has no NaN
             "kept_value": repr(kept[0]),
             "kept_status": f"0x{kept[1]:08X}",
             "refused_value": repr(refused[0]),

@@ -1,4 +1,4 @@
-"""Rows of the rollups as PostgreSQL's binary COPY streams. See ``copy_stream``."""
+"""Rollup rows as PostgreSQL's binary COPY streams. See ``copy_stream``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.writer.copy_stream import EPOCH_US, HEADER, TRAILER
+from ingest.timestamps import POSTGRES_EPOCH_US
+from ingest.writer.copy_stream import HEADER, TRAILER
 from ingest.writer.rollup_rows import Rows, States
 
 MINUTE_COLUMNS = (
@@ -17,11 +18,11 @@ MINUTE_COLUMNS = (
 )
 STATE_COLUMNS = ("channel_id", "bucket", "state", "n", "known")
 
-_Field: TypeAlias = tuple[str, Any]  # numpy's type of a field, and its values; None: NULL
+_Field: TypeAlias = tuple[str, Any]  # numpy type of a field, and its values; None: NULL
 
 
 def minute_stream(rows: Rows, begin: int) -> memoryview:
-    """``MINUTE_COLUMNS`` of the minute that began at ``begin`` (µs); rows without a good sample come last."""
+    """``MINUTE_COLUMNS`` of the minute that starts at ``begin`` (µs); rows without a good sample come last."""
     good = rows.n_good > 0
     return _stream(_minutes(rows.part(good), begin, True), _minutes(rows.part(~good), begin, False))
 
@@ -30,11 +31,13 @@ def _minutes(rows: Rows, begin: int, good: bool) -> NDArray[np.uint8]:
     numbers: list[_Field] = [
         (">f8", column if good else None) for column in (rows.min, rows.max, rows.first, rows.last)
     ]
-    times: list[_Field] = [(">i8", column - EPOCH_US if good else None) for column in (rows.first_time, rows.last_time)]
+    times: list[_Field] = [
+        (">i8", column - POSTGRES_EPOCH_US if good else None) for column in (rows.first_time, rows.last_time)
+    ]
     fields: list[_Field] = [
         (">i4", rows.channel_id),
         (">i4", rows.n),
-        (">i8", begin - EPOCH_US),
+        (">i8", begin - POSTGRES_EPOCH_US),
         (">i4", rows.n_good),
         (">f8", rows.sum),
         (">f8", rows.area),
@@ -45,10 +48,10 @@ def _minutes(rows: Rows, begin: int, good: bool) -> NDArray[np.uint8]:
 
 
 def state_stream(states: States, begin: int) -> memoryview:
-    """``STATE_COLUMNS`` of the minute that began at ``begin`` (µs)."""
+    """``STATE_COLUMNS`` of the minute that starts at ``begin`` (µs)."""
     fields: list[_Field] = [
         (">i4", states.channel_id),
-        (">i8", begin - EPOCH_US),
+        (">i8", begin - POSTGRES_EPOCH_US),
         (">f8", states.state),
         (">i4", states.entered),
         (">i8", states.known),
@@ -57,7 +60,7 @@ def state_stream(states: States, begin: int) -> memoryview:
 
 
 def _tuples(n: int, fields: Sequence[_Field]) -> NDArray[np.uint8]:
-    """The bytes of ``n`` tuples: how many fields, and each one's length (-1: NULL) and value."""
+    """The bytes of ``n`` tuples: number of fields, then length (-1: NULL) and value of each."""
     dtype: list[tuple[str, str]] = [("fields", ">i2")]
     for place, (kind, values) in enumerate(fields):
         dtype += [(f"length{place}", ">i4"), *([(f"value{place}", kind)] if values is not None else [])]

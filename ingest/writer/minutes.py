@@ -1,9 +1,9 @@
-"""Minutes of the rollups, accumulated from samples as they come: columns by channel id, no database.
+"""Accumulates samples into rollup minutes as they arrive: arrays indexed by channel id, no database.
 
-The rows are those that the database makes of the same samples (see ``rollup_rows``), to the bit, provided that what is
-carried into the minute is what was folded last. So sums are added in the order of time, one by one: numpy's own are
-made pairwise. A channel is doubtful in a minute where that does not hold: nothing was folded of it before, or a sample
-or a gap came that was not behind all others.
+The rows are identical to those that the database computes (see ``rollup_rows``), provided that the value
+carried into the minute is the last one accumulated. So sums are added in order of time, one by one: numpy adds
+pairwise. Otherwise a channel is doubtful in that minute: nothing was accumulated of it before, or a sample
+or gap arrived out of order.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int32s, Int64s
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import Bools, Course, Rows, States, changes, rows, states, weight
+from ingest.writer.rollup_rows import Bools, Rows, SampleCourse, States, changes, rows, states, weight
 
-NEVER = -(2**62)  # µs: the time of the sample before the first
-_UNSET = NEVER - 1  # µs: nothing was carried yet
+NEVER = -(2**62)  # µs: "no sample before"
+_NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before
 _BAD = 0x80000000
-_RANKS = 16  # samples of a channel that are added all channels at once; of more, channel by channel
+_RANKS = 16  # up to this many samples per channel are added for all channels at once; more, channel by channel
 _GROW = 4096
 
 
-class Begins(NamedTuple):
-    """Where gaps begin, as columns of equal length: from half a µs after ``time`` on nothing is known."""
+class GapStarts(NamedTuple):
+    """Starts of gaps, as columns of equal length: nothing is known from half a µs after ``time``."""
 
     channel_id: Int32s
     time: Int64s  # µs
 
 
-NO_GAPS = Begins(np.zeros(0, np.int32), np.zeros(0, np.int64))
+NO_GAPS = GapStarts(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Channels:
-    """What is known of each channel: arrays by channel id, which grow."""
+    """Growing arrays indexed by channel id."""
 
-    _empty: ClassVar[dict[str, Any]]  # by name of the array, what it says of a channel of which nothing came
+    _empty: ClassVar[dict[str, Any]]  # array → its value for a channel without data
 
     def __init__(self) -> None:
         self.size = 0
@@ -48,7 +48,7 @@ class _Channels:
             setattr(self, name, np.zeros(0, type(value)))
 
     def grow(self, size: int) -> None:
-        """Room for channel ids below ``size``."""
+        """Grow the arrays for channel ids below ``size``."""
         if size > self.size:
             more = size + _GROW - self.size
             for name, value in self._empty.items():
@@ -57,7 +57,7 @@ class _Channels:
 
 
 class _Last(_Channels):
-    """The last sample of each channel, or the gap that began behind it, which is not good."""
+    """The last sample of each channel, or the gap after it (as a Bad one)."""
 
     _empty: ClassVar = {"time": np.int64(NEVER), "value": np.float64(0), "good": np.False_}
     time: Int64s
@@ -66,14 +66,14 @@ class _Last(_Channels):
 
 
 class _Sums(_Channels):
-    """What one minute has of each channel so far."""
+    """One minute so far, by channel."""
 
     _empty: ClassVar = {
         **dict.fromkeys(("n", "n_good"), np.int32(0)),
         **dict.fromkeys(("sum", "area", "first", "last", "carried"), np.float64(0)),
         **{"min": np.float64(np.inf), "max": np.float64(-np.inf)},
         **dict.fromkeys(("known", "first_time", "last_time"), np.int64(0)),
-        "carried_time": np.int64(_UNSET),
+        "carried_time": np.int64(_NOTHING_CARRIED),
         **dict.fromkeys(("holds", "carries", "doubtful"), np.False_),
     }
     n: Int32s
@@ -97,34 +97,34 @@ class _Sums(_Channels):
 @dataclass(slots=True, eq=False)
 class _Minute:
     begin: int  # µs
-    discrete: Int32s  # channels that have states, ascending
+    discrete: Int32s  # channels with states, ascending
     sums: _Sums = field(default_factory=_Sums)
-    courses: list[Course] = field(default_factory=list)  # of discrete channels
+    courses: list[SampleCourse] = field(default_factory=list)  # of discrete channels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Closed:
-    """A minute that is over."""
+class ClosedMinute:
+    """A minute that is complete."""
 
     begin: int  # µs
-    discrete: Int32s  # the channels that were taken for discrete
+    discrete: Int32s  # the channels accumulated as discrete
     rows: Rows
     states: States
-    doubtful: Int32s  # channels that are to be made from what is stored
+    doubtful: Int32s  # channels to be computed from stored samples
 
 
 class Accumulator:
-    """The minutes that are open, and what each channel had last."""
+    """The open minutes, and the last sample of each channel."""
 
     def __init__(self) -> None:
         self._last = _Last()
         self._open: dict[int, _Minute] = {}
-        self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes that begin from now on; ascending
+        self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes opened from now on; ascending
 
-    def fold(self, columns: Columns, minutes: Iterable[int], gaps: Begins = NO_GAPS) -> None:
-        """Samples that are stored, and gaps. ``minutes`` (since 1970) are open; of others what came last counts."""
+    def fold(self, columns: Columns, minutes: Iterable[int], gaps: GapStarts = NO_GAPS) -> None:
+        """Accumulate stored samples and gaps. ``minutes`` (since 1970) are open; of others only the last counts."""
         opened = [self._minute(minute) for minute in minutes]
-        sample = None  # which are samples; None: all
+        sample = None  # mask of samples; None: all
         if len(gaps.time):
             columns, sample = _merged(columns, gaps)
         if not len(columns):
@@ -148,8 +148,8 @@ class Accumulator:
             elif inside.any():
                 _add(minute, course.part(inside), None if sample is None else sample[inside])
 
-    def close(self, minute: int) -> Closed:
-        """What ``minute`` (since 1970) has; it is forgotten."""
+    def close(self, minute: int) -> ClosedMinute:
+        """Remove and return ``minute`` (since 1970)."""
         closed = self._minute(minute)
         del self._open[minute]
         sums = closed.sums
@@ -157,15 +157,15 @@ class Accumulator:
         columns = {name: getattr(sums, name)[channel] for name in Rows.__slots__ if name != "channel_id"}
         made = states(closed.courses, channel, closed.begin)
         doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
-        return Closed(closed.begin, closed.discrete, rows(closed.begin, channel, columns), made, doubtful)
+        return ClosedMinute(closed.begin, closed.discrete, rows(closed.begin, channel, columns), made, doubtful)
 
     def _minute(self, minute: int) -> _Minute:
         if minute not in self._open:
             self._open[minute] = _Minute(minute * MINUTE_US, self.discrete)
         return self._open[minute]
 
-    def _course(self, columns: Columns) -> Course:
-        """The samples and gaps with what was before each; the last of each channel is kept in mind."""
+    def _course(self, columns: Columns) -> SampleCourse:
+        """The samples and gaps with what was before each; remembers the last of each channel."""
         last, channel = self._last, columns.channel_id
         good = (columns.status < _BAD) & ~np.isnan(columns.value)
         first = changes(channel)
@@ -173,17 +173,17 @@ class Accumulator:
             at = _places(channel)
             before = last.time[at].copy(), last.value[at].copy(), last.good[at].copy()
             last.time[at], last.value[at], last.good[at] = columns.time, columns.value, good
-            return Course(channel, columns.time, columns.value, good, *before)
+            return SampleCourse(channel, columns.time, columns.value, good, *before)
         begins = channel[first]
         time, value, was_good = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(good, 1)
         time[first], value[first], was_good[first] = last.time[begins], last.value[begins], last.good[begins]
         ends = np.roll(first, -1)
         last.time[begins], last.value[begins], last.good[begins] = columns.time[ends], columns.value[ends], good[ends]
-        return Course(channel, columns.time, columns.value, good, time, value, was_good)
+        return SampleCourse(channel, columns.time, columns.value, good, time, value, was_good)
 
 
-def _merged(columns: Columns, gaps: Begins) -> tuple[Columns, Bools]:
-    """Samples and gaps by channel and time, gaps as Bad and behind samples of their time; and which are samples."""
+def _merged(columns: Columns, gaps: GapStarts) -> tuple[Columns, Bools]:
+    """Samples and gaps by channel and time, gaps as Bad and after samples of the same time; and the mask of samples."""
     n, m = len(columns), len(gaps.time)
     sample = np.repeat([True, False], [n, m])
     channel = np.concatenate((columns.channel_id, gaps.channel_id))
@@ -194,13 +194,13 @@ def _merged(columns: Columns, gaps: Begins) -> tuple[Columns, Bools]:
     return Columns(channel, time, value, status).part(order), sample[order]
 
 
-def _add(minute: _Minute, course: Course, sample: Bools | None) -> None:
-    """What came in the minute, each channel's behind that which it has; ``sample``: which are no gaps, None: all."""
+def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
+    """Add data to the minute, in order for each channel; ``sample``: mask of what is not a gap, None: all."""
     sums = minute.sums
     sums.grow(int(course.channel[-1]) + 1)
     runs = _Runs.of(course.channel)
     channel, at = runs.channel, runs.at
-    if (new := sums.carried_time[at] == _UNSET).any():
+    if (new := sums.carried_time[at] == _NOTHING_CARRIED).any():
         of, carried = channel[new], runs.begins[new]
         sums.carried_time[of] = course.time_before[carried]
         sums.carried[of] = course.before[carried]
@@ -216,14 +216,14 @@ def _add(minute: _Minute, course: Course, sample: Bools | None) -> None:
     sums.holds[at] = runs.last(good)
     if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
         minute.courses.append(course.part(discrete))
-    if not good.all():  # what is left counts good ones only
+    if not good.all():  # the rest counts good ones only
         course = course.part(good)
         if not len(course.channel):
             return
         runs, value = _Runs.of(course.channel), course.value
         channel, at = runs.channel, runs.at
     low, high = _extremes(value, runs)
-    # Of equal ones (0 and -0) the last, as in PostgreSQL.
+    # Of equal values (0 and -0) the last one, as in PostgreSQL.
     sums.min[at] = np.where(sums.min[at] < low, sums.min[at], low)
     sums.max[at] = np.where(sums.max[at] > high, sums.max[at], high)
     if (new := sums.n_good[at] == 0).any():
@@ -234,39 +234,39 @@ def _add(minute: _Minute, course: Course, sample: Bools | None) -> None:
 
 
 def _places(channel: Int32s) -> slice | NDArray[np.intp]:
-    """Where channels, ascending and each once, stand in arrays by channel id: those without others between in a row."""
+    """Index of ascending, unique channels into arrays by channel id; a slice if they are consecutive."""
     first, last = int(channel[0]), int(channel[-1])
     return slice(first, last + 1) if last - first + 1 == len(channel) else channel.astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Runs:
-    """What columns have of each channel, one after another."""
+    """The runs of each channel in sorted columns."""
 
     channel: Int32s  # (m,)
-    at: slice | NDArray[np.intp]  # where channels stand in arrays by channel id
-    begins: NDArray[np.intp]  # (m,) places in the columns
+    at: slice | NDArray[np.intp]  # index of the channels in arrays by channel id
+    begins: NDArray[np.intp]  # (m,) indices into the columns
     count: Int32s  # (m,)
-    single: bool  # one of each
+    single: bool  # one row each
 
     @classmethod
     def of(cls, column: Int32s) -> _Runs:
-        """Those of channels, ascending."""
+        """The runs of a sorted channel column."""
         begins = np.flatnonzero(changes(column))
         single = len(begins) == len(column)
         channel = column if single else column[begins]
         return cls(channel, _places(channel), begins, np.diff(begins, append=len(column)).astype(np.int32), single)
 
     def total(self, column: NDArray[Any]) -> NDArray[Any]:
-        """Sums of whole numbers."""
+        """Sums of integers."""
         return column if self.single else np.add.reduceat(column, self.begins)
 
     def last(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What came last."""
+        """The last of each run."""
         return column if self.single else column[self.begins + self.count - 1]
 
     def add(self, total: Float64s, terms: Float64s) -> None:
-        """Add terms to what each channel has in ``total``, one after another."""
+        """Add terms to each channel's ``total``, one after another."""
         if self.single:
             total[self.at] += terms
             return
@@ -282,7 +282,7 @@ class _Runs:
 
 
 def _extremes(value: Float64s, runs: _Runs) -> tuple[Float64s, Float64s]:
-    """Least and greatest of each run; of 0 and -0 the one that came last."""
+    """Minimum and maximum of each run; of 0 and -0 the last one."""
     if runs.single:
         return value, value
     low, high = np.minimum.reduceat(value, runs.begins), np.maximum.reduceat(value, runs.begins)

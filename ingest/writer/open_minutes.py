@@ -1,12 +1,12 @@
-"""Minutes of the rollups that the writer makes: which are open, what is still on its way to them, when each is over.
+"""Tracks the rollup minutes computed by the writer: which are open, pending groups, when each is due.
 
-A minute opens with the first group that has samples of it, and is closed when it has been over for a little longer than
-samples take, and all groups that touch it are written. What comes for it later is late, and goes through rollup_dirty.
-A gap touches the minute that it begins in.
-Groups are folded in the order in which they were taken, whatever order they were written in.
+A minute opens with the first group that has samples of it. It is due when it has been over for a little longer than
+samples take to arrive and all groups that touch it are committed. Later samples go through rollup_dirty.
+A gap touches the minute in which it starts.
+Groups are accumulated in the order in which they were read, whatever the order of their commits.
 
-Where all that comes is behind our clock, a backlog that is caught up with or a plant that sends late, minutes go by the
-newest of it: else all of them would be made from what is stored.
+If all samples are late (a backlog, or a plant that sends late), minutes follow the newest sample
+instead of the clock: otherwise all of them would be computed from stored samples.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import numpy as np
 from ingest.batch import Int32s
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import NO_COLUMNS, Columns, Group
-from ingest.writer.minutes import NO_GAPS, Begins
-from ingest.writer.transaction import Written
+from ingest.writer.minutes import NO_GAPS, GapStarts
+from ingest.writer.transaction import WriteResult
 
 _SECOND_US = 1_000_000
-_AHEAD_US = 20 * _SECOND_US  # by which the time of a sample may be ahead of our clock
-_LEAST_US = 2 * _SECOND_US  # that a minute stays open when it is over
-_MOST_US = 45 * _SECOND_US  # see plant.open_for()
-_STUCK_US = 10 * _SECOND_US  # and so much longer where a group is not written
-_FOLDED = 20_000  # rows at a time, or what there is when a minute is over
-_BEHIND_US = MINUTE_US  # by less than that nobody is behind our clock, and for so long we remember who was
-_WAITING = 500_000  # rows that wait for a group that was taken before them
-_LONG = 2**62  # µs
-_MOST_CHANNELS = 8_000_000  # ids above would be arrays of gigabytes
+_AHEAD_US = 20 * _SECOND_US  # how far a sample may be ahead of the clock
+_LEAST_US = 2 * _SECOND_US  # how long a minute stays open at least after its end
+_MOST_US = 45 * _SECOND_US  # see plant.open_minute_limit()
+_STUCK_US = 10 * _SECOND_US  # additional time while a group is not committed
+_FOLD_ROWS = 20_000  # rows accumulated at a time; fewer when a minute is due
+_BEHIND_US = MINUTE_US  # samples less late than this are on time; also how long lateness is remembered
+_MAX_WAITING = 500_000  # rows waiting for an earlier group
+_FOREVER_US = 2**62  # µs
+_MOST_CHANNELS = 8_000_000  # higher ids would need arrays of gigabytes
 
 
 @dataclass(slots=True, eq=False)
-class Taken:
-    """A group that was taken from the spools."""
+class PendingGroup:
+    """A group read from the spools."""
 
-    minutes: range  # since 1970, that are open for it
-    columns: Columns = NO_COLUMNS  # of it that are new
-    gaps: Begins = NO_GAPS  # of it that are new
+    minutes: range  # since 1970, open for it
+    columns: Columns = NO_COLUMNS  # the new ones
+    gaps: GapStarts = NO_GAPS  # the new ones
     written: bool = False
 
     def __len__(self) -> int:
@@ -52,99 +52,99 @@ class OpenMinutes:
     """Of one writer."""
 
     def __init__(self) -> None:
-        self.left: list[int] = []  # rows of rollup_dirty of minutes that this writer does not make after all
-        self._taken: deque[Taken] = deque()  # what is not yet folded
+        self.released: list[int] = []  # rows of rollup_dirty of minutes that this writer does not compute after all
+        self._pending: deque[PendingGroup] = deque()  # not yet accumulated
         self._rows: dict[int, list[int]] = {}  # of rollup_dirty, by minute
-        self._closed_to = 0  # before this minute none opens
-        self._lateness = [0, 0]  # µs, of the samples since the last minute was closed, and before that
-        self._behind = [_LONG, _LONG]  # µs behind our clock that all samples were of late, and before that
-        self._of_late = -_LONG  # since when that is, µs
+        self._closed_to = 0  # no minute before this one is opened
+        self._lateness = [0, 0]  # µs, of samples since the last minute was closed, and before
+        self._behind = [_FOREVER_US, _FOREVER_US]  # µs by which all recent samples were behind the clock, and before
+        self._behind_since = -_FOREVER_US  # µs: since when
 
-    def take(self, group: Group, now: int, low: bool) -> Taken:
-        """Call it for each group, in the order of taking. ``low``: of the lane that is not in order."""
+    def add(self, group: Group, now: int, low_priority: bool) -> PendingGroup:
+        """To be called for each group in order of reading. ``low_priority``: low priority, not in order of time."""
         columns, gaps = group.columns or NO_COLUMNS, [gap for batch in group.gaps() for gap in batch.gaps]
-        if low or not _fits(columns.channel_id) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
-            return Taken(range(0))
+        if low_priority or not _fits(columns.channel_id) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
+            return PendingGroup(range(0))
         begins = [gap.from_time for gap in gaps if gap.to_time != gap.from_time]
         times = np.concatenate((columns.time, np.array(begins, np.int64)))
         if not len(times):
-            return Taken(range(0))
+            return PendingGroup(range(0))
         if len(columns):
-            self._came(int(columns.time.max()), now)
+            self._observe_age(int(columns.time.max()), now)
         clock = self._clock(now)
         first = max(self._closed_to, clock // MINUTE_US - 1, int(times.min()) // MINUTE_US)
         last = min((clock + _AHEAD_US) // MINUTE_US, int(times.max()) // MINUTE_US)
-        taken = Taken(range(first, last + 1))
-        self._taken.append(taken)
-        return taken
+        pending = PendingGroup(range(first, last + 1))
+        self._pending.append(pending)
+        return pending
 
-    def written(self, taken: Taken, now: int, by: Written | None) -> None:
-        """The database has it; ``by`` the transaction of all of it, None: there was none."""
-        taken.written = True
-        if by is None:
+    def written(self, pending: PendingGroup, now: int, result: WriteResult | None) -> None:
+        """The group is committed; ``result``: the result of its one transaction, None: it took several."""
+        pending.written = True
+        if result is None:
             return
-        taken.columns, taken.gaps = by.fresh or NO_COLUMNS, by.gaps
-        for minute, rows in by.opened.items():
-            known = self._rows.setdefault(minute, []) if minute in taken.minutes else self.left
+        pending.columns, pending.gaps = result.fresh or NO_COLUMNS, result.gaps
+        for minute, rows in result.opened.items():
+            known = self._rows.setdefault(minute, []) if minute in pending.minutes else self.released
             known += rows
-        times, clock = np.concatenate((taken.columns.time, by.gaps.time)), self._clock(now)
-        times = times[times >= taken.minutes.start * MINUTE_US]
-        if by.opened:
+        times, clock = np.concatenate((pending.columns.time, result.gaps.time)), self._clock(now)
+        times = times[times >= pending.minutes.start * MINUTE_US]
+        if result.opened:
             self._lateness[0] = max(self._lateness[0], clock - int(times.min(initial=clock)))
 
-    def over(self, now: int) -> int | None:
-        """The oldest minute, where it has been over for long enough."""
-        minutes = [*self._rows, *(taken.minutes[0] for taken in self._taken if taken.minutes)]
+    def oldest_due(self, now: int) -> int | None:
+        """The oldest minute, if it is due."""
+        minutes = [*self._rows, *(pending.minutes[0] for pending in self._pending if pending.minutes)]
         allowance = min(_MOST_US, max(_LEAST_US, max(self._lateness) * 3 // 2 + _SECOND_US))
         oldest = min(minutes, default=None)
         return oldest if oldest is not None and self._clock(now) >= (oldest + 1) * MINUTE_US + allowance else None
 
-    def to_fold(self, now: int, over: int | None) -> list[Taken]:
-        """Groups that can be folded now, in order, which are forgotten; few at a time are not worth it as long as no
-        minute is ``over``. One that is not written holds up those behind it, but not without an end."""
-        late = over is not None and self._clock(now) >= (over + 1) * MINUTE_US + _MOST_US + _STUCK_US
-        in_order = not late and sum(map(len, self._taken)) <= _WAITING
-        ready: list[Taken] = []
-        for taken in self._taken:
-            if in_order and not taken.written:
+    def to_fold(self, now: int, due: int | None) -> list[PendingGroup]:
+        """Remove and return the groups that can be accumulated now, in order; only if there are enough rows, or a
+        minute is ``oldest_due``. A group that is not committed delays those after it, up to a limit."""
+        late = due is not None and self._clock(now) >= (due + 1) * MINUTE_US + _MOST_US + _STUCK_US
+        in_order = not late and sum(map(len, self._pending)) <= _MAX_WAITING
+        ready: list[PendingGroup] = []
+        for pending in self._pending:
+            if in_order and not pending.written:
                 break
-            ready += [taken] if taken.written else []
-        if over is None and sum(map(len, ready)) < _FOLDED:
+            ready += [pending] if pending.written else []
+        if due is None and sum(map(len, ready)) < _FOLD_ROWS:
             return []
-        gone = set(map(id, ready))
-        self._taken = deque(taken for taken in self._taken if id(taken) not in gone)
+        folded = set(map(id, ready))
+        self._pending = deque(pending for pending in self._pending if id(pending) not in folded)
         return ready
 
     def close(self, minute: int) -> list[int] | None:
-        """The rows of rollup_dirty of ``minute``, which is no longer open; None: samples of it are on their way."""
-        if any(minute in taken.minutes for taken in self._taken):
+        """Close ``minute`` and return its rows of rollup_dirty; None: samples of it are still pending."""
+        if any(minute in pending.minutes for pending in self._pending):
             return None
         self._closed_to = minute + 1
         self._lateness = [0, self._lateness[0]]
         return self._rows.pop(minute, [])
 
-    def leave(self) -> None:
-        """All minutes, and what is on its way to them: they are made from what is stored."""
+    def release_all(self) -> None:
+        """Give up all minutes and pending groups: they are computed from stored samples."""
         for rows in self._rows.values():
-            self.left += rows
+            self.released += rows
         self._rows.clear()
-        for taken in self._taken:
-            taken.minutes = range(0)
+        for pending in self._pending:
+            pending.minutes = range(0)
 
-    def _came(self, newest: int, now: int) -> None:
-        """A group whose newest sample is of that time."""
-        passed = now - self._of_late
+    def _observe_age(self, newest: int, now: int) -> None:
+        """Observe the time of the newest sample of a group."""
+        passed = now - self._behind_since
         if passed >= _BEHIND_US:
-            self._behind = [_LONG, self._behind[0] if passed < 2 * _BEHIND_US else _LONG]
-            self._of_late = now
+            self._behind = [_FOREVER_US, self._behind[0] if passed < 2 * _BEHIND_US else _FOREVER_US]
+            self._behind_since = now
         self._behind[0] = min(self._behind[0], max(0, now - newest))
 
     def _clock(self, now: int) -> int:
-        """By which minutes open and are over."""
+        """The clock for opening and closing minutes."""
         behind = min(self._behind)
         return now - behind if behind >= _BEHIND_US else now
 
 
 def _fits(channels: Sequence[int] | Int32s) -> bool:
-    """Whether the ids, ascending, can be places in arrays."""
+    """Whether the ascending ids can be array indices."""
     return not len(channels) or 0 <= int(channels[0]) <= int(channels[-1]) < _MOST_CHANNELS

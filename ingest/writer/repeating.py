@@ -1,7 +1,7 @@
-"""Channels whose samples came with a time that the table has: whether it has the next ones is asked before COPY.
+"""Channels that repeat times already stored: their samples are looked up before COPY.
 
-COPY refuses a whole group for one row that is there, which costs an error in the server's log and the slow lane. A
-gateway that sends one sample again does so for long.
+COPY rejects a whole group for one existing row, which costs an error in the server's log and the slow path. A
+gateway that repeats one sample usually does so for a long time.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 
 from ingest.batch import Int32s
 
-_CHANNELS = 256  # more at once is a replay of whole batches, which ends by itself
-_SECONDS = 600.0  # without a repeat, until a channel is one as others are
-_ROWS = 10_000  # more of a group are not worth a look-up each
+_CHANNELS = 256  # more at once are a replay of whole batches, which ends by itself
+_SECONDS = 600.0  # without a repeat, until a channel is normal again
+_ROWS = 10_000  # more in a group are not worth individual look-ups
 
 
-class Repeating:
-    """Those that the connections of one writer saw."""
+class RepeatingChannels:
+    """The repeating channels of one writer."""
 
     def __init__(self) -> None:
         self._until: dict[int, float] = {}  # time.monotonic()
 
-    def saw(self, channels: Sequence[int]) -> None:
-        """A sample of each was there already."""
+    def add(self, channels: Sequence[int]) -> None:
+        """A sample of each was stored already."""
         if len(channels) <= _CHANNELS:
             self._until.update(dict.fromkeys(channels, time.monotonic() + _SECONDS))
 
-    def among(self, channel_id: Int32s) -> NDArray[np.intp] | None:
-        """The places of their samples; None: there are none, or too many."""
+    def indices_in(self, channel_id: Int32s) -> NDArray[np.intp] | None:
+        """The indices of their samples; None: there are none, or too many."""
         if not self._until:
             return None
         now = time.monotonic()

@@ -1,6 +1,6 @@
-"""Rows of the rollups of one minute, made of what it has: numpy, no database.
+"""Computes the rollup rows of one minute with numpy, without the database.
 
-As ``plant.minutes_of`` and ``plant.state_minutes_of`` (0008_rollups.sql) make them, to the bit.
+As ``plant.minutes_of`` and ``plant.state_minutes_of`` (schema/routines/rollups) make them, to the bit.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _HOLD_US = 86_400_000_000  # plant.hold_limit()
 Bools: TypeAlias = NDArray[np.bool_]
 
 
-class Course(NamedTuple):
-    """Samples and begins of gaps by channel and time, and what was before each, as columns of equal length."""
+class SampleCourse(NamedTuple):
+    """Samples and starts of gaps by channel and time, each with its predecessor, as columns of equal length."""
 
     channel: Int32s
     time: Int64s
     value: Float64s
-    good: Bools  # neither Bad nor NaN, nor a gap
-    time_before: Int64s  # far in the past: none
+    good: Bools  # not Bad, not NaN, not a gap
+    time_before: Int64s  # far in the past: no predecessor
     before: Float64s
     good_before: Bools
 
-    def part(self, which: Bools | NDArray[np.intp]) -> Course:
+    def part(self, which: Bools | NDArray[np.intp]) -> SampleCourse:
         """Some of them."""
-        return Course._make(column[which] for column in self)
+        return SampleCourse._make(column[which] for column in self)
 
     def held(self, begin: int) -> Int64s:
-        """µs since ``begin`` through which the value before held, (n,)."""
+        """µs since ``begin`` during which the previous value was valid, (n,)."""
         until = np.minimum(self.time, self.time_before + _HOLD_US)
         return np.where(self.good_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows of rollup_1m of one minute, by channel, as columns of equal length; min to last_time mean nothing without
+    """Rows of rollup_1m of one minute by channel, as columns of equal length; min to last_time are undefined without
     ``n_good``."""
 
     channel_id: Int32s
@@ -59,9 +59,9 @@ class Rows:
     last_time: Int64s  # µs
     n_good: Int32s
     holds: Bools
-    carried_time: Int64s  # of what came last before the minute, µs
+    carried_time: Int64s  # time of the last sample before the minute, µs
     carried: Float64s
-    carries: Bools  # that has a value; else nothing is known until the first of the minute
+    carries: Bools  # whether it has a value; if not, nothing is known until the first sample of the minute
 
     def __len__(self) -> int:
         return len(self.channel_id)
@@ -72,7 +72,7 @@ class Rows:
 
 
 def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
-    """Rows of the minute that began at ``begin`` (µs) of what was added up in it."""
+    """The rows of the minute starting at ``begin`` (µs) from what was accumulated."""
     n, n_good, last, holds = columns["n"], columns["n_good"], columns["last"], columns["holds"]
     left_over = np.where(holds, begin + MINUTE_US - columns["last_time"], 0)
     behind = np.where(holds, weight(last) * (left_over / 1e6), 0.0)
@@ -86,7 +86,7 @@ def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
 
 
 class States(NamedTuple):
-    """Rows of rollup_states_1m of one minute, by channel and state."""
+    """Rows of rollup_states_1m of one minute by channel and state."""
 
     channel_id: Int32s
     state: Float64s
@@ -102,12 +102,12 @@ _NONE = np.zeros(0, np.int64)
 NO_STATES = States(_NONE.astype(np.int32), _NONE.astype(np.float64), _NONE, _NONE)
 
 
-def states(courses: Sequence[Course], channels: Int32s, begin: int) -> States:
-    """As ``plant.state_minutes_of`` of ``channels``, for the minute that began at ``begin`` (µs)."""
+def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> States:
+    """Like ``plant.state_minutes_of`` for ``channels`` and the minute starting at ``begin`` (µs)."""
     courses = [course.part(np.isin(course.channel, channels)) for course in courses]
     if not sum(len(course.channel) for course in courses):
         return NO_STATES
-    course = Course._make(np.concatenate(column) for column in zip(*courses, strict=True))
+    course = SampleCourse._make(np.concatenate(column) for column in zip(*courses, strict=True))
     order = np.lexsort((course.time, course.channel))
     course = course.part(order)
     last = np.roll(changes(course.channel), -1)
@@ -130,13 +130,13 @@ def states(courses: Sequence[Course], channels: Int32s, begin: int) -> States:
 
 
 def weight(value: Float64s) -> Float64s:
-    """``plant.rollup_weight``."""
+    """Like ``plant.rollup_weight``."""
     size = np.abs(value)
     return np.where((size >= 1e-280) & (size <= 1e280), value, 0.0)
 
 
 def tidy(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
-    """``plant.tidy``."""
+    """Like ``plant.round_sum``."""
     with np.errstate(over="ignore"):
         near = np.rint(total * 1e6) / 1e6
     off = 2.3e-16 * terms
@@ -145,7 +145,7 @@ def tidy(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
 
 
 def changes(column: NDArray[np.generic]) -> Bools:
-    """Where a value is not the one before, shape (n,); the first always is."""
+    """Mask of values that differ from the previous one, (n,); the first always does."""
     changes = np.ones(len(column), bool)
     np.not_equal(column[1:], column[:-1], out=changes[1:])
     return changes

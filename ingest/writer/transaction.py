@@ -1,8 +1,8 @@
-"""One transaction: a group's samples by COPY, its events, the facts of its batches, and what is counted of all that.
+"""One transaction: a group's samples by COPY, its events, the facts of its batches, and its counts.
 
-Every transaction takes its locks in one order: samples, events, states, gaps, facts, counts, quarantine, and in each
-table by its key. So two connections that write the same rows wait for each other, but not in a circle. Counts come
-late, as all connections add to the same few rows: whoever has them ends soon.
+Every transaction takes locks in the same order: samples, events, states, gaps, facts, counts, quarantine, in each
+table by its key. So connections that write the same rows wait for each other, but never deadlock. Counts come
+late because all connections update the same few rows: those locks are held only briefly.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
-from ingest.alarms.record import record
 from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from ingest.event_rows import event_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
+from ingest.timestamps import microseconds, timestamp
 from ingest.writer import counting, quarantine
-from ingest.writer.clock import microseconds, timestamp
+from ingest.writer.alarm_rows import write_alarms
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ingest.writer.counting import Increased
-from ingest.writer.counts import MINUTE_US, NOTHING, Counts, of_events, of_quality
-from ingest.writer.dirty import apart, dirty, parameters
-from ingest.writer.event_rows import event_columns, state_columns, version_columns
+from ingest.writer.counting import AddedIncrements
+from ingest.writer.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
+from ingest.writer.dirty import dirty, parameters, split_by_minutes
 from ingest.writer.gap_rows import write_gaps
-from ingest.writer.group import Columns, Group, conflict, same
-from ingest.writer.minutes import NO_GAPS, Begins
-from ingest.writer.repeating import Repeating
+from ingest.writer.group import Columns, Group, conflict, same_sample
+from ingest.writer.minutes import NO_GAPS, GapStarts
+from ingest.writer.repeating import RepeatingChannels
 from schema.queries import load
 
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a transaction did."""
+class WriteResult:
+    """The result of a transaction."""
 
-    lane: str  # "copy": all samples were new; "conflict": some were there already
+    method: str  # "copy": all samples were new; "conflict": some were stored already
     samples: int  # new rows in samples_raw
-    duplicates: int  # samples that were there already, equal to the bit
-    conflicts: int  # samples that were there already with another value or status
+    duplicates: int  # samples stored already, identical
+    conflicts: int  # samples stored already with another value or status
     events: int
-    quarantined: int  # samples, events, gaps and increments that were kept out
-    increased: Increased
-    fresh: Columns | None = None  # the samples that are new, where it is known which
-    opened: dict[int, list[int]] = field(default_factory=dict)  # minutes since 1970, held open: rows of rollup_dirty
-    gaps: Begins = NO_GAPS  # that are new
+    quarantined: int  # samples, events, gaps and increments rejected
+    added: AddedIncrements
+    fresh: Columns | None = None  # the new samples, if known
+    opened: dict[int, list[int]] = field(default_factory=dict)  # open minutes since 1970 → rows of rollup_dirty
+    gaps: GapStarts = NO_GAPS  # that are new
 
 
 @dataclass(frozen=True, slots=True)
-class _Landed:
-    """What became of a group's samples."""
+class _Samples:
+    """The result for a group's samples."""
 
-    lane: str
-    columns: Columns | None  # what may be new; None: no samples
+    method: str
+    columns: Columns | None  # possibly new ones; None: no samples
     new: int
-    differing: tuple[tuple[int, Event], ...]  # conflicts with rows that were there before
+    differing: tuple[tuple[int, Event], ...]  # conflicts with stored rows
     not_good: Counts  # of the new ones
 
 
@@ -64,46 +64,46 @@ async def write(
     connection: asyncpg.Connection[Any],
     group: Group,
     complete: Sequence[SpooledBatch],
-    repeating: Repeating,
+    repeating: RepeatingChannels,
     *,
-    careful: bool = False,
+    isolate_bad_rows: bool = False,
     minutes: Collection[int] = (),
-) -> Written:
-    """Write ``group`` in one transaction; whatever is there already is left as it is.
+) -> WriteResult:
+    """Write ``group`` in one transaction; existing rows are left unchanged.
 
-    ``complete`` are the batches of which nothing is left to write after this: their facts go with it. A batch of counts
-    among them adds nothing where its facts are there already; of one that is not among them the caller knows that it is
-    not written twice. ``careful``: what the database refuses of ``group``'s only batch, which is one of counts, goes to
+    ``complete``: the batches that are complete after this; their facts are written. A batch of counts
+    among them adds nothing if its facts exist already; for others the caller makes sure that they are
+    not written twice. ``isolate_bad_rows``: bad rows of ``group``'s only batch, one of counts, go to
     the quarantine.
 
-    Samples go by plain COPY into the table: twice as fast as staging them (MEASURED: 573 against 268 k rows/s).
-    Only a group that COPY refuses as not unique goes through the staging table, which the connection must have
-    (section ``staging``). Those of channels that are ``repeating`` are looked for beforehand.
+    Samples are copied straight into the table: twice as fast as staging (MEASURED: 573 against 268 k rows/s).
+    Only a group that COPY rejects as not unique goes through the staging table, which the connection must have
+    (section ``staging``). Samples of ``repeating`` channels are looked up first.
 
-    Rollups of new samples and gaps in ``minutes`` (since 1970) are the caller's to make (``open_minutes``).
+    The caller computes the rollups of new samples and gaps in ``minutes`` (since 1970; ``open_minutes``).
     """
     columns = group.columns
     try:
         async with connection.transaction():
-            landed = _Landed("copy", None, 0, (), NOTHING)
+            samples = _Samples("copy", None, 0, (), NO_COUNTS)
             if columns is not None:
-                fresh, differing = await _apart(connection, group, columns, repeating)
-                await _copy(connection, "samples_raw", "plant", fresh)
-                not_good = of_quality(fresh.channel_id, fresh.time, fresh.status)
-                landed = _Landed("copy", fresh, len(fresh), differing, not_good)
-            written = await _finish(connection, group, complete, landed, careful, minutes)
-            return replace(written, fresh=landed.columns)
+                new, differing = await _without_stored(connection, group, columns, repeating)
+                await _copy(connection, "samples_raw", "plant", new)
+                not_good = of_quality(new.channel_id, new.time, new.status)
+                samples = _Samples("copy", new, len(new), differing, not_good)
+            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes)
+            return replace(result, fresh=samples.columns)
     except asyncpg.UniqueViolationError:
         if columns is None:
-            raise  # a constraint that is not ours
+            raise  # another constraint
         async with connection.transaction():
-            landed = await _stage(connection, columns, _source_of(group), repeating)
-            return await _finish(connection, group, complete, landed, careful, ())
+            samples = await _stage(connection, columns, _source_of(group), repeating)
+            return await _finish(connection, group, complete, samples, isolate_bad_rows, ())
 
 
 async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:
     stream = copy_stream(columns.channel_id, columns.time, columns.value, columns.status)
-    # A memoryview: asyncpg takes bytes for a file's name.
+    # A memoryview because asyncpg takes bytes for a file name.
     await connection.copy_to_table(
         table,
         schema_name=schema,
@@ -113,37 +113,39 @@ async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | N
     )
 
 
-async def _apart(
-    connection: asyncpg.Connection[Any], group: Group, columns: Columns, repeating: Repeating
+async def _without_stored(
+    connection: asyncpg.Connection[Any], group: Group, columns: Columns, repeating: RepeatingChannels
 ) -> tuple[Columns, tuple[tuple[int, Event], ...]]:
-    """The samples without those of repeating channels that the table has, and the conflicts with it."""
-    places = repeating.among(columns.channel_id)
+    """The samples without stored ones of repeating channels, and the conflicts with stored ones."""
+    places = repeating.indices_in(columns.channel_id)
     if places is None:
         return columns, ()
-    asked = columns.part(places)
-    first, last = timestamp(int(asked.time.min())), timestamp(int(asked.time.max()))
-    there = await connection.fetch(load("write")["there"], asked.channel_id.tolist(), asked.time.tolist(), first, last)
-    if not there:
+    looked_up = columns.part(places)
+    first, last = timestamp(int(looked_up.time.min())), timestamp(int(looked_up.time.max()))
+    stored = await connection.fetch(
+        load("write")["select_stored"], looked_up.channel_id.tolist(), looked_up.time.tolist(), first, last
+    )
+    if not stored:
         return columns, ()
     source_of = _source_of(group)
-    fresh = np.ones(len(columns), bool)
+    new = np.ones(len(columns), bool)
     differing = []
-    for row in there:
+    for row in stored:
         i = int(places[row["place"]])
-        fresh[i] = False
+        new[i] = False
         channel = int(columns.channel_id[i])
         kept = float(row["value"]), row["status"] & 0xFFFFFFFF
         refused = float(columns.value[i]), int(columns.status[i])
-        if not same(kept, refused):
+        if not same_sample(kept, refused):
             differing.append((source_of[channel], conflict(int(columns.time[i]), channel, kept, refused)))
-    repeating.saw(np.unique(columns.channel_id[~fresh]).tolist())
-    return columns.part(fresh), tuple(differing)
+    repeating.add(np.unique(columns.channel_id[~new]).tolist())
+    return columns.part(new), tuple(differing)
 
 
 async def _stage(
-    connection: asyncpg.Connection[Any], columns: Columns, source_of: dict[int, int], repeating: Repeating
-) -> _Landed:
-    """Insert what is new."""
+    connection: asyncpg.Connection[Any], columns: Columns, source_of: dict[int, int], repeating: RepeatingChannels
+) -> _Samples:
+    """Insert new samples through the staging table."""
     queries = load("write")
     await _copy(connection, "staging", None, columns)
     inserted = cast(asyncpg.Record, await connection.fetchrow(queries["insert_staged"]))
@@ -152,7 +154,7 @@ async def _stage(
         np.array(inserted["time"], np.int64),
         np.array(inserted["status"], np.int32).view(np.uint32),
     )
-    repeating.saw(inserted["repeated"])
+    repeating.add(inserted["repeated"])
     first, last = timestamp(int(columns.time.min())), timestamp(int(columns.time.max()))
     differing = tuple(
         (
@@ -164,82 +166,82 @@ async def _stage(
                 refused=(row["value"], row["status"] & 0xFFFFFFFF),
             ),
         )
-        for row in await connection.fetch(queries["differing"], first, last)
+        for row in await connection.fetch(queries["select_conflicts"], first, last)
     )
-    return _Landed("conflict", columns, inserted["new"], differing, not_good)
+    return _Samples("conflict", columns, inserted["new"], differing, not_good)
 
 
 async def _finish(
     connection: asyncpg.Connection[Any],
     group: Group,
     complete: Sequence[SpooledBatch],
-    landed: _Landed,
-    careful: bool,
+    samples: _Samples,
+    isolate_bad_rows: bool,
     minutes: Collection[int],
-) -> Written:
-    """All but the samples, which ends the transaction in either lane."""
+) -> WriteResult:
+    """Write everything but the samples, at the end of the transaction."""
     queries = load("write")
-    opened = await _mark(connection, landed.columns, minutes) if landed.columns is not None else {}
-    events = (*group.events, *group.conflicts, *landed.differing)
-    new_events = await connection.fetch(queries["events"], *event_columns(events)) if events else ()
+    opened = await _mark_dirty(connection, samples.columns, minutes) if samples.columns is not None else {}
+    events = (*group.events, *group.conflicts, *samples.differing)
+    new_events = await connection.fetch(queries["insert_events"], *event_columns(events)) if events else ()
     states = state_columns(group.events)
     if states[0]:
-        await connection.execute(queries["source_state"], *states)
+        await connection.execute(queries["update_source_state"], *states)
     if read := [event for _, event in group.events if event.type == "version_read"]:
-        await connection.execute(queries["version_read"], *version_columns(read))
-    await record(connection, group.events)
+        await connection.execute(queries["record_version_read"], *version_columns(read))
+    await write_alarms(connection, group.events)
     begins, held = await write_gaps(connection, group.gaps(), minutes)
     for minute, row in held:
         opened.setdefault(minute, []).append(row)
-    new_facts = await connection.fetch(queries["batch_facts"], *_fact_columns(complete)) if complete else ()
-    known = {spooled.fact for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
+    new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
+    known = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
-    increased, refused = await counting.count(connection, group, known, named, landed.not_good, careful)
-    kept_out = [
+    added, refused = await counting.count(connection, group, known, named, samples.not_good, isolate_bad_rows)
+    quarantined = [
         *group.quarantined,
-        *(row for one in group.counted if one.fact not in known for row in one.quarantined),
+        *(row for one in group.counted if one.key not in known for row in one.quarantined),
         *(
-            quarantine.refused_count(spooled.fact, spooled.batch.received_at, row, error)
+            quarantine.refused_count(spooled.key, spooled.batch.received_at, row, error)
             for spooled in complete[:1]
             for row, error in refused
         ),
     ]
-    if kept_out:
-        await connection.execute(queries["quarantine"], *quarantine.columns(kept_out))
-    known_samples = 0 if group.columns is None else len(group.columns) - landed.new
-    return Written(
-        landed.lane,
-        landed.new,
-        group.repeated + known_samples - len(landed.differing),
-        len(group.conflicts) + len(landed.differing),
+    if quarantined:
+        await connection.execute(queries["insert_quarantine"], *quarantine.columns(quarantined))
+    known_samples = 0 if group.columns is None else len(group.columns) - samples.new
+    return WriteResult(
+        samples.method,
+        samples.new,
+        group.repeated + known_samples - len(samples.differing),
+        len(group.conflicts) + len(samples.differing),
         len(events),
-        len(kept_out),
-        increased,
+        len(quarantined),
+        added,
         opened=opened,
         gaps=begins,
     )
 
 
-async def _mark(
+async def _mark_dirty(
     connection: asyncpg.Connection[Any], columns: Columns, minutes: Collection[int]
 ) -> dict[int, list[int]]:
-    """Say which minutes of the rollups these samples change; the rows of those that are held open."""
+    """Mark the rollup minutes changed by these samples. Returns the rows of open minutes."""
     queries = load("write")
-    touched, others = apart(columns, minutes) if len(columns) else ([], columns)
+    touched, others = split_by_minutes(columns, minutes) if len(columns) else ([], columns)
     if len(others):
-        await connection.executemany(queries["dirty"], parameters(dirty(others)))
+        await connection.executemany(queries["insert_dirty"], parameters(dirty(others)))
     if not touched:
         return {}
-    rows = await connection.fetch(queries["open_minutes"], [timestamp(minute * MINUTE_US) for minute in touched])
+    rows = await connection.fetch(queries["insert_open_minutes"], [timestamp(minute * MINUTE_US) for minute in touched])
     return {microseconds(row["from_time"]) // MINUTE_US: [row["id"]] for row in rows}
 
 
-def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
-    """The parameters of section ``batch_facts``: one list a column, in the order of the table's key."""
-    batches = sorted(batches, key=lambda spooled: spooled.fact)
+def _ingest_batch_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
+    """The parameters of section ``batch_facts``: one list per column, in the order of the table's key."""
+    batches = sorted(batches, key=lambda spooled: spooled.key)
     return (
-        [b.fact[0] for b in batches],
-        [b.fact[1] for b in batches],
+        [b.key[0] for b in batches],
+        [b.key[1] for b in batches],
         [_KINDS[type(b.batch)] for b in batches],
         [len(b.batch) for b in batches],
         [timestamp(b.first_time) for b in batches],
@@ -249,7 +251,7 @@ def _fact_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
 
 
 def _source_of(group: Group) -> dict[int, int]:
-    """channel id → source id; walked only in the conflict lane."""
+    """channel id → source id; computed only for conflicts."""
     return {
         channel: spooled.batch.source_id
         for spooled in group.batches()

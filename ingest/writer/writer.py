@@ -1,8 +1,8 @@
-"""The writer: takes what waits in the spools (``taking``), writes it in one transaction, deletes it there, repeats.
+"""The writer: reads the backlog of the spools, commits it in one transaction, deletes it from the spools, repeats.
 
-Batching is a bus, as in the spool: batches gather, and the next group takes all of them; ``pace`` says when. Each
-connection is a worker of its own; a group belongs to one worker until it is committed, whatever fails. Of a group that
-reaches over many days all but the first piece waits aside: one worker writes them, one after each group that is live.
+Group commit: batches queue up, and the next group takes all of them; ``pace`` decides when. Each
+connection is a worker; a group belongs to one worker until it is committed, whatever fails. If a group
+spans many days, all but its first piece are deferred: one worker writes one of them after each live group.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from typing import Any
 import asyncpg
 
 from ingest import metrics
-from ingest.batch import SampleBatch, now_us
+from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
-from ingest.spool.wake import Sleeper
-from ingest.writer.closing import Closer
-from ingest.writer.connection import bounded, connect
-from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
+from ingest.database import bounded, connect_writer
+from ingest.spool.wake import WakeUpListener
+from ingest.timestamps import now_us
+from ingest.writer.backlog import Backlog, is_low_priority
+from ingest.writer.bisect import Piece, bisect, split_by_days
+from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.minute_closer import MinuteCloser
 from ingest.writer.open_minutes import OpenMinutes
-from ingest.writer.pace import Pace
-from ingest.writer.pieces import Piece, by_days, divide
-from ingest.writer.repeating import Repeating
-from ingest.writer.taking import Spools, is_low
-from ingest.writer.transaction import Written, write
+from ingest.writer.pace import GroupPace
+from ingest.writer.repeating import RepeatingChannels
+from ingest.writer.transaction import WriteResult, write
 
 log = logging.getLogger(__name__)
 
-_MOST_ASIDE = 200  # pieces; as long as there are more, nothing is taken from the spools
-_LOOK_SECONDS = 1.0  # a wake-up that was lost (the collector could not reach our socket) costs at most this
+_MAX_DEFERRED = 200  # pieces; while there are more, nothing is read from the spools
+_WAKE_SECONDS = 1.0  # maximum delay if a wake-up is lost (the collector could not reach the socket)
 
 
 class Writer:
@@ -48,53 +49,53 @@ class Writer:
         self._dsn = dsn
         self._options = options
         self._limits = TimeLimits(options.future_limit, options.oldest)
-        self._spools = Spools(folder, options.max_rows)
-        self._thread = ThreadPoolExecutor(1, "spool")  # SQLite's files are read and trimmed by one thread
-        self._something = asyncio.Event()
-        self._taking = asyncio.Lock()
-        self._pace = Pace(options.max_delay)
-        self._aside: deque[Piece] = deque()  # of many days
-        self._aside_at_work = False  # a worker writes one of them
-        self._repeating = Repeating()
+        self._backlog = Backlog(folder, options.max_rows)
+        self._thread = ThreadPoolExecutor(1, "spool")  # one thread reads and trims the SQLite files
+        self._wake_up = asyncio.Event()
+        self._taking_lock = asyncio.Lock()
+        self._pace = GroupPace(options.max_delay)
+        self._deferred: deque[Piece] = deque()  # of groups spanning many days
+        self._deferred_busy = False  # a worker is writing one of them
+        self._repeating = RepeatingChannels()
         self._minutes = OpenMinutes()
         self._stopping = False
-        self.written = 0  # samples committed since start
-        self.increments = 0  # of batches of counts, committed since start
-        self.quarantined = 0  # samples, events, gaps and increments kept out since start
+        self.written = 0  # samples committed since the start
+        self.increments = 0  # of batches of counts, committed since the start
+        self.quarantined = 0  # samples, events, gaps and increments rejected since the start
         self.database = "not yet connected"
-        self.lag_seconds: float | None = None  # newest source time of the last group to its commit
+        self.lag_seconds: float | None = None  # from the newest source time of the last group to its commit
 
     async def run(self) -> None:
-        """Write until :meth:`drain` says stop and nothing waits."""
-        sleeper = Sleeper(self._folder, self._something)
-        look = asyncio.create_task(self._look())
-        self._something.set()  # what is there from before
-        closer = asyncio.create_task(Closer(self._dsn, self._options.time_out, self._minutes).run())
+        """Write until :meth:`drain` was called and the spools are empty."""
+        listener = WakeUpListener(self._folder, self._wake_up)
+        waking = asyncio.create_task(self._wake_periodically())
+        self._wake_up.set()  # the existing backlog
+        closer = asyncio.create_task(MinuteCloser(self._dsn, self._options.time_out, self._minutes).run())
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.connections):
                     workers.create_task(self._work(), name=f"writer connection {number + 1}")
         finally:
-            look.cancel()
+            waking.cancel()
             closer.cancel()
             await asyncio.wait((closer,))
-            sleeper.close()
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._spools.close)
+            listener.close()
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.close)
             self._thread.shutdown()
 
     def drain(self) -> None:
-        """Stop when the spools are empty."""
+        """Stop once the spools are empty."""
         self._stopping = True
-        self._something.set()
+        self._wake_up.set()
 
     async def backlog(self) -> tuple[int, int]:
         """Rows and bytes in the spools."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._spools.measure)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.measure)
 
-    async def _look(self) -> None:
+    async def _wake_periodically(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self._something.set()
+            await asyncio.sleep(_WAKE_SECONDS)
+            self._wake_up.set()
 
     async def _work(self) -> None:
         connection = await self._connect()
@@ -102,176 +103,178 @@ class Writer:
             while (pieces := await self._next()) is not None:
                 for piece in pieces[:1]:
                     connection = await self._commit(connection, piece)
-                self._aside.extend(pieces[1:])
-                if self._spools.done(path for piece in pieces for path, _ in piece.group.taken):
-                    self._something.set()
-                connection = await self._write_aside(connection)
+                self._deferred.extend(pieces[1:])
+                if self._backlog.release(path for piece in pieces for path, _ in piece.group.batches_by_file):
+                    self._wake_up.set()
+                connection = await self._write_deferred(connection)
         finally:
             connection.terminate()
 
-    async def _write_aside(self, connection: asyncpg.Connection[Any]) -> asyncpg.Connection[Any]:
-        """One of the pieces that wait aside, unless another worker has one."""
-        if self._aside and not self._aside_at_work:
-            self._aside_at_work = True
+    async def _write_deferred(self, connection: asyncpg.Connection[Any]) -> asyncpg.Connection[Any]:
+        """Write one deferred piece, unless another worker is doing so."""
+        if self._deferred and not self._deferred_busy:
+            self._deferred_busy = True
             try:
-                connection = await self._commit(connection, self._aside.popleft())
+                connection = await self._commit(connection, self._deferred.popleft())
             finally:
-                self._aside_at_work = False
-                self._something.set()
+                self._deferred_busy = False
+                self._wake_up.set()
         return connection
 
     async def _connect(self) -> asyncpg.Connection[Any]:
-        """A connection, however long the database is away."""
-        backoff = Backoff()
+        """Connect, however long the database is unavailable."""
+        waits = backoffs()
         while True:
             try:
-                connection = await connect(self._dsn, self._options.time_out)
+                connection = await connect_writer(self._dsn, self._options.time_out)
             except Exception as error:
-                await self._failed(error, backoff)
+                await self._failed(error, waits)
             else:
                 self.database = "connected"
                 metrics.database_up.set(1)
                 return connection
 
-    async def _failed(self, error: Exception, backoff: Backoff) -> None:
-        """Say what failed, and wait. Only rows can be poison: where there are none it is the configuration."""
+    async def _failed(self, error: Exception, waits: Backoffs) -> None:
+        """Log the failure and wait. Only rows can be poison: without rows, it is the configuration."""
         failure: Failure = "transient" if classify(error) == "transient" else "configuration"
         reason = f"{type(error).__name__}: {error}"
-        wait = backoff.next(failure)
+        wait = waits[failure].next()
         if failure == "transient":
-            log.warning("database: %s; tried again in %.1f s", reason, wait)
+            log.warning("database: %s; retrying in %.1f s", reason, wait)
             self.database = f"unreachable: {reason}"
         else:
-            log.error("database: %s; NOTHING IS WRITTEN until that is put right; tried again in %.1f s", reason, wait)
-            self.database = f"not usable: {reason}"
+            log.error("database: %s; NOTHING IS WRITTEN until this is fixed; retrying in %.1f s", reason, wait)
+            self.database = f"unusable: {reason}"
         metrics.write_failures.labels(reason=type(error).__name__).inc()
         metrics.database_up.set(0)
         await asyncio.sleep(wait)
 
     async def _next(self) -> list[Piece] | None:
-        """The next group in pieces, as soon as there is one, or none where something waits aside for a worker; None:
-        stopping, and nothing waits."""
+        """Wait for the next group and return its pieces; none if there is a deferred piece to write. None:
+        stopping, and nothing left to write."""
         while True:
-            await self._something.wait()
-            async with self._taking:
-                if not self._something.is_set():
-                    continue  # another worker has looked meanwhile
+            await self._wake_up.wait()
+            async with self._taking_lock:
+                if not self._wake_up.is_set():
+                    continue  # another worker was faster
                 if not self._stopping and (wait := self._pace.wait()):
                     await asyncio.sleep(wait)
-                self._something.clear()
+                self._wake_up.clear()
                 pieces: list[Piece] = []
-                if len(self._aside) <= _MOST_ASIDE:
+                if len(self._deferred) <= _MAX_DEFERRED:
                     pieces, more = await asyncio.get_running_loop().run_in_executor(self._thread, self._take)
                     if more or self._stopping:
-                        self._something.set()  # let the next worker look
-                if pieces or (self._aside and not self._aside_at_work):
+                        self._wake_up.set()  # wake the next worker
+                if pieces or (self._deferred and not self._deferred_busy):
                     return pieces
-                if self._stopping and len(self._aside) <= _MOST_ASIDE:
+                if self._stopping and len(self._deferred) <= _MAX_DEFERRED:
                     return None
 
     def _take(self) -> tuple[list[Piece], bool]:
-        """What waits, and whether there may be more."""
-        taken, more = self._spools.take()
-        if not taken:
+        """Read the backlog; and whether there may be more."""
+        batches_by_file, more = self._backlog.take()
+        if not batches_by_file:
             return [], more
-        batches = [spooled.batch for _, of_file in taken for spooled in of_file]
-        self._pace.took(sum(map(len, batches)), more=more)
+        batches = [spooled.batch for _, of_file in batches_by_file for spooled in of_file]
+        self._pace.group_taken(sum(map(len, batches)), more=more)
         now = now_us()
         for batch in batches:
             metrics.spool_wait_seconds.observe(max(0, now - batch.received_at) / 1e6)
-        return by_days(assemble(taken, self._limits), self._limits), more
+        return split_by_days(assemble(batches_by_file, self._limits), self._limits), more
 
     def _delete(self) -> None:
-        """A batch that stays in the spool though the database has it is replayed as a no-op: say it and go on."""
+        """Delete committed batches. If that fails, log it and continue: replaying them is a no-op."""
         try:
-            self._spools.delete_committed()
+            self._backlog.delete_committed()
         except Exception:
-            log.exception("spool: committed batches could not be deleted")
+            log.exception("cannot delete committed batches from the spool")
 
     async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
-        """Write ``piece``, again until the database has it, after which what is complete may leave the spools."""
-        low = any(is_low(path) for path, _ in piece.group.taken)
-        taken, whole = self._minutes.take(piece.group, now_us(), low), piece
-        of_all: Written | None = None
+        """Write ``piece``, retrying until it is committed; then delete complete batches from the spools."""
+        low_priority = any(is_low_priority(path) for path, _ in piece.group.batches_by_file)
+        pending, whole = self._minutes.add(piece.group, now_us(), low_priority), piece
+        whole_result: WriteResult | None = None
         pieces = deque([piece])
-        backoff = Backoff()
+        waits = backoffs()
         while pieces:
             started = time.monotonic()
             piece = pieces[0]
             try:
-                written = await self._write(connection, piece, taken.minutes if piece is whole else ())
+                result = await self._write(connection, piece, pending.minutes if piece is whole else ())
             except Exception as error:
-                connection = await self._recover(connection, pieces, error, backoff)
+                connection = await self._recover(connection, pieces, error, waits)
             else:
                 pieces.popleft()
-                backoff.reset()
-                self._count(piece, written, time.monotonic() - started)
-                self._spools.committed(piece.complete)
-                self._thread.submit(self._delete)  # while the next group gathers
+                waits = backoffs()
+                self._count(piece, result, time.monotonic() - started)
+                self._backlog.committed(piece.complete)
+                self._thread.submit(self._delete)  # meanwhile the next group gathers
                 if piece is whole:
-                    of_all = written
-        self._minutes.written(taken, now_us(), of_all)
+                    whole_result = result
+        self._minutes.written(pending, now_us(), whole_result)
         return connection
 
-    async def _write(self, connection: asyncpg.Connection[Any], piece: Piece, minutes: Collection[int]) -> Written:
+    async def _write(self, connection: asyncpg.Connection[Any], piece: Piece, minutes: Collection[int]) -> WriteResult:
         complete = [spooled for _, of_file in piece.complete for spooled in of_file]
-        work = write(connection, piece.group, complete, self._repeating, careful=piece.careful, minutes=minutes)
+        work = write(
+            connection, piece.group, complete, self._repeating, isolate_bad_rows=piece.isolate_bad_rows, minutes=minutes
+        )
         return await bounded(connection, self._options.time_out, work)
 
     async def _recover(
-        self, connection: asyncpg.Connection[Any], pieces: deque[Piece], error: Exception, backoff: Backoff
+        self, connection: asyncpg.Connection[Any], pieces: deque[Piece], error: Exception, waits: Backoffs
     ) -> asyncpg.Connection[Any]:
-        """Make the next attempt another than the one that failed: smaller, later, or on another connection."""
+        """Prepare the next attempt after a failure: smaller, later, or on another connection."""
         poison = classify(error) == "poison"
-        divided = [pieces[0]]
+        smaller = [pieces[0]]
         if poison or timed_out(error) or too_much(error):
-            divided = divide(pieces[0], self._limits, error, poison)
+            smaller = bisect(pieces[0], self._limits, error, poison)
         failed = pieces.popleft()
-        if poison and divided == [failed]:
-            await self._set_aside(failed, error)
+        if poison and smaller == [failed]:
+            await self._dead_letter(failed, error)
             return connection if not connection.is_closed() else await self._connect()
-        pieces.extendleft(reversed(divided))
-        if poison or (too_much(error) and len(divided) > 1):
-            log.info("database refuses %s: %s; divided", type(error).__name__, error)
+        pieces.extendleft(reversed(smaller))
+        if poison or (too_much(error) and len(smaller) > 1):
+            log.info("database rejects the group: %s: %s; splitting it", type(error).__name__, error)
             metrics.write_failures.labels(reason=type(error).__name__).inc()
             if not connection.is_closed():
                 return connection
         connection.terminate()
-        await self._failed(error, backoff)
+        await self._failed(error, waits)
         return await self._connect()
 
-    async def _set_aside(self, piece: Piece, error: Exception) -> None:
-        """Not even the facts of a batch, or its rows for quarantine, can be written: keep it on our disk."""
+    async def _dead_letter(self, piece: Piece, error: Exception) -> None:
+        """Move a batch to a dead letter because not even its facts or quarantine rows can be written."""
         why = f"{type(error).__name__}: {error}"
         run = asyncio.get_running_loop().run_in_executor
         for path, batches in piece.complete:
             for spooled in batches:
-                await run(self._thread, self._spools.set_aside, path, spooled.sequence, why)
+                await run(self._thread, self._backlog.dead_letter, path, spooled.sequence, why)
 
-    def _count(self, piece: Piece, written: Written, seconds: float) -> None:
+    def _count(self, piece: Piece, result: WriteResult, seconds: float) -> None:
         group = piece.group
-        self.written += written.samples
-        self.quarantined += written.quarantined
+        self.written += result.samples
+        self.quarantined += result.quarantined
         metrics.write_seconds.observe(seconds)
-        self.increments += written.increased.counts
-        for of, number in asdict(written.increased).items():
+        self.increments += result.added.counts
+        for of, number in asdict(result.added).items():
             metrics.increments.labels(of=of).inc(number)
-        metrics.written_events.inc(written.events)
-        metrics.duplicates.inc(written.duplicates)
-        metrics.conflicts.inc(written.conflicts)
-        for kept_out in group.quarantined:
-            metrics.quarantined.labels(reason=kept_out.reason).inc()
+        metrics.written_events.inc(result.events)
+        metrics.duplicates.inc(result.duplicates)
+        metrics.conflicts.inc(result.conflicts)
+        for row in group.quarantined:
+            metrics.quarantined.labels(reason=row.reason).inc()
         if group.columns is None:
             return
-        metrics.written_rows.labels(lane=written.lane).inc(written.samples)
+        metrics.written_rows.labels(method=result.method).inc(result.samples)
         metrics.write_rows.observe(len(group.columns))
         now = now_us()
-        live = [b for path, of_file in group.taken if not is_low(path) for b in of_file]
+        live = [b for path, of_file in group.batches_by_file if not is_low_priority(path) for b in of_file]
         live = [b for b in live if isinstance(b.batch, SampleBatch)]
         if not live:
             return
-        self._pace.wrote(seconds, max(b.batch.received_at - b.first_time for b in live) / 1e6)
-        # Nothing arrives before its time: one tag from the future is not the lag of all.
+        self._pace.group_written(seconds, max(b.batch.received_at - b.first_time for b in live) / 1e6)
+        # Samples cannot arrive before their time: ignore a tag from the future.
         lags = [(now - min(b.last_time, b.batch.received_at)) / 1e6 for b in live]
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))

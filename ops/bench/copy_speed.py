@@ -1,4 +1,4 @@
-"""Rows a second of spool + writer, beside plain COPY of the same rows through psql, in one run.
+"""Rows per second of spool and writer, beside plain COPY of the same rows through psql, in one run.
 
 Each cell is a pair in turn (reference, ours, reference, ours …) into emptied, equal hypertables; the ratio is that of
 the medians, because the machine's own speed drifts.
@@ -21,11 +21,11 @@ import numpy as np
 from ingest.config.model import WriterOptions
 from ingest.errors import OperationError
 from ingest.writer.writer import Writer
-from ops.bench.rows import Load
+from ops.bench.workload import Workload
 from schema.queries import load as queries
 
 _STEADY_IN_FLIGHT = 2  # batches a connection that are durable and not yet written: the writer never has a backlog
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class CopySpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchDatabase:
     """Where it runs."""
 
     owner_dsn: str
@@ -55,23 +55,23 @@ class Bench:
     folder: Path
 
 
-async def prepare(bench: Bench, channels: int, seconds: int) -> Load:
+async def prepare(bench: BenchDatabase, channels: int, seconds: int) -> Workload:
     """Register the channels and make the reference hypertable."""
     connection = await asyncpg.connect(bench.owner_dsn)
     try:
-        await connection.execute(queries("bench")["register"], channels)
-        await connection.execute(queries("bench")["reference"])
-        rows = await connection.fetch(queries("bench")["channels"])
+        await connection.execute(queries("bench")["insert_channels"], channels)
+        await connection.execute(queries("bench")["create_reference_table"])
+        rows = await connection.fetch(queries("bench")["select_channels"])
     finally:
         await connection.close()
     ids = np.array([row["id"] for row in rows[:channels]], np.int32)
     if not np.array_equal(ids, np.arange(ids[0], ids[0] + channels)):
-        raise OperationError("the benchmark needs channel ids in a row: use a database of its own")
-    return Load(rows[0]["source_id"], ids, seconds)
+        raise OperationError("the benchmark requires consecutive channel ids: use a separate database")
+    return Workload(rows[0]["source_id"], ids, seconds)
 
 
 async def measure(
-    bench: Bench, load: Load, connections: Sequence[int], repeats: int, say: Callable[[str], None]
+    bench: BenchDatabase, load: Workload, connections: Sequence[int], repeats: int, progress: Callable[[str], None]
 ) -> list[CopySpeed]:
     """All cells."""
     cells = []
@@ -85,29 +85,29 @@ async def measure(
                 plain.append(load.rows / await _plain_copy(bench, files))
                 ours.append(load.rows / await _spool_and_writer(bench, load, n, case, repeat))
                 await _check(bench, load)
-                say(f"{case}, {n} connections: plain COPY {plain[-1]:,.0f} rows/s, spool + writer {ours[-1]:,.0f}")
+                progress(f"{case}, {n} connections: plain COPY {plain[-1]:,.0f} rows/s, spool + writer {ours[-1]:,.0f}")
             cells.append(CopySpeed(case, n, statistics.median(plain), statistics.median(ours), repeats))
         for file in files:
             file.unlink()
     return cells
 
 
-async def _empty(bench: Bench) -> None:
+async def _empty(bench: BenchDatabase) -> None:
     connection: asyncpg.Connection[Any] = await asyncpg.connect(bench.owner_dsn)
-    await connection.execute(queries("bench")["empty"])
+    await connection.execute(queries("bench")["truncate_samples"])
     await connection.execute("CHECKPOINT")
     await connection.close()
 
 
-async def _check(bench: Bench, load: Load) -> None:
+async def _check(bench: BenchDatabase, load: Workload) -> None:
     connection: asyncpg.Connection[Any] = await asyncpg.connect(bench.owner_dsn)
-    counts = await connection.fetchrow(queries("bench")["counts"])
+    counts = await connection.fetchrow(queries("bench")["count_samples"])
     await connection.close()
     if counts is None or set(counts.values()) != {load.rows}:
         raise OperationError(f"{load.rows} rows were sent, the tables hold {dict(counts or {})}")
 
 
-async def _plain_copy(bench: Bench, files: Sequence[Path]) -> float:
+async def _plain_copy(bench: BenchDatabase, files: Sequence[Path]) -> float:
     started = time.perf_counter()
     processes = [
         await asyncio.create_subprocess_exec(
@@ -120,36 +120,36 @@ async def _plain_copy(bench: Bench, files: Sequence[Path]) -> float:
     ]
     codes = [await process.wait() for process in processes]
     if any(codes):
-        raise OperationError(f"psql ended with {codes}")
+        raise OperationError(f"psql exited with {codes}")
     return time.perf_counter() - started
 
 
-async def _spool_and_writer(bench: Bench, load: Load, connections: int, case: str, repeat: int) -> float:
+async def _spool_and_writer(bench: BenchDatabase, load: Workload, connections: int, case: str, repeat: int) -> float:
     folder = bench.folder / f"spool-{case}-{connections}-{repeat}"
     folder.mkdir()
     writer = Writer(folder, bench.ingest_dsn, WriterOptions(connections=connections, max_delay=0.0))  # fed in step
     in_flight = _STEADY_IN_FLIGHT * connections if case == "steady" else 0
-    command = [sys.executable, "-m", "ops.bench.feed", str(folder / "bench.sqlite"), str(load.source_id)]
+    command = [sys.executable, "-m", "ops.bench.sample_feeder", str(folder / "bench.sqlite"), str(load.source_id)]
     command += [str(n) for n in (load.channel_id[0], len(load.channel_id), load.seconds, in_flight)]
     running = None
     if case == "steady":
         running = asyncio.create_task(writer.run())
         while writer.database != "connected":
-            await asyncio.sleep(_LOOK_SECONDS)
-    feeding = await asyncio.create_subprocess_exec(*command)
+            await asyncio.sleep(_POLL_SECONDS)
+    feeder = await asyncio.create_subprocess_exec(*command)
     while not (folder / "bench.sqlite").exists():  # Python's own start is not part of it
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     started = time.perf_counter()
     if running is None:
-        await feeding.wait()
+        await feeder.wait()
         started = time.perf_counter()
         running = asyncio.create_task(writer.run())
     while writer.written < load.rows and not running.done():
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     seconds = time.perf_counter() - started
     writer.drain()
     await running
-    await feeding.wait()
+    await feeder.wait()
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()

@@ -1,4 +1,4 @@
-"""The whole appliance under load: lag from source time to commit, CPU a sample of every process, memory.
+"""The appliance under load: lag from source time to commit, CPU per sample and memory of every process.
 
 Runs ``./plantlog up`` with the simulator's load mode in a state folder of its own, so it measures what a user runs.
 """
@@ -19,14 +19,15 @@ import psutil
 
 from ingest.errors import OperationError
 from ops.bench.backends import Backends
+from ops.bench.process_usage import memory_mib, process_tree
 from ops.chaos.appliance import plantlog
 from ops.paths import State
 from schema.queries import load as queries
 
-_WARM_UP_SECONDS = 20.0  # connections, first chunk, caches
+WARM_UP_SECONDS = 20.0  # connections, first chunk, caches
 _SETTLE_SECONDS = 3.0  # batches of the last moment reach the table
 _MEMORY_POINTS = 10
-_LOOK_SECONDS = 2.0  # between looks at PostgreSQL's processes
+_POLL_SECONDS = 2.0  # between looks at PostgreSQL's processes
 
 
 @dataclass(slots=True)
@@ -61,33 +62,34 @@ async def measure(
     hz: float,
     seconds: float,
     state: Path,
-    say: Callable[[str], None],
+    progress: Callable[[str], None],
     port: int | None = None,
-    look: Callable[[], Awaitable[None]] | None = None,
+    before_down: Callable[[], Awaitable[None]] | None = None,
+    warm_up: float = WARM_UP_SECONDS,
 ) -> EndToEnd:
     """Bring the appliance up with a load of ``channels`` × ``hz``, watch it for ``seconds``, bring it down.
 
-    ``port``: as of ``up``. ``look`` is called before it goes down.
+    ``port``: as of ``up``. ``before_down`` is called before it goes down. The first ``warm_up`` seconds do not count.
     """
     ports = () if port is None else ("--port", str(port))
     await plantlog(State(state), "up", "--channels", str(channels), "--hz", str(hz), *ports)
     try:
-        time.sleep(_WARM_UP_SECONDS)  # noqa: ASYNC251  (nothing else runs in this loop)
+        time.sleep(warm_up)  # noqa: ASYNC251  (nothing else runs in this loop)
         async with _backends(state) as backends:
-            before, started = await _watched(state), datetime.now(UTC)
-            await backends.look()
-            say(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
+            before, started = await _sample_processes(state), datetime.now(UTC)
+            await backends.sample()
+            progress(f"{channels * hz:,.0f} samples/s: watching for {seconds:.0f} s")
             rss: dict[str, list[float]] = {name: [] for name in before}
             for _ in range(_MEMORY_POINTS):
-                await _watch(backends, seconds / _MEMORY_POINTS)
+                await _sample_for(backends, seconds / _MEMORY_POINTS)
                 for name, process in before.items():
-                    rss[name].append(_rss_mib(process.pids))
-            await backends.look()
-            ended, after = datetime.now(UTC), await _watched(state)
+                    rss[name].append(memory_mib([member for pid in process.pids for member in process_tree(pid)]))
+            await backends.sample()
+            ended, after = datetime.now(UTC), await _sample_processes(state)
         time.sleep(_SETTLE_SECONDS)  # noqa: ASYNC251
         lag = await _lag(state, started, ended)
-        if look is not None:
-            await look()
+        if before_down is not None:
+            await before_down()
     finally:
         await plantlog(State(state), "down")
     elapsed = (ended - started).total_seconds()
@@ -108,7 +110,7 @@ async def measure(
 
 
 @dataclass(slots=True)
-class _Watched:
+class _ProcessSample:
     pids: list[int] = field(default_factory=list)
     cpu_seconds: float = 0.0
     samples: int | None = None
@@ -117,66 +119,49 @@ class _Watched:
 @asynccontextmanager
 async def _backends(state: Path) -> AsyncIterator[Backends]:
     postmaster = (state / "postgres" / "cluster" / "data" / "postmaster.pid").read_text().split()[0]
-    connection = await asyncpg.connect((state / "secrets" / "owner.dsn").read_text().strip())
+    connection = await asyncpg.connect(State(state).dsn("owner"))
     try:
         yield Backends(int(postmaster), connection)
     finally:
         connection.terminate()
 
 
-async def _watch(backends: Backends, seconds: float) -> None:
+async def _sample_for(backends: Backends, seconds: float) -> None:
     """Look at the backends until so many seconds are over: those of maintenance come and go."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        time.sleep(min(_LOOK_SECONDS, left))  # noqa: ASYNC251
-        await backends.look()
+        time.sleep(min(_POLL_SECONDS, left))  # noqa: ASYNC251
+        await backends.sample()
 
 
-async def _watched(state: Path) -> dict[str, _Watched]:
+async def _sample_processes(state: Path) -> dict[str, _ProcessSample]:
     """CPU of every process of the appliance in ``state``, by its name in the supervisor. PostgreSQL pays for asking."""
     status: dict[str, Any] = json.loads(await plantlog(State(state), "status", "--json"))
-    watched: dict[str, _Watched] = {}
+    processes: dict[str, _ProcessSample] = {}
     for process in status["processes"]:
         if not process.get("pid"):
             continue
-        seen = watched.setdefault(process["name"], _Watched(samples=process.get("samples")))
-        seen.pids.append(process["pid"])
-        for one in _family(process["pid"]):
+        sample = processes.setdefault(process["name"], _ProcessSample(samples=process.get("samples")))
+        sample.pids.append(process["pid"])
+        for member in process_tree(process["pid"]):
             with suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                seen.cpu_seconds += times.user + times.system
-    return watched
+                times = member.cpu_times()
+                sample.cpu_seconds += times.user + times.system
+    return processes
 
 
-def _rss_mib(pids: list[int]) -> float:
-    """The proportional share: shared_buffers counted once, not once a backend."""
-    total = 0.0
-    for one in (one for pid in pids for one in _family(pid)):
-        with suppress(psutil.NoSuchProcess):
-            total += one.memory_full_info().pss / 1024**2
-    return total
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    """A process and all that come from it; none where it is gone."""
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(pid)
-        return [parent, *parent.children(recursive=True)]
-    return []
-
-
-def _use(before: _Watched | None, after: _Watched, rss_mib: list[float]) -> ProcessUse:
+def _use(before: _ProcessSample | None, after: _ProcessSample, rss_mib: list[float]) -> ProcessUse:
     cpu = after.cpu_seconds - (before.cpu_seconds if before else 0.0)
     handled = after.samples - before.samples if before and after.samples and before.samples is not None else None
     return ProcessUse(cpu, cpu / handled * 1e6 if handled else None, rss_mib)
 
 
 async def _lag(state: Path, started: datetime, ended: datetime) -> asyncpg.Record:
-    connection = await asyncpg.connect((state / "secrets" / "reader.dsn").read_text().strip())
+    connection = await asyncpg.connect(State(state).dsn("reader"))
     try:
-        row = await connection.fetchrow(queries("bench")["lag"], started, ended)
+        row = await connection.fetchrow(queries("bench")["select_lag"], started, ended)
     finally:
         await connection.close()
     if row is None or not row["rows"]:
-        raise OperationError("nothing was written: look at `plantlog logs`")
+        raise OperationError("no samples were written: see `plantlog logs`")
     return row

@@ -1,10 +1,11 @@
-"""The increments that the counters' benchmark sends: events of many types that happen now, one at a time."""
+"""Workload of the counters benchmark: increments of many event types."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ingest.batch import CountBatch, Int32s, Int64s, now_us
+from ingest.batch import CountBatch, Int32s, Int64s
+from ingest.timestamps import now_us
 
 BATCH = 20_000  # increments
 

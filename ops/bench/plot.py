@@ -1,4 +1,4 @@
-"""The benchmarks as pictures: SVG, PNG or PDF."""
+"""Plots of benchmark results: SVG, PNG or PDF."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ops.bench.end_to_end import ProcessUse
-from ops.bench.query import KINDS, LENGTHS, Asked
-from ops.bench.storage import SERIES, Stored
-from ops.bench.sustained import Held
+from ops.bench.query import KINDS, LENGTHS, QueryTiming
+from ops.bench.storage import SERIES, StorageForm
+from ops.bench.sustained import RateResult
 
-_TITLES = {"raw": "every sample", "minute": "averages by the minute", "chart": "a chart of 1,000 points"}
+_TITLES = {"raw": "all samples", "minute": "minute averages", "chart": "chart of 1,000 points"}
 _COLOURS = {"rows": "#b45309", "packed": "#1d4ed8", "columnstore": "#047857"}
 
 
-def plot_queries(cells: Sequence[Asked], path: Path) -> None:
+def plot_queries(cells: Sequence[QueryTiming], path: Path) -> None:
     """One panel a kind of question: interval against milliseconds, p50 as a line, up to p95 shaded."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     panels = figure.subplots(1, len(KINDS), sharey=True)
@@ -33,11 +33,11 @@ def plot_queries(cells: Sequence[Asked], path: Path) -> None:
         axes.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("ms (p50, shaded to p95)")
     panels[0].legend(frameon=False)
-    figure.suptitle("One channel at 1 Hz, while 20,000 samples/s come in")
+    figure.suptitle("One channel at 1 Hz, while 20,000 samples/s are written")
     figure.savefig(path)
 
 
-def plot_sustained(steps: Sequence[Held], path: Path) -> None:
+def plot_sustained(steps: Sequence[RateResult], path: Path) -> None:
     """Lag, CPU by process, memory and bytes a sample over the rate that was stored."""
     figure = Figure(figsize=(11, 7), layout="constrained")
     (lag, cpu), (memory, size) = figure.subplots(2, 2, sharex=True)
@@ -47,13 +47,13 @@ def plot_sustained(steps: Sequence[Held], path: Path) -> None:
     lag.plot(rates, [step.run.oldest_p99 for step in shown], marker="o", label="p99")
     lag.axhline(shown[0].limit if shown else 1.0, color="grey", linestyle="--", linewidth=1)
     names = sorted({name for step in shown for name in step.run.processes})
-    used = [[_use(step, name) for step in shown] for name in names]
+    used = [[_usage(step, name) for step in shown] for name in names]
     cpu.stackplot(rates, [[use.cpu_seconds / step.run.seconds for use, step in zip(row, shown, strict=True)]
                           for row in used], labels=names)  # fmt: skip
     for name, row in zip(names, used, strict=True):
         memory.plot(rates, [use.rss_mib[-1] if use.rss_mib else 0.0 for use in row], marker="o", label=name)
     size.plot(rates, [step.bytes_per_sample for step in shown], marker="o")
-    for axes, title in ((lag, "lag, s"), (cpu, "CPU, cores"), (memory, "memory, MiB"), (size, "bytes a sample")):
+    for axes, title in ((lag, "lag, s"), (cpu, "CPU, cores"), (memory, "memory, MiB"), (size, "bytes per sample")):
         axes.set_title(title, fontsize=11)
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
@@ -64,11 +64,11 @@ def plot_sustained(steps: Sequence[Held], path: Path) -> None:
     figure.savefig(path)
 
 
-def _use(step: Held, name: str) -> ProcessUse:
+def _usage(step: RateResult, name: str) -> ProcessUse:
     return step.run.processes.get(name) or ProcessUse()
 
 
-def plot_storage(cells: Sequence[Stored], path: Path) -> None:
+def plot_storage(cells: Sequence[StorageForm], path: Path) -> None:
     """Bytes a sample and the time of a day by the minute: a group of bars a series, a bar a form."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     size, day = figure.subplots(1, 2)
@@ -87,7 +87,7 @@ def plot_storage(cells: Sequence[Stored], path: Path) -> None:
             color=_COLOURS[form],
             yerr=[[0.0] * len(p50), [shown[s].day_p95 - shown[s].day_p50 for s in SERIES]],
         )
-    for axes, title in ((size, "bytes a sample, indexes and all"), (day, "ms, a day by the minute (p50, up to p95)")):
+    for axes, title in ((size, "bytes per sample with indexes"), (day, "ms, one day of minute averages (p50 to p95)")):
         axes.set_xticks(range(len(SERIES)), SERIES)
         axes.set_title(title, fontsize=11)
         axes.grid(visible=True, axis="y", alpha=0.3)

@@ -1,4 +1,4 @@
-"""How long an operator and an investigator wait: queries of one channel over an hour to a month, while data come in.
+"""Query times of one channel over an hour to a month, while data are written.
 
 The same history is asked of rows (``samples_raw`` with its key) and of the form that closed days have; no channel and
 interval is asked twice. 20,000 samples/s go through spool and writer into the same database meanwhile.
@@ -22,11 +22,11 @@ import numpy as np
 
 from ingest.batch import Int32s
 from ingest.errors import OperationError
-from ingest.writer.clock import microseconds
+from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ops.bench.copy_speed import Bench
-from ops.bench.rows import DAY
+from ops.bench.copy_speed import BenchDatabase
 from ops.bench.storage import values
+from ops.bench.workload import DAY
 from schema.queries import load
 
 LENGTHS = {
@@ -41,11 +41,11 @@ _DAY_SECONDS = 86_400
 _SECOND_US = 1_000_000
 _END_SECONDS = 120.0  # for what live data's spool still holds
 LIVE_CHANNELS = 20_000  # a sample a second each
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryTiming:
     """One cell. Times are milliseconds at the client until the last byte is there, planning included."""
 
     form: str  # rows, or what compress_before makes of closed days here: packed or columnstore
@@ -78,15 +78,15 @@ class History:
 
 async def register(connection: asyncpg.Connection[Any], channels: int, days: int) -> tuple[int, int, History]:
     """Make the channels; returns the source's id, the first live channel's id, and the history to be filled."""
-    await connection.execute(load("bench")["register"], LIVE_CHANNELS + channels)
-    rows = await connection.fetch(load("bench")["channels"])
+    await connection.execute(load("bench")["insert_channels"], LIVE_CHANNELS + channels)
+    rows = await connection.fetch(load("bench")["select_channels"])
     ids: Int32s = np.array([row["id"] for row in rows], np.int32)
     if not np.array_equal(ids, np.arange(ids[0], ids[0] + LIVE_CHANNELS + channels)):
-        raise OperationError("the benchmark needs channel ids in a row: use a database of its own")
+        raise OperationError("the benchmark requires consecutive channel ids: use a separate database")
     return rows[0]["source_id"], int(ids[0]), History(int(ids[LIVE_CHANNELS]), channels, days)
 
 
-async def fill(connection: asyncpg.Connection[Any], history: History, say: Say) -> None:
+async def fill(connection: asyncpg.Connection[Any], history: History, progress: ProgressCallback) -> None:
     """Each channel a random walk of a transmitter's resolution, each time a whole second and up to 20 ms more."""
     n = _DAY_SECONDS
     ids = history.ids
@@ -105,7 +105,7 @@ async def fill(connection: asyncpg.Connection[Any], history: History, say: Say) 
             "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"
         )
         if (day + 1) % 10 == 0:
-            say(f"{day + 1} of {history.days} days are there")
+            progress(f"{day + 1} of {history.days} days written")
 
 
 @contextmanager
@@ -114,10 +114,12 @@ def live(dsn: str, folder: Path, source: int, first_channel: int, first_second: 
     folder.mkdir()
     arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS), str(first_second)]
     written: list[float] = []
-    process = subprocess.Popen([sys.executable, "-m", "ops.bench.live", *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ops.bench.live_writer", *arguments], stdout=subprocess.PIPE, text=True
+    )
     try:
         if process.stdout is None or process.stdout.readline() != "writing\n":
-            raise OperationError(f"live data did not begin: it ended with {process.wait(_END_SECONDS)}")
+            raise OperationError(f"the live writer did not start: it exited with {process.wait(_END_SECONDS)}")
         began = time.monotonic()
         yield written
         seconds = time.monotonic() - began
@@ -127,27 +129,29 @@ def live(dsn: str, folder: Path, source: int, first_channel: int, first_second: 
         process.kill()  # nothing where it has ended
         process.wait()
     if process.returncode:
-        raise OperationError(f"live data ended with {process.returncode}: {out}")
+        raise OperationError(f"the live writer exited with {process.returncode}: {out}")
     written.append(int(out) / seconds)
 
 
-async def measure(where: Bench, channels: int, days: int, queries: int, say: Say) -> tuple[list[Asked], float]:
+async def measure(
+    where: BenchDatabase, channels: int, days: int, queries: int, progress: ProgressCallback
+) -> tuple[list[QueryTiming], float]:
     """All cells, and the samples/s that came in meanwhile. ``where``: a migrated, empty database."""
     connection = await asyncpg.connect(where.owner_dsn)
     try:
         source, first_channel, history = await register(connection, channels, days)
-        await fill(connection, history, say)
+        await fill(connection, history, progress)
         await _roll_up(connection, history)
         cells, rates = [], []
         for form, live_from in (("rows", 0), ("closed", _DAY_SECONDS // 2)):
             if form == "closed":
                 await connection.execute("CALL plant.compress_before($1)", DAY)
-            await connection.execute(load("bench")["analyze_forms"])
-            name = await connection.fetchval(load("bench")["form_of"], history.start, DAY)
+            await connection.execute(load("bench")["vacuum_samples"])
+            name = await connection.fetchval(load("bench")["select_form"], history.start, DAY)
             if (form == "rows") != (name == "rows"):
                 raise OperationError(f"the history should be in its form '{form}' now, and is in {name}")
             with live(where.ingest_dsn, where.folder / form, source, first_channel, live_from) as written:
-                cells += await ask(connection, name, history, queries, say)
+                cells += await time_queries(connection, name, history, queries, progress)
             rates += written
         return cells, min(rates)
     finally:
@@ -156,11 +160,13 @@ async def measure(where: Bench, channels: int, days: int, queries: int, say: Say
 
 async def _roll_up(connection: asyncpg.Connection[Any], history: History) -> None:
     """What the writer records and maintenance does, for rows that came by COPY."""
-    await connection.execute(load("bench")["dirty"], history.start, DAY, history.ids.tolist())
+    await connection.execute(load("bench")["insert_dirty"], history.start, DAY, history.ids.tolist())
     await connection.execute("CALL plant.refresh_rollups()")
 
 
-async def ask(connection: asyncpg.Connection[Any], form: str, history: History, queries: int, say: Say) -> list[Asked]:
+async def time_queries(
+    connection: asyncpg.Connection[Any], form: str, history: History, queries: int, progress: ProgressCallback
+) -> list[QueryTiming]:
     """All cells of one form."""
     cells = []
     used: set[tuple[int, datetime]] = set()
@@ -169,8 +175,8 @@ async def ask(connection: asyncpg.Connection[Any], form: str, history: History, 
             continue
         for kind in KINDS:
             intervals = list(_intervals(history, length, queries, used))
-            cells.append(await _cell(connection, form, kind, name, intervals))
-            say(f"{form}, {kind}, {name}: p50 {cells[-1].p50:.1f} ms, p95 {cells[-1].p95:.1f} ms")
+            cells.append(await _time_cell(connection, form, kind, name, intervals))
+            progress(f"{form}, {kind}, {name}: p50 {cells[-1].p50:.1f} ms, p95 {cells[-1].p95:.1f} ms")
     return cells
 
 
@@ -192,29 +198,29 @@ def _intervals(
             yield channel, first, first + length
 
 
-async def _cell(
+async def _time_cell(
     connection: asyncpg.Connection[Any],
     form: str,
     kind: str,
     length: str,
     intervals: Sequence[tuple[int, datetime, datetime]],
-) -> Asked:
-    took, rows = [], 0
+) -> QueryTiming:
+    times_ms, rows = [], 0
     for channel, first, last in intervals:
-        query = load("bench")[f"ask_{kind}"].format(channel=channel, first=first, last=last)
-        got = _Got()
+        query = load("bench")[f"query_{kind}"].format(channel=channel, first=first, last=last)
+        counter = _ByteCounter()
         started = time.perf_counter()
         # COPY is the form of query whose answer costs this client least: what is measured is the database.
-        status = await connection.copy_from_query(query.strip().removesuffix(";"), output=got.take, format="binary")
-        took.append((time.perf_counter() - started) * 1000)
+        status = await connection.copy_from_query(query.strip().removesuffix(";"), output=counter.take, format="binary")
+        times_ms.append((time.perf_counter() - started) * 1000)
         if not int(status.split()[-1]):
             raise OperationError(f"{query} found nothing")
         rows += int(status.split()[-1])
-    p50, p95 = np.percentile(took, (50, 95))
-    return Asked(form, kind, length, len(intervals), rows / len(intervals), float(p50), float(p95))
+    p50, p95 = np.percentile(times_ms, (50, 95))
+    return QueryTiming(form, kind, length, len(intervals), rows / len(intervals), float(p50), float(p95))
 
 
-class _Got:
+class _ByteCounter:
     """Counts the bytes of an answer."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A database server of the benchmark's own."""
+"""A private database server for a benchmark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ops.bench.copy_speed import Bench
+from ops.bench.copy_speed import BenchDatabase
 from ops.paths import state_folder
 from ops.postgres.binaries import provide
 from ops.postgres.bootstrap import bootstrap
@@ -17,7 +17,7 @@ from ops.postgres.server import Server
 
 
 @contextmanager
-def private(folder: Path, options: Sequence[str] = ()) -> Iterator[Bench]:
+def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase]:
     """A migrated, empty database on a server that exists inside the block; ``options`` of postgres' command line."""
     binaries = provide(state_folder(), lambda line: None)
     if binaries.private:
@@ -36,4 +36,4 @@ def private(folder: Path, options: Sequence[str] = ()) -> Iterator[Bench]:
         }
         spool = folder / "spool"
         spool.mkdir()
-        yield Bench(server.owner_dsn, ingest, binaries.psql(), environment, spool)
+        yield BenchDatabase(server.owner_dsn, ingest, binaries.psql(), environment, spool)

@@ -1,4 +1,4 @@
-"""Bytes a sample and query times of each form that samples are stored in, for series as plants have them.
+"""Bytes per sample and query times of each storage form, for typical series.
 
 Each cell, a form of a series, has a day to itself in one table. Bytes are of its chunk with everything that belongs to
 it: indexes, TOAST, free space. Queries are averages by the minute of one channel; all cells are asked in turn, so that
@@ -18,7 +18,7 @@ import numpy as np
 
 from ingest.batch import Float64s, Int64s
 from ingest.errors import OperationError
-from ingest.writer.clock import microseconds
+from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from schema.queries import load
 
@@ -27,11 +27,11 @@ _DAY = timedelta(days=1)
 _DAY_SECONDS = 86_400
 _COPY_SECONDS = 600  # of all channels at a time
 SERIES = ("noisy", "transmitter", "jittered", "slow")
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageForm:
     """One cell. Times are milliseconds at the client, planning included."""
 
     form: str  # rows: samples_raw with its key; packed: samples_packed; columnstore: of TimescaleDB Community
@@ -73,7 +73,7 @@ def times(series: str, n: int, first: datetime, random: np.random.Generator) -> 
     return regular + random.integers(0, 21, n) * 1000 if series == "jittered" else regular
 
 
-async def measure(dsn: str, channels: int, queries: int, say: Say) -> list[Stored]:
+async def measure(dsn: str, channels: int, queries: int, progress: ProgressCallback) -> list[StorageForm]:
     """All cells. ``dsn``: the owner of a migrated, empty database."""
     connection = await asyncpg.connect(dsn)
     try:
@@ -81,27 +81,27 @@ async def measure(dsn: str, channels: int, queries: int, say: Say) -> list[Store
         for form in await forms(connection):
             for series in SERIES:
                 cells.append(await _store(connection, form, series, _START + len(cells) * _DAY, channels))
-                say(f"{series} is stored as {form}")
-        await connection.execute(load("bench")["analyze_forms"])
+                progress(f"{series} is stored as {form}")
+        await connection.execute(load("bench")["vacuum_samples"])
         bytes_of = await _check(connection, cells, channels * _DAY_SECONDS)
-        await _ask(connection, cells, channels, queries, say)
-        return [_stored(cell, cells, bytes_of[cell.day], channels * _DAY_SECONDS) for cell in cells]
+        await _time_queries(connection, cells, channels, queries, progress)
+        return [_result(cell, cells, bytes_of[cell.day], channels * _DAY_SECONDS) for cell in cells]
     finally:
         await connection.close()
 
 
-def _stored(cell: _Cell, cells: Sequence[_Cell], size: int, samples: int) -> Stored:
+def _result(cell: _Cell, cells: Sequence[_Cell], size: int, samples: int) -> StorageForm:
     (rows,) = (other for other in cells if (other.form, other.series) == ("rows", cell.series))
     figures: list[float] = []
-    for own, others in ((cell.hours, rows.hours), (cell.days, rows.days)):
+    for own, row_times in ((cell.hours, rows.hours), (cell.days, rows.days)):
         figures += np.percentile(own, (50, 95)).tolist()
-        figures.append(float(np.median(np.array(own) / np.array(others))))
-    return Stored(cell.form, cell.series, size / samples, samples / cell.seconds, *figures)
+        figures.append(float(np.median(np.array(own) / np.array(row_times))))
+    return StorageForm(cell.form, cell.series, size / samples, samples / cell.seconds, *figures)
 
 
 async def forms(connection: asyncpg.Connection[Any]) -> tuple[str, ...]:
     """What the server can store, in the order of the days: rows, as everywhere, are the youngest."""
-    edition = await connection.fetchval(load("bench")["edition"])
+    edition = await connection.fetchval(load("bench")["select_edition"])
     return ("packed", "columnstore", "rows") if edition == "community" else ("packed", "rows")
 
 
@@ -117,7 +117,7 @@ async def _store(connection: asyncpg.Connection[Any], form: str, series: str, da
 
 async def _check(connection: asyncpg.Connection[Any], cells: Sequence[_Cell], samples: int) -> dict[datetime, int]:
     """Day → bytes. Raises OperationError where a day is not in its form as a whole."""
-    found = await connection.fetch(load("bench")["forms"], cells[0].day, cells[-1].day + _DAY)
+    found = await connection.fetch(load("bench")["select_forms"], cells[0].day, cells[-1].day + _DAY)
     if [(row["day"], row["form"], row["samples"]) for row in found] != [(c.day, c.form, samples) for c in cells]:
         raise OperationError(f"{samples} samples of each day should be there in its form: {[dict(r) for r in found]}")
     return {row["day"]: row["bytes"] for row in found}
@@ -141,27 +141,27 @@ async def _copy(connection: asyncpg.Connection[Any], series: str, day: datetime,
         )
 
 
-async def _ask(
-    connection: asyncpg.Connection[Any], cells: Sequence[_Cell], channels: int, queries: int, say: Say
+async def _time_queries(
+    connection: asyncpg.Connection[Any], cells: Sequence[_Cell], channels: int, queries: int, progress: ProgressCallback
 ) -> None:
     """Channels and first times by chance, the same of each cell; an hour begins at any second."""
     random = np.random.default_rng(7)
     seconds = random.permutation(_DAY_SECONDS - 3600)[:queries]
-    whole = random.permutation(channels)[:queries] + 1
+    day_channels = random.permutation(channels)[:queries] + 1
     for number, second in enumerate(seconds):
         channel = int(random.integers(1, channels + 1))
         for cell in random.permutation(np.array(cells, object)):
             first = cell.day + timedelta(seconds=int(second))
             cell.hours.append(await _query(connection, channel, first, timedelta(hours=1)))
-            if number < len(whole):
-                cell.days.append(await _query(connection, int(whole[number]), cell.day, _DAY))
+            if number < len(day_channels):
+                cell.days.append(await _query(connection, int(day_channels[number]), cell.day, _DAY))
         if (number + 1) % 25 == 0:
-            say(f"{number + 1} of {len(seconds)} hours were asked of each")
+            progress(f"{number + 1} of {len(seconds)} hours queried in each form")
 
 
 async def _query(connection: asyncpg.Connection[Any], channel: int, first: datetime, length: timedelta) -> float:
     """Milliseconds. Statements are not prepared beforehand: planning is a part of what is waited for."""
-    query = load("bench")["by_minute"].format(channel=channel, first=first, last=first + length)
+    query = load("bench")["query_minute"].format(channel=channel, first=first, last=first + length)
     started = time.perf_counter()
     await connection.execute(query)
     return (time.perf_counter() - started) * 1000

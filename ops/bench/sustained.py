@@ -1,4 +1,4 @@
-"""The highest rate that the whole appliance holds: lag, CPU by part, memory, bytes a sample and losses over the rate.
+"""The highest rate that the appliance sustains: lag, CPU, memory, bytes per sample and losses by rate.
 
 Each rate is a fresh appliance (``./plantlog up --channels … --hz …``) with everything on that runs by default. Its load
 is the simulator's, over real sockets; at the end the last samples are held against its ground truth.
@@ -19,21 +19,21 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import now_us
 from ingest.errors import OperationError
+from ingest.timestamps import now_us
 from ops.bench.end_to_end import EndToEnd, measure
-from ops.paths import CHECKOUT
+from ops.paths import CHECKOUT, State
 from schema.queries import load as queries
 
 CHANNELS = 20_000  # at most: higher rates are faster channels
-_COMPARED_US = 20_000_000
-_ON_ITS_WAY_US = 5_000_000  # an answer of a device that is younger does not count yet
-_LATE_SECONDS = 120.0  # what is not in the table by then counts as missing
-_LOOK_SECONDS = 5.0
+_COMPARED_SECONDS = 20.0  # at most
+_IN_FLIGHT_US = 5_000_000  # an answer of a device that is younger does not count yet
+_DEADLINE_SECONDS = 120.0  # what is not in the table by then counts as missing
+_POLL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RateResult:
     """A rate for a time."""
 
     run: EndToEnd
@@ -59,55 +59,72 @@ class Held:
 
 
 async def ramp(
-    rates: Sequence[float], seconds: float, limit: float, folder: Path, port: int | None, say: Callable[[str], None]
-) -> list[Held]:
+    rates: Sequence[float],
+    seconds: float,
+    warm_up: float,
+    limit: float,
+    folder: Path,
+    port: int | None,
+    progress: Callable[[str], None],
+) -> list[RateResult]:
     """Each of ``rates`` for ``seconds``, up to the first one that is not held."""
-    done: list[Held] = []
+    done: list[RateResult] = []
     for rate in rates:
-        done.append(await hold(rate, seconds, limit, folder / f"state-{len(done)}", port, say))
+        done.append(await hold(rate, seconds, warm_up, limit, folder / f"state-{len(done)}", port, progress))
         if not done[-1].held:
             break
     return done
 
 
 async def hold(
-    rate: float, seconds: float, limit: float, state: Path, port: int | None, say: Callable[[str], None]
-) -> Held:
-    """One rate for ``seconds``. Raises OperationError where the appliance does not come up or stores nothing."""
+    rate: float,
+    seconds: float,
+    warm_up: float,
+    limit: float,
+    state: Path,
+    port: int | None,
+    progress: Callable[[str], None],
+) -> RateResult:
+    """One rate for ``seconds``, after ``warm_up`` of them.
+
+    Raises OperationError where the appliance does not come up or stores nothing.
+    """
     channels = max(1, min(CHANNELS, int(rate)))
     stored: dict[str, Any] = {}
 
-    async def look() -> None:
+    async def before_down() -> None:
         stored.update(await _footprint(state))
-        stored.update(await _compared(state))
+        stored.update(await _compared(state, min(seconds, _COMPARED_SECONDS)))
 
-    run = await measure(channels, rate / channels, seconds, state, say, port, look)
-    held = Held(run, stored["bytes"] / stored["rows"], stored["published"], 0, stored["missing_silent"], limit)
+    run = await measure(channels, rate / channels, seconds, state, progress, port, before_down, warm_up)
+    held = RateResult(run, stored["bytes"] / stored["rows"], stored["published"], 0, stored["missing_silent"], limit)
     held = replace(held, missing=stored["missing_recorded"] + stored["missing_silent"])
-    words = "held" if held.held else "not held"
-    say(f"{rate:,.0f} samples/s {words}: p99 {run.oldest_p99:.2f} s, {held.missing:,} of {held.compared:,} missing")
+    verdict = "held" if held.held else "not held"
+    progress(
+        f"{rate:,.0f} samples/s {verdict}: p99 {run.oldest_p99:.2f} s, {held.missing:,} of {held.compared:,} missing"
+    )
     return held
 
 
 async def _footprint(state: Path) -> dict[str, Any]:
-    connection = await asyncpg.connect((state / "secrets" / "reader.dsn").read_text().strip())
+    connection = await asyncpg.connect(State(state).dsn("reader"))
     try:
-        row = await connection.fetchrow(queries("bench")["footprint"])
+        row = await connection.fetchrow(queries("bench")["select_footprint"])
     finally:
         await connection.close()
     assert row is not None
     return dict(row)
 
 
-async def _compared(state: Path) -> dict[str, Any]:
-    """The last seconds against the ground truth, once they had the time to reach the table."""
-    to = now_us() - _ON_ITS_WAY_US
-    given_up = time.monotonic() + _LATE_SECONDS
+async def _compared(state: Path, seconds: float) -> dict[str, Any]:
+    """The last ``seconds`` against the ground truth, once they had the time to reach the table."""
+    to = now_us() - _IN_FLIGHT_US
+    deadline = time.monotonic() + _DEADLINE_SECONDS
     while True:
-        compared = await asyncio.to_thread(_compare, state, to - _COMPARED_US, to)
-        if not compared["missing_silent"] or time.monotonic() > given_up:
+        compared = await asyncio.to_thread(_compare, state, to - round(seconds * 1e6), to)
+        if not compared["missing_silent"] or time.monotonic() > deadline:
             return compared
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _compare(state: Path, from_us: int, to_us: int) -> dict[str, Any]:
@@ -117,6 +134,6 @@ def _compare(state: Path, from_us: int, to_us: int) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if run.returncode:
-        raise OperationError(f"the comparison with the ground truth failed:\n{run.stderr}")
+        raise OperationError(f"comparison with the ground truth failed:\n{run.stderr}")
     compared: dict[str, Any] = json.loads(run.stdout)
     return compared

@@ -1,4 +1,4 @@
-"""The benchmarks' figures as tables for people."""
+"""Benchmark results as tables."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def copy(cells: list[Any]) -> Table:
 
 def end_to_end(runs: list[Any]) -> Table:
     """Lags of whole runs."""
-    table = Table(title="plant → table: lag in seconds, of the worst-off and the best-off sample of each batch")
-    for column in ("asked/s", "stored/s", "seconds", "rows/group", "worst p50", "worst p99", "best p50", "best p99"):
+    table = Table(title="end-to-end lag in seconds, of the oldest and the newest sample of each batch")
+    for column in ("target/s", "stored/s", "s", "rows/group", "oldest p50", "oldest p99", "newest p50", "newest p99"):
         table.add_column(column, justify="right")
     for run in runs:
         lags = (run.oldest_p50, run.oldest_p99, run.newest_p50, run.newest_p99)
@@ -38,8 +38,8 @@ def end_to_end(runs: list[Any]) -> Table:
 
 def sustained(steps: list[Any]) -> Table:
     """Lags, bytes and losses over the rate."""
-    table = Table(title="lag in seconds, of the worst-off sample of each batch", box=SIMPLE_HEAD, padding=0)
-    for column in ("asked/s", "stored/s", "seconds", "p50", "p99", "B a sample", "compared", "missing", "lost", "held"):
+    table = Table(title="lag in seconds of the oldest sample of each batch", box=SIMPLE_HEAD, padding=0)
+    for column in ("target/s", "stored/s", "seconds", "p50", "p99", "B/sample", "compared", "missing", "lost", "held"):
         table.add_column(column, justify="right")
     for step in steps:
         run = step.run
@@ -52,9 +52,9 @@ def sustained(steps: list[Any]) -> Table:
 
 
 def process(runs: list[Any]) -> Table:
-    """What each process of whole runs used."""
-    table = Table(title="CPU and memory of each process")
-    for column in ("samples/s", "process", "CPU %", "CPU µs/sample", "MiB first", "MiB last"):
+    """CPU and memory of each process."""
+    table = Table(title="CPU and memory per process")
+    for column in ("samples/s", "process", "CPU %", "CPU µs/sample", "MiB at start", "MiB at end"):
         table.add_column(column, justify="right")
     for run in runs:
         for name, use in run.processes.items():
@@ -69,22 +69,22 @@ def process(runs: list[Any]) -> Table:
 
 
 def groups(costs: list[Any]) -> Table:
-    """What a row costs PostgreSQL."""
-    table = Table(title="a row in PostgreSQL's ingest connection")
-    for column in ("settings", "rows a group", "CPU µs", "WAL bytes", "full pages"):
+    """CPU and WAL per row."""
+    table = Table(title="cost per row in PostgreSQL's ingest connection")
+    for column in ("settings", "rows per group", "CPU µs", "WAL bytes", "full pages"):
         table.add_column(column, justify="right")
     for cost in costs:
-        group = f"{cost.group:,}{', pages whole' if cost.after_checkpoint else ''}"
+        group = f"{cost.group:,}{', after checkpoint' if cost.after_checkpoint else ''}"
         figures = (f"{cost.cpu_us:.2f}", f"{cost.wal_bytes:.0f}", f"{cost.full_pages:.4f}")
-        table.add_row(cost.settings or "as it is", group, *figures)
+        table.add_row(cost.settings or "default", group, *figures)
     return table
 
 
 def storage(cells: list[Any]) -> Table:
     """Bytes and times of each form and series; it fits into 80 columns."""
-    table = Table(title="a day of each channel at 1 Hz; one channel by the minute, ms", box=SIMPLE_HEAD, padding=0)
+    table = Table(title="one day per channel at 1 Hz; minute averages of one channel, ms", box=SIMPLE_HEAD, padding=0)
     hour_day = (f"{length} {what}" for length in ("1 h", "1 day") for what in ("p50", "p95", "of rows"))
-    for column in ("series", "form", "B a sample", "rows/s in", *hour_day):
+    for column in ("series", "form", "B/sample", "rows/s", *hour_day):
         table.add_column(column, justify="right")
     for cell in cells:
         hour = (f"{cell.hour_p50:.1f}", f"{cell.hour_p95:.1f}", f"{cell.hour_of_rows:.2f}")
@@ -95,9 +95,9 @@ def storage(cells: list[Any]) -> Table:
 
 
 def query(cells: list[Any], rate: float) -> Table:
-    """Waiting times, the shortest intervals first."""
-    table = Table(title=f"one channel at 1 Hz, ms; {rate:,.0f} samples/s came in meanwhile")
-    for column in ("interval", "question", "form", "rows", "p50", "p95"):
+    """Query times, shortest intervals first."""
+    table = Table(title=f"query times of one channel at 1 Hz, ms, while writing {rate:,.0f} samples/s")
+    for column in ("interval", "query", "form", "rows", "p50", "p95"):
         table.add_column(column, justify="right")
     for cell in sorted(cells, key=lambda cell: (cell.rows, cell.kind)):
         table.add_row(cell.length, cell.kind, cell.form, f"{cell.rows:,.0f}", f"{cell.p50:.1f}", f"{cell.p95:.1f}")
@@ -105,11 +105,11 @@ def query(cells: list[Any], rate: float) -> Table:
 
 
 def counters(ways: list[Any], types: int, connections: int, load: float) -> Table:
-    """Increments a second of each way."""
-    title = f"increments of {types:,} types, {connections} connections; load before: {load:.1f}"
+    """Increments per second of each method."""
+    title = f"increments of {types:,} types, {connections} connections; load average before: {load:.1f}"
     table = Table(title=title)
-    for column in ("way", "increments/s", "least", "most", "ratio"):
-        table.add_column(column, justify="left" if column == "way" else "right")
+    for column in ("method", "increments/s", "min", "max", "ratio"):
+        table.add_column(column, justify="left" if column == "method" else "right")
     for way in ways:
         rates = (way.increments_per_second, min(way.rounds), max(way.rounds))
         table.add_row(way.way, *(f"{rate:,.0f}" for rate in rates), f"{way.ratio:,.1f}")
@@ -117,9 +117,9 @@ def counters(ways: list[Any], types: int, connections: int, load: float) -> Tabl
 
 
 def alarms(shares: list[Any]) -> Table:
-    """CPU of judging alarms beside that of ingest."""
-    table = Table(title="CPU, µs a sample; alarms: as a share of decode + spool + writer")
-    for column in ("samples at once", "decode", "spool", "writer", *(f"alarms, {name}" for name in shares[0].stage)):
+    """CPU of alarm evaluation beside that of ingest."""
+    table = Table(title="CPU, µs per sample; alarms also as a percentage of decode + spool + writer")
+    for column in ("batch size", "decode", "spool", "writer", *(f"alarms, {name}" for name in shares[0].stage)):
         table.add_column(column, justify="right")
     for share in shares:
         judged = (f"{us:.4f} ({100 * us / share.ingest:.1f} %)" for us in share.stage.values())
@@ -129,12 +129,12 @@ def alarms(shares: list[Any]) -> Table:
 
 
 def overload(cases: list[Any]) -> Table:
-    """What strains did, and how soon all was as before."""
+    """Effects of each overload, and the recovery time."""
     table = Table(
-        title="beyond the limit: s until all is as before; CPU µs a sample of the appliance", box=SIMPLE_HEAD, padding=0
+        title="overload: seconds until recovery; CPU µs per sample of the appliance", box=SIMPLE_HEAD, padding=0
     )
     heads = ("s", "lost", "with gap", "gaps", "rows", "lag", "polls", "CPU", "after", "ratio")
-    table.add_column("strain", no_wrap=True)
+    table.add_column("overload", no_wrap=True)
     for column in heads:
         table.add_column(column, justify="right", no_wrap=True)
     for case in cases:
@@ -147,20 +147,20 @@ def overload(cases: list[Any]) -> Table:
             f"{case.gap_rows:,}",
             f"{case.worst_lag:.1f}",
             f"{case.worst_pace:.1f}" if case.worst_pace else "",
-            f"{case.cpu_before:.1f}",
-            f"{case.cpu_after:.1f}",
+            f"{case.cpu_before.sum:.1f}",
+            f"{case.cpu_after.sum:.1f}",
             f"{case.cpu_ratio:.2f}",
         )
     return table
 
 
 def flooded(cases: list[Any]) -> Table:
-    """What gateways offered that never wait for an answer, and what became of it."""
+    """Pushed lines by outcome; the gateways do not wait for responses."""
     pushed = [case for case in cases if case.gateway]
     gateways = max((case.gateway["gateways"] for case in pushed), default=0)
-    table = Table(title=f"lines/s of {gateways} gateways that wait for no answer", box=SIMPLE_HEAD, padding=0)
+    table = Table(title=f"lines/s of {gateways} gateways that do not wait for responses", box=SIMPLE_HEAD, padding=0)
     heads = ("asked", "offered", "taken", "refused", "unanswered", "wrong", "stored")
-    table.add_column("strain", no_wrap=True)
+    table.add_column("overload", no_wrap=True)
     for column in heads:
         table.add_column(column, justify="right", no_wrap=True)
     for case in pushed:

@@ -1,4 +1,4 @@
-"""``plantlog chaos``: the whole appliance under a load while what can fail fails, then table, gaps and truth compared.
+"""``plantlog chaos``: inject faults into an appliance under load, then compare table, gaps and ground truth.
 
 schedule (what fails when) → run (appliance, plant, wires and disk brought up, the schedule played) → settle (until
 nothing waits any more) → report (counts that must be 0, or exit code 1).

@@ -13,7 +13,7 @@ from ops.paths import CHECKOUT, State
 
 
 @asynccontextmanager
-async def appliance(state: State, config: Path) -> AsyncIterator[None]:
+async def running_appliance(state: State, config: Path) -> AsyncIterator[None]:
     """It runs inside the block. Raises OperationError where it does not come up or go down."""
     try:
         await plantlog(state, "up", "--config", str(config), "--no-simulator")
@@ -34,7 +34,9 @@ async def plantlog(state: State, *arguments: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, wrong = (each.decode() for each in await process.communicate())
+    output, error_output = (each.decode() for each in await process.communicate())
     if process.returncode:
-        raise OperationError(f"plantlog {' '.join(arguments)} ended with {process.returncode}:\n{said}{wrong}")
-    return said
+        raise OperationError(
+            f"plantlog {' '.join(arguments)} exited with {process.returncode}:\n{output}{error_output}"
+        )
+    return output

@@ -16,7 +16,7 @@ _TRY_MEGABYTES = 4
 _BLOCK = bytes(1024**2)
 
 
-def possible(folder: Path) -> str | None:
+def problem(folder: Path) -> str | None:
     """Why there can be none, tried in ``folder``; None: there can."""
     if os.geteuid() != 0:
         return "only root may mount"

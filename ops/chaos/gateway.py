@@ -1,4 +1,4 @@
-"""A gateway that pushes: values of its own at a steady rate, each batch of lines sent until it is answered with 204."""
+"""A push gateway: sends values at a steady rate and retries each batch until it gets 204."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from ingest.batch import now_us
+from ingest.timestamps import now_us
 from simulator.truth import TruthWriter
 
 CHANNELS = 200
@@ -19,7 +19,7 @@ SOURCE = "gateway"
 TEMPLATE = f"{SOURCE}/{{measurement}}.{{field}}"
 _SECONDS = 0.5  # between two batches
 _ANSWER_SECONDS = 5.0
-_AGAIN_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 
 
 class Gateway:
@@ -30,7 +30,7 @@ class Gateway:
         self._headers = {"Authorization": f"Token {token}"}
         self._names = [f"{SOURCE}/c{i:03d}.value" for i in range(CHANNELS)]  # as TEMPLATE says
         self._truth = TruthWriter(truth, self._names, now_us())
-        self._chance = np.random.default_rng(1)
+        self._random = np.random.default_rng(1)
         self._waiting: deque[tuple[int, bytes]] = deque()  # with the time of measuring, µs
         self.refused: dict[str, int] = {}  # answers other than 204, by what they were
 
@@ -57,7 +57,7 @@ class Gateway:
         due = time.monotonic()
         while True:
             at = now_us()
-            values = self._chance.integers(0, 1_000_000, CHANNELS) / 1000
+            values = self._random.integers(0, 1_000_000, CHANNELS) / 1000
             self._truth.numbers("push", np.arange(CHANNELS), at, values)
             lines = [f"c{i:03d} value={value!r} {at}" for i, value in enumerate(values.tolist())]
             self._waiting.append((at, "\n".join(lines).encode()))
@@ -76,7 +76,7 @@ class Gateway:
                     self._waiting.popleft()
                 else:
                     self.refused[answer] = self.refused.get(answer, 0) + 1
-                    await asyncio.sleep(_AGAIN_SECONDS)
+                    await asyncio.sleep(_RETRY_SECONDS)
 
     async def _answer(self, session: aiohttp.ClientSession, body: bytes) -> str:
         try:

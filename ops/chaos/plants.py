@@ -33,9 +33,9 @@ _MODBUS = 'backoff_max = "2s"'
 class Ports:
     """Of the plant: where its wires listen, and where it listens itself."""
 
-    opcua_wire: int
+    opcua_relay: int
     opcua: int
-    modbus_wire: int
+    modbus_relay: int
     modbus: int
     control: int
     viewer: int
@@ -73,7 +73,7 @@ class PlantProcess(ABC):
 
     async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
         """Tell it to fail. Raises OperationError where it can't be told."""
-        raise OperationError(f"this plant knows nothing of {fault}")
+        raise OperationError(f"this plant does not support {fault}")
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -82,9 +82,9 @@ class PlantProcess(ABC):
                 self._process.kill()
             await self._process.wait()
 
-    def _ended(self, log: Path) -> OperationError:
-        said = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-        return OperationError("\n".join(("the plant did not start:", *said)))
+    def _start_error(self, log: Path) -> OperationError:
+        last_lines = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+        return OperationError("\n".join(("the plant did not start:", *last_lines)))
 
 
 class Simulated(PlantProcess):
@@ -98,7 +98,7 @@ class Simulated(PlantProcess):
     def configure(self, config: Path) -> None:
         """As the simulator exports it, at the wires' ports."""
         plant = LoadPlant(self._channels, self._hz)
-        ports = (self._ports.opcua_wire, self._ports.modbus_wire)
+        ports = (self._ports.opcua_relay, self._ports.modbus_relay)
         export(
             plant, config, _HOST, *ports, secure=False, health_port=self._ports.health, viewer_port=self._ports.viewer
         )
@@ -123,14 +123,14 @@ class Simulated(PlantProcess):
         async with asyncio.timeout(_START_SECONDS):
             while not await _listens(self._ports.opcua):
                 if self._process.returncode is not None:
-                    raise self._ended(log)
+                    raise self._start_error(log)
                 await asyncio.sleep(0.1)
 
     async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
         """Through its control."""
-        asked = {"target": target, "fault": fault, "seconds": seconds, "value": value}
+        payload = {"target": target, "fault": fault, "seconds": seconds, "value": value}
         url = f"http://{_HOST}:{self._ports.control}/fault"
-        async with aiohttp.ClientSession() as session, session.post(url, json=asked) as answer:
+        async with aiohttp.ClientSession() as session, session.post(url, json=payload) as answer:
             if answer.status != 200:
                 raise OperationError(f"fault {fault} on {target}: {await answer.text()}")
 
@@ -138,7 +138,7 @@ class Simulated(PlantProcess):
 _PEERS = CHECKOUT / "tests" / "peers"
 _NODE_MS = 200  # between two values of a node
 _KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
-_EACH = 20  # nodes of a kind
+_NODES_PER_KIND = 20  # nodes of a kind
 
 
 class NodeOpcua(PlantProcess):
@@ -148,21 +148,21 @@ class NodeOpcua(PlantProcess):
 
     def __init__(self, folder: Path, ports: Ports) -> None:
         super().__init__(folder, ports)
-        self._names = [f"{kind}{i}" for kind in _KINDS for i in range(_EACH)]
+        self._names = [f"{kind}{i}" for kind in _KINDS for i in range(_NODES_PER_KIND)]
 
     def configure(self, config: Path) -> None:
         """One source, with all nodes."""
         (config / "tags").mkdir(parents=True, exist_ok=True)
         lines = [f"node/{name},ns=1;s={name},{_kind(name)}" for name in self._names]
         (config / "tags" / "opcua.csv").write_text("\n".join(("name,address,kind", *lines)) + "\n")
-        address = f"opc.tcp://{_HOST}:{self._ports.opcua_wire}"
+        address = f"opc.tcp://{_HOST}:{self._ports.opcua_relay}"
         # Its certificate names the machine, not the address that the wire is at.
         accept = 'accept = ["wrong-host"]'
         source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{accept}\n{_OPCUA}'
         head = f'[plant]\nname = "node"\n[health]\nport = {self._ports.health}\n[viewer]\nport = {self._ports.viewer}\n'
         # Sampled faster than it publishes, or values are replaced before they are seen.
-        often = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'
-        (config / "plant.toml").write_text(f'{head}\n{source}\n{often}\ntags = "tags/opcua.csv"\n')
+        sampling = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'
+        (config / "plant.toml").write_text(f'{head}\n{source}\n{sampling}\ntags = "tags/opcua.csv"\n')
 
     async def start(self) -> None:
         """Returns when it says that it is ready."""
@@ -184,7 +184,7 @@ class NodeOpcua(PlantProcess):
         async with asyncio.timeout(_START_SECONDS):
             while (line := await output.readline()).strip() != b"ready":
                 if not line:
-                    raise self._ended(log)
+                    raise self._start_error(log)
 
     async def certificate(self) -> bytes | None:
         """As it shows it to whoever asks for its endpoints."""

@@ -1,4 +1,4 @@
-"""What chaos came to."""
+"""The result of a chaos run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.table import Table
 
-from ops.chaos.rollups import Rollups
+from ops.chaos.rollups import RollupResult
 from ops.chaos.schedule import Step
 from simulator.compare import Comparison
 
 _COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
-_SAID = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
-_ZERO = ("duplicated", "invented", "altered", "missing_silent")
+_LABELS = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
+_MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,26 @@ class Report:
     settled_seconds: float
     refused: Mapping[str, int]  # what the gateway was answered instead of 204
     left_out: Sequence[str] = field(default_factory=tuple)  # faults that this machine can't have, and why
-    calm_seconds: float = 0.0  # after that until polls were in time again and nothing waited
-    not_calm: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
-    rollups: Rollups = field(default_factory=Rollups)
+    recovery_seconds: float = 0.0  # after that until polls were in time again and nothing waited
+    not_recovered: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
+    rollups: RollupResult = field(default_factory=RollupResult)
 
     @property
     def failures(self) -> list[str]:
         """What must not be, in words."""
         total = self.compared["all"]
-        wrong = [f"{getattr(total, name):,} samples {_SAID.get(name, name)}" for name in _ZERO if getattr(total, name)]
+        failures = [
+            f"{getattr(total, name):,} samples {_LABELS.get(name, name)}"
+            for name in _MUST_BE_ZERO
+            if getattr(total, name)
+        ]
         if self.quarantined:
-            wrong.append(f"{self.quarantined:,} rows in quarantine")
+            failures.append(f"{self.quarantined:,} rows in quarantine")
         if still := sum(gap["open"] for gap in self.gaps):
-            wrong.append(f"{still} gaps still open")
-        wrong += [f"{what} {self.calm_seconds:.0f} s after all faults" for what in self.not_calm]
-        wrong += self.rollups.failures
-        return wrong
+            failures.append(f"{still} gaps still open")
+        failures += [f"{what} {self.recovery_seconds:.0f} s after all faults" for what in self.not_recovered]
+        failures += self.rollups.failures
+        return failures
 
     def json(self) -> dict[str, Any]:
         """The counts first, then how they came to be."""
@@ -57,11 +61,11 @@ class Report:
             "seed": self.seed,
             "seconds": self.seconds,
             "server": self.server,
-            "faults": dict(self.survived()),
+            "faults": dict(self.fault_counts()),
             "gaps": [dict(gap) for gap in self.gaps],
             "quarantined": self.quarantined,
             "settled_seconds": round(self.settled_seconds, 1),
-            "calm_seconds": round(self.calm_seconds, 1),
+            "recovery_seconds": round(self.recovery_seconds, 1),
             "minutes_closed": asdict(self.rollups.closed),
             "minutes_closed_in_the_end": asdict(self.rollups.closed_after),
             "rollups_seconds": round(self.rollups.seconds, 1),
@@ -75,7 +79,7 @@ class Report:
             "failures": self.failures,
         }
 
-    def survived(self) -> Counter[str]:
+    def fault_counts(self) -> Counter[str]:
         """How often each fault was done."""
         return Counter(step.fault.name for step in self.steps)
 
@@ -86,11 +90,11 @@ class Report:
         for kind in self.compared:
             samples.add_column(kind, justify="right")
         for name in _COUNTS:
-            samples.add_row(_SAID.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
+            samples.add_row(_LABELS.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
         faults = Table(title="faults")
         faults.add_column("what")
         faults.add_column("times", justify="right")
-        for name, times in sorted(self.survived().items()):
+        for name, times in sorted(self.fault_counts().items()):
             faults.add_row(name, str(times))
         gaps = Table(title="gaps on record")
         for name in ("reason", "gaps", "backfilled", "open", "seconds"):

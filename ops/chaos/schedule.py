@@ -1,7 +1,8 @@
 """What fails when: a random schedule that its seed determines.
 
-Faults of one lane come one after the other, each once before any comes again; the lanes run beside each other, so that
-a database may be away while a collector is killed and the plant's network is cut.
+Faults of one domain come one after the other, each once before any comes again. The domains run beside each other, so
+that a database may be away while a collector is killed and the plant's network is cut. The writer is ended early in
+each round, then lives for long enough to close minutes of the rollups under the other faults.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Lane: TypeAlias = Literal["plant", "process", "database", "disk", "machine"]
-Act: TypeAlias = Literal[
+FaultDomain: TypeAlias = Literal["plant", "process", "database", "disk", "machine"]
+FaultAction: TypeAlias = Literal[
     "kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill", "busy"
 ]
 
 _FIRST = 2.0  # s before the first fault
-# s between two faults of a lane; a disk that is always full would let little be tried, and so a machine always busy
-_PAUSE: dict[Lane, tuple[float, float]] = {
+# s between two faults of a domain; a disk that is always full would let little be tried, and so a machine always busy
+_PAUSE: dict[FaultDomain, tuple[float, float]] = {
     "plant": (2.0, 8.0),
     "process": (2.0, 8.0),
     "database": (2.0, 8.0),
     "disk": (10.0, 60.0),
     "machine": (5.0, 60.0),
 }
-_WHOLE = 2**31
+_ROUND = 240.0  # s
+_ENDING = 90.0  # s of a round, from its begin, in which the writer may be ended
+_SEED_STEP = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,16 @@ class Fault:
     """One way to fail. ``seconds``: least and longest; 0 for what happens in a moment."""
 
     name: str
-    lane: Lane
-    act: Act
+    domain: FaultDomain
+    act: FaultAction
     on: str  # a process, a wire, or what the plant is told
     seconds: tuple[float, float] = (0.0, 0.0)
     values: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def ends_writer(self) -> bool:
+        """Whether it forgets the minutes that it has open."""
+        return self.on == "writer" and self.act in ("kill", "restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("samples table locked", "database", "lock", "postgres", (1.0, 8.0)),
     Fault("database sessions ended", "database", "terminate", "postgres"),
     Fault("spool's disk full", "disk", "fill", "spool", (3.0, 12.0)),
-    # A lane of its own, and the last: what the seeds of before do stays as it is.
+    # A domain of its own, and the last: what the seeds of before do stays as it is.
     Fault("processors busy with others", "machine", "busy", "processors", (5.0, 20.0), (2, 9)),
 )
 
@@ -96,22 +104,22 @@ def schedule(seed: int, seconds: float, faults: Collection[Fault]) -> list[Step]
     """The steps of ``seconds`` seconds in the order of their times; all are over by the end."""
     steps = [
         step
-        for number, lane in enumerate(dict.fromkeys(fault.lane for fault in faults))
-        for step in _lane(
-            random.Random(seed * _WHOLE + number), seconds, [fault for fault in faults if fault.lane == lane]
+        for number, domain in enumerate(dict.fromkeys(fault.domain for fault in faults))
+        for step in _schedule_domain(
+            random.Random(seed * _SEED_STEP + number), seconds, [fault for fault in faults if fault.domain == domain]
         )
     ]
     return sorted(steps, key=lambda step: step.at)
 
 
-def _lane(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterator[Step]:
-    at, bag = _FIRST, list[Fault]()
+def _schedule_domain(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterator[Step]:
+    at, remaining = _FIRST, list[Fault]()
     while True:
-        if not bag:
-            bag = chance.sample(faults, len(faults))
-        fault = bag.pop()
+        if not remaining:
+            remaining = chance.sample(faults, len(faults))
+        fault = remaining.pop()
         step = Step(
-            at + chance.uniform(*_PAUSE[fault.lane]),
+            at + chance.uniform(*_PAUSE[fault.domain]),
             fault,
             chance.uniform(*fault.seconds),
             chance.uniform(*fault.values),
@@ -119,4 +127,5 @@ def _lane(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterato
         at = step.at + step.seconds
         if at > seconds:
             return
-        yield step
+        if not (step.fault.ends_writer and step.at % _ROUND > _ENDING):
+            yield step

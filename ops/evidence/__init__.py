@@ -1,1 +1,1 @@
-"""Evidence: seals over closed days, their verification, and export. The specification is in ``standalone``."""
+"""Evidence: seals of closed days, their verification and export. The specification is in ``standalone``."""

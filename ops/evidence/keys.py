@@ -12,16 +12,15 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ingest.batch import now_us
 from ingest.errors import OperationError
-from ops.evidence.reading import microseconds, moment_of
-from ops.evidence.standalone import Key, Unsound, read_keys
+from ingest.timestamps import microseconds, now_us, utc
+from ops.evidence.standalone import Key, UnverifiableError, read_keys
 from ops.paths import State
 from schema.queries import load
 
 _FILE = "seal.key"
-_NEXT = "seal.key.next"  # between the database's record of a new key and its taking effect
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_NEXT_FILE = "seal.key.next"  # between the database's record of a new key and its taking effect
+_GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Signer:
@@ -48,34 +47,34 @@ def public_pem(public: str) -> str:
     return key.public_bytes(encoding, form).decode()
 
 
-def path_of(state: State) -> Path:
+def key_path(state: State) -> Path:
     """Where the private key is."""
     return state.root / "secrets" / _FILE
 
 
 def load_signer(state: State, name: str = _FILE) -> Signer | None:
     """The private key, None where there is none. Raises OperationError where it can't be used, with the way out."""
-    path = path_of(state).with_name(name)
+    path = key_path(state).with_name(name)
     try:
         mode = path.stat().st_mode
-        if mode & _OTHERS:
-            raise OperationError(f"{path} may be read by others ({mode & 0o777:o}): chmod 600 it, and consider "
+        if mode & _GROUP_AND_OTHERS:
+            raise OperationError(f"{path} is readable by others ({mode & 0o777:o}): run chmod 600, and consider "
                                  "`plantlog seal --rotate-key`")  # fmt: skip
         private = serialization.load_pem_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         return None
     except PermissionError as error:
-        raise OperationError(f"{path} can't be read by this user") from error
+        raise OperationError(f"{path}: permission denied") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise OperationError(f"{path} is no private key in PEM form without a password: restore it") from error
+        raise OperationError(f"{path} is not an unencrypted private key in PEM format: restore the file") from error
     if not isinstance(private, Ed25519PrivateKey):
-        raise OperationError(f"{path} is not an Ed25519 key: restore it")
+        raise OperationError(f"{path} is not an Ed25519 key: restore the file")
     return Signer(private)
 
 
-def _make(state: State, name: str) -> Signer:
+def _generate(state: State, name: str) -> Signer:
     private = Ed25519PrivateKey.generate()
-    path = path_of(state).with_name(name)
+    path = key_path(state).with_name(name)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -89,7 +88,7 @@ def _make(state: State, name: str) -> Signer:
 
 async def stored_keys(connection: asyncpg.Connection[Any]) -> list[Key]:
     """All public keys that the database knows, in the order in which they were made."""
-    rows = await connection.fetch(load("evidence")["keys"])
+    rows = await connection.fetch(load("evidence")["select_keys"])
     return [
         Key(
             row["public"].hex(),
@@ -108,54 +107,54 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
     ``new``: make one that no other vouches for, where the old one is lost. Raises OperationError.
     """
     known = {key.fingerprint: key for key in await stored_keys(connection)}
-    coming = load_signer(state, _NEXT)
-    if coming is not None and coming.fingerprint in known:  # a rotation that was interrupted
-        path_of(state).with_name(_NEXT).replace(path_of(state))
-    ours = load_signer(state)
-    if known and not new and (ours is None or ours.fingerprint not in known):
+    next_key = load_signer(state, _NEXT_FILE)
+    if next_key is not None and next_key.fingerprint in known:  # a rotation that was interrupted
+        key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
+    own_key = load_signer(state)
+    if known and not new and (own_key is None or own_key.fingerprint not in known):
         found = (
-            "is missing" if ours is None else f"is the key {ours.fingerprint[:16]}, which this database does not know"
+            "is missing" if own_key is None else f"is key {own_key.fingerprint[:16]}, which is unknown to this database"
         )
         raise OperationError(
-            f"{path_of(state)} {found}; its seals are signed by {', '.join(name[:16] for name in known)}: restore the "
-            "file, or go on with `plantlog seal --new-key`, a key that the old one does not vouch for"
+            f"{key_path(state)} {found}; seals are signed by {', '.join(name[:16] for name in known)}: restore the "
+            "file, or use `plantlog seal --new-key` to create a key that the old one has not signed"
         )
-    if ours is None:
-        ours = _make(state, _FILE)
-    if ours.fingerprint not in known:
-        await _record(connection, ours, None)
-    return ours
+    if own_key is None:
+        own_key = _generate(state, _FILE)
+    if own_key.fingerprint not in known:
+        await _record(connection, own_key, None)
+    return own_key
 
 
 async def rotate(connection: asyncpg.Connection[Any], state: State) -> Signer:
     """A new key in place of the one in use, each vouching for the other. Raises OperationError."""
-    former = await signer(connection, state)
-    ours = _make(state, _NEXT)
-    await _record(connection, ours, former)
-    path_of(state).with_name(_NEXT).replace(path_of(state))
-    return ours
+    previous_key = await signer(connection, state)
+    own_key = _generate(state, _NEXT_FILE)
+    await _record(connection, own_key, previous_key)
+    key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
+    return own_key
 
 
-async def _record(connection: asyncpg.Connection[Any], ours: Signer, former: Signer | None) -> None:
+async def _record(connection: asyncpg.Connection[Any], own_key: Signer, previous_key: Signer | None) -> None:
     made_at = now_us()
-    key = Key(ours.public, made_at, former.fingerprint if former else "")
+    key = Key(own_key.public, made_at, previous_key.fingerprint if previous_key else "")
     await connection.execute(
-        load("evidence")["add_key"],
-        bytes.fromhex(ours.fingerprint),
-        bytes.fromhex(ours.public),
-        moment_of(made_at),
-        bytes.fromhex(former.fingerprint) if former else None,
-        bytes.fromhex(ours.sign(key.statement())),
-        bytes.fromhex(former.sign(key.statement())) if former else None,
+        load("evidence")["insert_key"],
+        bytes.fromhex(own_key.fingerprint),
+        bytes.fromhex(own_key.public),
+        utc(made_at),
+        bytes.fromhex(previous_key.fingerprint) if previous_key else None,
+        bytes.fromhex(own_key.sign(key.statement())),
+        bytes.fromhex(previous_key.sign(key.statement())) if previous_key else None,
     )
 
 
-def anchors(state: State, key: Path | None) -> list[str] | None:
+def trust_anchors(state: State, key: Path | None) -> list[str] | None:
     """The public keys to trust: a file's, or our own; None: there is none to hold on to. Raises OperationError."""
     if key is None:
-        ours = load_signer(state)
-        return None if ours is None else [ours.public]
+        own_key = load_signer(state)
+        return None if own_key is None else [own_key.public]
     try:
         return read_keys(key.read_bytes())
-    except (OSError, Unsound) as error:
+    except (OSError, UnverifiableError) as error:
         raise OperationError(f"{key}: {error}") from error

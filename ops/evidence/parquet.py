@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ops.evidence.reading import Series
+from ops.evidence.reader import Series
 from ops.evidence.standalone import METADATA
 
 _TIME = pa.timestamp("us", tz="UTC")

@@ -18,24 +18,25 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import DatabaseError
-from ops.evidence import work
+from ingest.timestamps import microseconds, utc
+from ops.evidence import partial_digests
 from ops.evidence.keys import Signer, signer
-from ops.evidence.reading import begin, connect, events_of, gap_rows, gaps_digest, microseconds, moment_of
-from ops.evidence.standalone import Hours, Revision, Row, Seal, names_of, root_of, tagged
-from ops.evidence.stored import Head, SealedDay, sealed_day, seals
-from ops.evidence.work import MARGIN, ByHour
+from ops.evidence.partial_digests import MARGIN, ByHour
+from ops.evidence.reader import begin, connect, events_of, gap_rows, gaps_digest
+from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
+from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
 from ops.paths import State
 from schema.queries import load
 
-_IN_SNAPSHOT = 2_000_000  # samples that are read again while the seal is written
-_ROUNDS = 10  # of reading again before that, where more than those came
-_NONE = Hours((0,) * 24, ())
+_SAMPLES_IN_SNAPSHOT = 2_000_000  # samples that are read again while the seal is written
+_MAX_ROUNDS = 10  # of reading again before that, where more than those came
+_NONE = HourDigests((0,) * 24, ())
 
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SealResult:
     """A seal that was made, and how."""
 
     seal: Seal
@@ -44,21 +45,21 @@ class Done:
 
 
 async def seal_closed(
-    dsn: str, state: State, before: datetime, begun: Callable[[int], None] = lambda pid: None
+    dsn: str, state: State, before: datetime, on_backend: Callable[[int], None] = lambda pid: None
 ) -> list[date]:
     """Seal the days that ended at ``before`` or earlier, and amend those that data came late for.
 
-    Returns the days that got a seal, oldest first; none while another session seals. ``dsn``: the owner's. ``begun`` is
+    Returns the sealed days, oldest first; none if another session seals. ``dsn``: the owner's. ``on_backend`` is
     told the server's process that works for it. Raises OperationError and DatabaseError where key or chain are not in
     order.
     """
-    done = await seal_days(dsn, state, before, begun=begun)
+    done = await seal_days(dsn, state, before, on_backend=on_backend)
     return sorted({date.fromisoformat(one.seal.day) for one in done or ()})
 
 
 async def sealed_days(connection: asyncpg.Connection[Any]) -> set[date]:
     """The days that have a seal."""
-    return {row["day"] for row in await connection.fetch(load("evidence")["sealed_days"])}
+    return {row["day"] for row in await connection.fetch(load("evidence")["select_sealed_days"])}
 
 
 async def seal_days(
@@ -67,33 +68,33 @@ async def seal_days(
     before: datetime,
     only: date | None = None,
     accept_chain: bool = False,
-    say: Say = lambda line: None,
-    begun: Callable[[int], None] = lambda pid: None,
-) -> list[Done] | None:
+    progress: ProgressCallback = lambda line: None,
+    on_backend: Callable[[int], None] = lambda pid: None,
+) -> list[SealResult] | None:
     """The same with all that is to be told; ``only``: one day. None: another session seals."""
     connection = await connect(dsn, "plantlog seal")
     try:
-        begun(connection.get_server_pid())
-        async with locked(connection) as ours:
-            if not ours:
+        on_backend(connection.get_server_pid())
+        async with locked(connection) as acquired:
+            if not acquired:
                 return None
             key = await signer(connection, state)
             chain = await seals(connection)
-            head = Head.load(state) if not accept_chain else None
+            head = ChainHead.load(state) if not accept_chain else None
             if head is not None and (problem := head.problem(chain)):
                 raise DatabaseError(
-                    f"{problem}, or the database was restored from a backup: look with `plantlog verify`; "
-                    "`plantlog seal --accept-chain` goes on from the chain as it is"
+                    f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
+                    "`plantlog seal --accept-chain` continues the chain as it is"
                 )
-            sealing = _Sealing(connection, state, key, say)
+            sealing = _Sealing(connection, state, key, progress)
             done = await sealing.amend(chain, only)
-            for row in await connection.fetch(load("evidence")["open_days"], before):
+            for row in await connection.fetch(load("evidence")["select_unsealed_days"], before):
                 day = row["day"]
                 if only not in (None, day):
                     continue
                 span = (begin(day), begin(day, 24))
-                if row["follows"] or await connection.fetchval(load("evidence")["has_anything"], *span):
-                    done.append(await sealing.first(day))
+                if row["after_newest_seal"] or await connection.fetchval(load("evidence")["has_data"], *span):
+                    done.append(await sealing.seal_first(day))
             return done
     finally:
         connection.terminate()
@@ -102,10 +103,10 @@ async def seal_days(
 @asynccontextmanager
 async def locked(connection: asyncpg.Connection[Any]) -> AsyncIterator[bool]:
     """Whether this session is the one that seals, inside the block. Where that fails the session's end unlocks."""
-    ours: bool = await connection.fetchval(load("evidence")["lock"])
-    yield ours
-    if ours:
-        await connection.execute(load("evidence")["unlock"])
+    acquired: bool = await connection.fetchval(load("evidence")["lock_sealing"])
+    yield acquired
+    if acquired:
+        await connection.execute(load("evidence")["unlock_sealing"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +114,33 @@ class _Sealing:
     connection: asyncpg.Connection[Any]
     state: State
     key: Signer
-    say: Say
+    progress: ProgressCallback
 
-    async def first(self, day: date) -> Done:
+    async def seal_first(self, day: date) -> SealResult:
         """Read a day and seal it."""
-        read = await work.read_day(self.connection, day)
-        read_from = (await self.connection.fetch(load("evidence")["progress"], day))[0]["read_from"]
+        read = await partial_digests.read_day(self.connection, day)
+        read_from = (await self.connection.fetch(load("evidence")["select_progress"], day))[0]["read_from"]
         try:
-            done = await self._settle(day, None, read_from, read_from)
+            done = await self._seal(day, None, read_from, read_from)
         except asyncpg.UniqueViolationError as error:
-            raise DatabaseError(f"plant.seal_digest has digests of {day} whose seal was removed: {error}") from error
+            raise DatabaseError(f"plant.seal_digest has digests of {day} without a seal: {error}") from error
         if done is None:
             raise DatabaseError(f"{day}: the first seal came out as no change")
-        self.say(f"{day}: sealed, {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now")
+        self.progress(
+            f"{day}: sealed {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now"
+        )
         return done
 
-    async def amend(self, chain: list[Seal], only: date | None) -> list[Done]:
+    async def amend(self, chain: list[Seal], only: date | None) -> list[SealResult]:
         """New seals for days whose data came after their seal."""
         queries = load("evidence")
         started = await self._clock()
-        looked = await self.connection.fetchval(queries["looked_until"])
+        looked_until = await self.connection.fetchval(queries["select_checked_until"])
         by_day: dict[str, list[Seal]] = {}
         for seal in chain:
             by_day.setdefault(seal.day, []).append(seal)
         done = []
-        for row in await self.connection.fetch(queries["touched_days"], looked - MARGIN):
+        for row in await self.connection.fetch(queries["select_changed_days"], looked_until - MARGIN):
             day = row["day"]
             if only not in (None, day):
                 continue
@@ -146,61 +149,69 @@ class _Sealing:
                 sealed.problems
                 or root_of(sealed.seals[-1], sealed.parts[-1], sealed.rows).hex() != sealed.seals[-1].root
             ):
-                self.say(f"{day}: its digests were altered, so that it can't be amended: `plantlog verify {day}`")
+                self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
                 continue
-            await self.connection.execute(queries["end_work"], day)
-            amended = await self._settle(day, sealed, moment_of(sealed.seals[-1].read_from), await self._clock())
+            await self.connection.execute(queries["delete_progress"], day)
+            amended = await self._seal(day, sealed, utc(sealed.seals[-1].read_from), await self._clock())
             if amended is not None:
                 done.append(amended)
-                self.say(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
+                self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
         if only is None:
-            await self.connection.execute(queries["looked"], started)
+            await self.connection.execute(queries["update_checked_until"], started)
         return done
 
     async def _clock(self) -> datetime:
-        moment: datetime = await self.connection.fetchval(load("evidence")["clock"])
+        moment: datetime = await self.connection.fetchval(load("evidence")["select_clock"])
         return moment
 
-    async def _settle(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> Done | None:
+    async def _seal(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> SealResult | None:
         """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
-        again_read: set[tuple[int, int]] = set()
-        for attempt in range(_ROUNDS + 1):
+        reread: set[tuple[int, int]] = set()
+        for attempt in range(_MAX_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
                 known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
-                for number, hours in (await work.worked(self.connection, day)).items():
+                for number, hours in (await partial_digests.digests_so_far(self.connection, day)).items():
                     known[number] = {**known.get(number, {}), **hours}
-                stale = await work.stale(self.connection, day, known, since - MARGIN, again_read)
-                news = [one for one in stale if sealed is None or one.explained]
-                if len(news) < len(stale):
-                    number = len(stale) - len(news)
-                    self.say(f"{day}: nothing on record explains {number:,} channel-hours: `plantlog verify {day}`")
-                if sum(one.now for one in news) <= _IN_SNAPSHOT or attempt == _ROUNDS:
-                    await work.again(self.connection, day, news)
+                stale = await partial_digests.stale(self.connection, day, known, since - MARGIN, reread)
+                explained = [one for one in stale if sealed is None or one.explained]
+                if len(explained) < len(stale):
+                    number = len(stale) - len(explained)
+                    self.progress(f"{day}: {number:,} channel-hours are unexplained: see `plantlog verify {day}`")
+                if sum(one.now for one in explained) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
+                    await partial_digests.reread_hours(self.connection, day, explained)
                     done = await self._write(day, sealed, started, since)
                     break
-            await work.again(self.connection, day, news)
-            again_read |= {(one.channel_id, one.hour) for one in news}
+            await partial_digests.reread_hours(self.connection, day, explained)
+            reread |= {(one.channel_id, one.hour) for one in explained}
         if done is not None:
-            Head(done.seal.serial, done.seal.hash()).save(self.state)
+            ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
         return done
 
-    async def _write(self, day: date, sealed: SealedDay | None, started: datetime, since: datetime) -> Done | None:
+    async def _write(
+        self, day: date, sealed: SealedDay | None, started: datetime, since: datetime
+    ) -> SealResult | None:
         """The seal itself, in the snapshot that the caller has."""
         queries = load("evidence")
         before = sealed.hours() if sealed else {}
         rows, differing = [], []
         revision = len(sealed.seals) if sealed else 0
-        text = await self.connection.fetchval(queries["document"], begin(day), begin(day, 24))
+        text = await self.connection.fetchval(queries["build_document"], begin(day), begin(day, 24))
         names = names_of(text)
-        for number, read in (await work.worked(self.connection, day)).items():
-            was = before[number].by_hour() if number in before else {}
-            hours = Hours.of({hour: found for hour, found in {**was, **read}.items() if found[0]})
+        for number, read in (await partial_digests.digests_so_far(self.connection, day)).items():
+            before_hours = before[number].by_hour() if number in before else {}
+            hours = HourDigests.of({hour: found for hour, found in {**before_hours, **read}.items() if found[0]})
             if hours != before.get(number, _NONE):
-                rows.append(Row(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b""))
-                differing += _told(number, names.get(number, ("", ""))[0], was, hours.by_hour()) if sealed else []
+                rows.append(
+                    ChannelDigests(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b"")
+                )
+                differing += (
+                    _changed_hours(number, names.get(number, ("", ""))[0], before_hours, hours.by_hour())
+                    if sealed
+                    else []
+                )
         parts, gaps, others = await self._parts(day, sealed, text, since)
         if sealed and not rows and not others:
-            await self.connection.execute(queries["end_work"], day)
+            await self.connection.execute(queries["delete_progress"], day)
             return None
         differs = json.dumps({"channels": differing, **others}) if sealed else ""
         all_rows = [*(sealed.rows if sealed else ()), *rows]
@@ -226,15 +237,15 @@ class _Sealing:
         )
         seal = replace(seal, root=root_of(seal, parts, all_rows).hex())
         seal = replace(seal, signature=self.key.sign(seal.statement()))
-        await self.connection.execute(queries["add_document"], parts.document, text)
+        await self.connection.execute(queries["insert_document"], parts.document, text)
         await self._insert(seal, day, parts, differs)
         records = [(day, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests)) for r in rows if r.hours]
         columns = ("day", "revision", "channel_id", "n", "digests")
         await self.connection.copy_records_to_table(
             "seal_digest", schema_name="plant", records=records, columns=columns
         )
-        await self.connection.execute(queries["end_work"], day)
-        return Done(seal, (sealed_at - started) / timedelta(seconds=1), differs)
+        await self.connection.execute(queries["delete_progress"], day)
+        return SealResult(seal, (sealed_at - started) / timedelta(seconds=1), differs)
 
     async def _parts(
         self, day: date, sealed: SealedDay | None, text: str, since: datetime
@@ -243,28 +254,33 @@ class _Sealing:
         events, gaps = await events_of(self.connection, day), await gap_rows(self.connection, day)
         digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
         if sealed:
-            last, was = sealed.parts[-1], sealed.parts[-1].events.by_hour()
+            last, before_hours = sealed.parts[-1], sealed.parts[-1].events.by_hour()
             # Events are only ever added, and what is known of gaps comes in batches: else it is a difference, no news.
-            news = {h: found for h, found in events.by_hour().items() if found[0] > was.get(h, (0, b""))[0]}
-            events = Hours.of({**was, **news})
-            if news:
+            explained = {
+                h: found for h, found in events.by_hour().items() if found[0] > before_hours.get(h, (0, b""))[0]
+            }
+            events = HourDigests.of({**before_hours, **explained})
+            if explained:
                 differs["events"] = [
-                    {"hour": h, "before": was.get(h, (0, b""))[0], "after": news[h][0]} for h in sorted(news)
+                    {"hour": h, "before": before_hours.get(h, (0, b""))[0], "after": explained[h][0]}
+                    for h in sorted(explained)
                 ]
-            came = await self.connection.fetch(load("evidence")["arrivals"], since - MARGIN, begin(day), begin(day, 24))
-            if digest != last.gaps and any(row["kind"] == "gaps" for row in came):
+            arrivals = await self.connection.fetch(
+                load("evidence")["select_arrivals"], since - MARGIN, begin(day), begin(day, 24)
+            )
+            if digest != last.gaps and any(row["kind"] == "gaps" for row in arrivals):
                 differs["gaps"] = {"before": sealed.seals[-1].gaps, "after": n_gaps}
             else:
                 digest, n_gaps = last.gaps, sealed.seals[-1].gaps
-        return Revision(tagged("document", text.encode()), events, digest), n_gaps, differs
+        return Revision(tagged_hash("document", text.encode()), events, digest), n_gaps, differs
 
     async def _insert(self, seal: Seal, day: date, parts: Revision, differs: str) -> None:
         await self.connection.execute(
-            load("evidence")["add_seal"],
+            load("evidence")["insert_seal"],
             *(seal.serial, day, seal.revision, seal.kind, bytes.fromhex(seal.root), bytes.fromhex(seal.previous)),
             *(
-                moment_of(seal.read_from),
-                moment_of(seal.sealed_at),
+                utc(seal.read_from),
+                utc(seal.sealed_at),
                 seal.samples,
                 seal.channels,
                 seal.events,
@@ -275,21 +291,29 @@ class _Sealing:
         )
 
 
-def _told(number: int, name: str, was: ByHour, now: Mapping[int, tuple[int, bytes]]) -> list[dict[str, Any]]:
+def _changed_hours(
+    number: int, name: str, before_hours: ByHour, now: Mapping[int, tuple[int, bytes]]
+) -> list[dict[str, Any]]:
     """The hours of a channel that an amended seal has otherwise."""
-    hours = (h for h in range(24) if was.get(h) != now.get(h))
+    hours = (h for h in range(24) if before_hours.get(h) != now.get(h))
     return [
-        {"id": number, "name": name, "hour": h, "before": was.get(h, (0, b""))[0], "after": now.get(h, (0, b""))[0]}
+        {
+            "id": number,
+            "name": name,
+            "hour": h,
+            "before": before_hours.get(h, (0, b""))[0],
+            "after": now.get(h, (0, b""))[0],
+        }
         for h in hours
     ]
 
 
 def summary(differs: str) -> str:
     """What an amended seal says of its difference, in a line."""
-    said = json.loads(differs)
-    added = sum(one["after"] - one["before"] for one in said["channels"])
-    channels = len({one["id"] for one in said["channels"]})
-    parts = [f"{added:+,} samples in {len(said['channels']):,} hours of {channels:,} channels"] if channels else []
-    parts += [f"{sum(e['after'] - e['before'] for e in said['events']):+,} events"] if "events" in said else []
-    parts += [f"gaps: {said['gaps']['before']} before, {said['gaps']['after']} now"] if "gaps" in said else []
+    changes = json.loads(differs)
+    added = sum(one["after"] - one["before"] for one in changes["channels"])
+    channels = len({one["id"] for one in changes["channels"]})
+    parts = [f"{added:+,} samples in {len(changes['channels']):,} hours of {channels:,} channels"] if channels else []
+    parts += [f"{sum(e['after'] - e['before'] for e in changes['events']):+,} events"] if "events" in changes else []
+    parts += [f"gaps: {changes['gaps']['before']} before, {changes['gaps']['after']} now"] if "gaps" in changes else []
     return "; ".join(parts)

@@ -45,11 +45,11 @@ ZERO = bytes(32)
 _HOUR_US = 3_600_000_000
 
 
-class Unsound(Exception):  # noqa: N818  (a finding)
+class UnverifiableError(Exception):
     """What was given can't be verified at all; the message says why."""
 
 
-def tagged(tag: str, *parts: bytes) -> bytes:
+def tagged_hash(tag: str, *parts: bytes) -> bytes:
     """H(tag, …)."""
     digest = hashlib.sha256(f"plantlog {SPECIFICATION} {tag}\0".encode())
     for part in parts:
@@ -58,23 +58,23 @@ def tagged(tag: str, *parts: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class HourDigests:
     """Counts and digests of a channel's (or of the events') 24 hours."""
 
     n: tuple[int, ...]
     digests: tuple[bytes, ...]  # of hours with n > 0 only
 
     @classmethod
-    def of(cls, found: Mapping[int, tuple[int, bytes]]) -> Hours:
+    def of(cls, found: Mapping[int, tuple[int, bytes]]) -> HourDigests:
         """From hour → (n, digest)."""
         return cls(tuple(found.get(h, (0, b""))[0] for h in range(24)), tuple(found[h][1] for h in sorted(found)))
 
     @classmethod
-    def unpacked(cls, n: Sequence[int], joined: bytes) -> Hours:
+    def unpacked(cls, n: Sequence[int], joined: bytes) -> HourDigests:
         """From counts and joined digests. Raises Unsound where they don't fit."""
         digests = tuple(joined[i : i + 32] for i in range(0, len(joined), 32))
         if len(n) != 24 or len(digests) != sum(1 for one in n if one) or len(joined) % 32:
-            raise Unsound("counts and digests of 24 hours do not fit together")
+            raise UnverifiableError("counts and digests of 24 hours do not fit together")
         return cls(tuple(n), digests)
 
     def by_hour(self) -> dict[int, tuple[int, bytes]]:
@@ -86,7 +86,7 @@ class Hours:
         """The digest of a channel, or of a day's events."""
         hours = self.by_hour()
         parts = (struct.pack(">q", n) + hours.get(h, (0, ZERO))[1] for h, n in enumerate(self.n))
-        return tagged(tag, struct.pack(">i", number), *parts)
+        return tagged_hash(tag, struct.pack(">i", number), *parts)
 
 
 def row_bytes(*values: int | str | bool | None, widths: str) -> bytes:
@@ -108,7 +108,7 @@ GAP_WIDTHS = "iiqqssb"
 def root(day: str, document: bytes, events: bytes, gaps: bytes, channels: Mapping[int, bytes]) -> bytes:
     """A day's root, from the digests of its parts; ``channels``: id → digest of those with samples."""
     listed = (struct.pack(">i", number) + channels[number] for number in sorted(channels))
-    return tagged("day", day.encode(), document, events, gaps, struct.pack(">i", len(channels)), *listed)
+    return tagged_hash("day", day.encode(), document, events, gaps, struct.pack(">i", len(channels)), *listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,12 @@ def read_keys(pem: bytes) -> list[str]:
         try:
             key = serialization.load_pem_public_key(block[block.index(b"-----BEGIN") :] + end)
         except ValueError as error:
-            raise Unsound(f"no public key in PEM form: {error}") from error
+            raise UnverifiableError(f"not a public key in PEM format: {error}") from error
         if not isinstance(key, Ed25519PublicKey):
-            raise Unsound("a public key that is not Ed25519")
+            raise UnverifiableError("the public key is not Ed25519")
         found.append(key.public_bytes_raw().hex())
     if not found:
-        raise Unsound("no public key in PEM form")
+        raise UnverifiableError("not a public key in PEM format")
     return found
 
 
@@ -215,38 +215,38 @@ def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[
     publics = {key.fingerprint: key.public for key in keys}
     publics.update({hashlib.sha256(bytes.fromhex(public)).hexdigest(): public for public in anchors or ()})
     trusted = set(publics) if anchors is None else trusted_keys(keys, anchors)
-    vouched: str | None = None  # hash of the seal that a trusted later one builds on
+    trusted_hash: str | None = None  # hash of the seal that a trusted later one builds on
     found = []
     for seal in sorted(seals, key=lambda one: -one.serial):
         name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
         if seal.key not in publics:
             found.append(f"{name}: signed by the unknown key {seal.key[:16]}")
         elif not signed(publics[seal.key], seal.signature, seal.statement()):
-            found.append(f"{name}: the signature is not that of key {seal.key[:16]} on what the seal says")
-            vouched = None
+            found.append(f"{name}: the signature does not match key {seal.key[:16]} and the content of the seal")
+            trusted_hash = None
             continue
-        elif seal.key not in trusted and vouched != seal.hash():
+        elif seal.key not in trusted and trusted_hash != seal.hash():
             found.append(f"{name}: signed by key {seal.key[:16]}, which no trusted key vouches for")
         else:
-            vouched = seal.previous
+            trusted_hash = seal.previous
             continue
-        vouched = None
+        trusted_hash = None
     yield from reversed(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChannelDigests:
     """A channel's digests in one revision: its hours, or (channels that are not in the file) its digest alone."""
 
     channel_id: int
     revision: int
-    hours: Hours | None
+    hours: HourDigests | None
     digest: bytes  # of the channel; empty where it has no samples in this revision
 
 
-def effective(rows: Sequence[Row], revision: int) -> dict[int, Row]:
+def effective(rows: Sequence[ChannelDigests], revision: int) -> dict[int, ChannelDigests]:
     """Channel id → its newest row up to a revision, of channels that have samples then."""
-    newest: dict[int, Row] = {}
+    newest: dict[int, ChannelDigests] = {}
     for row in sorted(rows, key=lambda one: one.revision):
         if row.revision <= revision:
             newest[row.channel_id] = row
@@ -258,18 +258,18 @@ class Revision:
     """What besides the channels makes up a root."""
 
     document: bytes
-    events: Hours
+    events: HourDigests
     gaps: bytes
 
 
-def root_of(seal: Seal, parts: Revision, rows: Sequence[Row]) -> bytes:
+def root_of(seal: Seal, parts: Revision, rows: Sequence[ChannelDigests]) -> bytes:
     """The root that the kept digests make up."""
     channels = {number: row.digest for number, row in effective(rows, seal.revision).items()}
     return root(seal.day, parts.document, parts.events.digest("events", 0), parts.gaps, channels)
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SealBundle:
     """What a file carries beside its rows: a day's seals and all that they need."""
 
     table: str  # samples, events, gaps
@@ -277,7 +277,7 @@ class Carried:
     complete: bool  # all channels of the day are in the file
     seals: list[Seal]
     parts: list[Revision]  # one for each seal
-    rows: list[Row]
+    rows: list[ChannelDigests]
     keys: list[Key]
     document: str  # of the last revision
     differs: list[str]  # of each seal
@@ -289,7 +289,7 @@ class Carried:
         parts = [
             [_b64(p.document), list(p.events.n), _b64(b"".join(p.events.digests)), _b64(p.gaps)] for p in self.parts
         ]
-        said = {
+        data = {
             "specification": SPECIFICATION,
             "table": self.table,
             "day": self.day,
@@ -301,31 +301,33 @@ class Carried:
             "document": _b64(zlib.compress(self.document.encode())),
             "differs": self.differs,
         }
-        return json.dumps(said, separators=(",", ":")).encode()
+        return json.dumps(data, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, text: bytes) -> Carried:
+    def decode(cls, text: bytes) -> SealBundle:
         """The inverse. Raises Unsound."""
         try:
-            said = json.loads(text)
-            if said["specification"] != SPECIFICATION:
-                raise Unsound(f"specification {said['specification']}: this verifier knows {SPECIFICATION}")
+            data = json.loads(text)
+            if data["specification"] != SPECIFICATION:
+                raise UnverifiableError(f"specification {data['specification']} is not supported, only {SPECIFICATION}")
             unpack = base64.b64decode
             rows = [
-                Row(r[0], r[1], Hours.unpacked(r[3], unpack(r[4])) if len(r) > 3 else None, unpack(r[2]))
-                for r in said["rows"]
+                ChannelDigests(
+                    r[0], r[1], HourDigests.unpacked(r[3], unpack(r[4])) if len(r) > 3 else None, unpack(r[2])
+                )
+                for r in data["rows"]
             ]
             parts = [
-                Revision(base64.b64decode(d), Hours.unpacked(n, base64.b64decode(e)), base64.b64decode(g))
-                for d, n, e, g in said["parts"]
+                Revision(base64.b64decode(d), HourDigests.unpacked(n, base64.b64decode(e)), base64.b64decode(g))
+                for d, n, e, g in data["parts"]
             ]
             return cls(
-                said["table"], said["day"], said["complete"], [Seal(**seal) for seal in said["seals"]], parts, rows,
-                [Key(**key) for key in said["keys"]], zlib.decompress(base64.b64decode(said["document"])).decode(),
-                said["differs"],
+                data["table"], data["day"], data["complete"], [Seal(**seal) for seal in data["seals"]], parts, rows,
+                [Key(**key) for key in data["keys"]], zlib.decompress(base64.b64decode(data["document"])).decode(),
+                data["differs"],
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, zlib.error) as error:
-            raise Unsound(f"its seal can't be read: {type(error).__name__}: {error}") from error
+            raise UnverifiableError(f"cannot read the seal: {type(error).__name__}: {error}") from error
 
     def problems(self, anchors: Sequence[str] | None) -> list[str]:
         """What is wrong with the seals themselves."""
@@ -340,10 +342,10 @@ class Carried:
             if root_of(seal, parts, self.rows).hex() != seal.root:
                 found.append(f"{name}: the digests in the file do not make up its root")
             if hashlib.sha256(differs.encode()).hexdigest() != seal.differs:
-                found.append(f"{name}: what it says to differ from the revision before was altered")
+                found.append(f"{name}: its list of differences from the revision before was altered")
         if [seal.revision for seal in self.seals] != list(range(len(self.seals))) or not self.seals:
-            found.append("the revisions of the day's seal are not all here")
-        elif tagged("document", self.document.encode()) != self.parts[-1].document:
+            found.append("revisions of the day's seal are missing")
+        elif tagged_hash("document", self.document.encode()) != self.parts[-1].document:
             found.append("the names of channels are not the sealed ones")
         return found
 
@@ -352,7 +354,7 @@ def _b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def interleaved(time: bytes, value: bytes, status: bytes) -> bytes:
+def canonical_bytes(time: bytes, value: bytes, status: bytes) -> bytes:
     """Canonical bytes of samples from little-endian columns of int64, float64 and uint32."""
     samples = bytearray(len(status) // 4 * 20)
     for first, width, column in ((0, 8, time), (8, 8, value), (16, 4, status)):
@@ -366,11 +368,11 @@ def _column(batch: Any, name: str, kind: Any) -> bytes:
 
     array = batch.column(name)
     if array.null_count:
-        raise Unsound(f"column {name} has empty values")
+        raise UnverifiableError(f"column {name} has empty values")
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
     if array.type != kind:
-        raise Unsound(f"column {name} is {array.type}, not {kind}")
+        raise UnverifiableError(f"column {name} is {array.type}, not {kind}")
     width = kind.bit_width // 8
     buffer = array.buffers()[1]
     return buffer[array.offset * width : (array.offset + len(array)) * width].to_pybytes() if len(array) else b""
@@ -384,11 +386,11 @@ def _begin(day: str) -> int:
 
 
 def sample_hours(
-    file: Any, day: str, called: dict[tuple[int, str, str], tuple[int, int]]
+    file: Any, day: str, names_in_file: dict[tuple[int, str, str], tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, bytes]]:
     """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises Unsound.
 
-    ``called`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them.
+    ``names_in_file`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -409,8 +411,8 @@ def sample_hours(
         spans = names.group_by(["channel_id", "channel", "unit"]).aggregate([("time", "min"), ("time", "max")])
         for one in spans.to_pylist():
             name = (one["channel_id"], one["channel"], one["unit"])
-            known = called.get(name, (one["time_min"], one["time_max"]))
-            called[name] = (min(known[0], one["time_min"]), max(known[1], one["time_max"]))
+            known = names_in_file.get(name, (one["time_min"], one["time_max"]))
+            names_in_file[name] = (min(known[0], one["time_min"]), max(known[1], one["time_max"]))
         for last in pc.run_end_encode(key, run_end_type=pa.int32()).run_ends.to_pylist():
             place = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
             if place != now:
@@ -418,7 +420,7 @@ def sample_hours(
                     yield *now, n, digest.digest()
                 now, n, digest = place, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
             part = slice(first * 8, last * 8)
-            digest.update(interleaved(time[part], value[part], status[first * 4 : last * 4]))
+            digest.update(canonical_bytes(time[part], value[part], status[first * 4 : last * 4]))
             n += last - first
             first = last
     if now is not None:
@@ -432,13 +434,13 @@ def row_hours(file: Any, day: str) -> dict[int, tuple[int, bytes]]:
     found: dict[int, list[bytes]] = {}
     for values in _rows(file, names):
         found.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return {hour: (len(rows), tagged("event hour", *rows)) for hour, rows in found.items()}
+    return {hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()}
 
 
 def gap_rows(file: Any) -> bytes:
     """The digest of a file of gaps. Raises Unsound."""
     names = ("source_id", "channel_id", "from_time", "to_time", "reason", "detail", "backfilled")
-    return tagged("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in _rows(file, names)))
+    return tagged_hash("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in _rows(file, names)))
 
 
 def _rows(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -465,7 +467,7 @@ class Difference:
         """What must have happened at least: rows were added, are missing, or were changed."""
         return "added" if self.found > self.sealed else "missing" if self.found < self.sealed else "changed"
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """For people."""
         n = abs(self.found - self.sealed)
         rows = {"added": f"{n:,} added", "missing": f"{n:,} missing"}.get(self.kind, "at least 1 changed")
@@ -483,32 +485,32 @@ def compare(
             yield Difference(what, channel_id, hour, was[0], now[0])
 
 
-Meaning = tuple[int, str, str]  # since when, µs; name, unit
+ChannelLabel = tuple[int, str, str]  # since when, µs; name, unit
 
 
-def meanings_of(document: str) -> dict[int, list[Meaning]]:
+def labels_of(document: str) -> dict[int, list[ChannelLabel]]:
     """Channel id → what it meant on the day, as sealed, by time; what was so before the day is so since 0."""
-    found: dict[int, list[Meaning]] = {}
+    found: dict[int, list[ChannelLabel]] = {}
     for one in json.loads(document)["channels"]:
         found.setdefault(int(one["id"]), []).append((int(one.get("valid_from", 0)), one["name"], one["unit"]))
-    return {number: sorted(meanings) for number, meanings in found.items()}
+    return {number: sorted(labels) for number, labels in found.items()}
 
 
 def names_of(document: str) -> dict[int, tuple[str, str]]:
     """Channel id → (name, unit), as sealed, at the day's end."""
-    return {number: meanings[-1][1:] for number, meanings in meanings_of(document).items()}
+    return {number: labels[-1][1:] for number, labels in labels_of(document).items()}
 
 
-def meant(meanings: Sequence[Meaning], us: int) -> tuple[str, str]:
+def label_at(labels: Sequence[ChannelLabel], us: int) -> tuple[str, str]:
     """Name and unit at a time."""
-    return next((one[1:] for one in reversed(meanings) if one[0] <= us), meanings[0][1:])
+    return next((one[1:] for one in reversed(labels) if one[0] <= us), labels[0][1:])
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found of a file."""
 
-    carried: Carried
+    bundle: SealBundle
     problems: list[str]  # of the seals
     differences: list[Difference]  # of the rows
     rows: int
@@ -519,7 +521,7 @@ class Verdict:
         return not self.problems and not self.differences
 
 
-def open_file(path: str) -> tuple[Any, Carried]:
+def open_file(path: str) -> tuple[Any, SealBundle]:
     """A Parquet file and its seal. Raises Unsound with the reason in words."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -527,79 +529,83 @@ def open_file(path: str) -> tuple[Any, Carried]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise Unsound(f"{path} is no whole Parquet file: {error}") from error
+        raise UnverifiableError(f"{path} is not a complete Parquet file: {error}") from error
     text = (file.metadata.metadata or {}).get(METADATA)
     if text is None:
         file.close()
-        raise Unsound(f"{path} carries no seal: it was not written by `plantlog export`")
-    return file, Carried.decode(text)
+        raise UnverifiableError(f"{path} contains no seal: it was not written by `plantlog export`")
+    return file, SealBundle.decode(text)
 
 
 def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
     """Check signatures, digests and every row. ``anchors``: trusted public keys; None: any. Raises Unsound."""
     import pyarrow as pa  # noqa: PLC0415
 
-    file, carried = open_file(path)
+    file, bundle = open_file(path)
     try:
-        problems = carried.problems(anchors)
-        check = {"samples": _samples, "events": _events, "gaps": _gaps}.get(carried.table)
-        if check is None or not carried.parts:
-            raise Unsound(f"{path}: no seal of a table that this verifier knows")
-        differences = list(check(file, carried, problems))
-        return Verdict(carried, problems, differences, file.metadata.num_rows)
+        problems = bundle.problems(anchors)
+        check = {"samples": _samples, "events": _events, "gaps": _gaps}.get(bundle.table)
+        if check is None or not bundle.parts:
+            raise UnverifiableError(f"{path}: unknown table")
+        differences = list(check(file, bundle, problems))
+        return Verdict(bundle, problems, differences, file.metadata.num_rows)
     except (pa.ArrowException, OSError, KeyError, IndexError) as error:
-        raise Unsound(f"{path} is damaged: {error}") from error
+        raise UnverifiableError(f"{path} is damaged: {error}") from error
     finally:
         file.close()
 
 
-def _samples(file: Any, carried: Carried, problems: list[str]) -> Iterator[Difference]:
-    names, meanings = names_of(carried.document), meanings_of(carried.document)
+def _samples(file: Any, bundle: SealBundle, problems: list[str]) -> Iterator[Difference]:
+    names, labels = names_of(bundle.document), labels_of(bundle.document)
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
-    called: dict[tuple[int, str, str], tuple[int, int]] = {}
-    for channel, hour, n, digest in sample_hours(file, carried.day, called):
+    names_in_file: dict[tuple[int, str, str], tuple[int, int]] = {}
+    for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file):
         hours = found.setdefault(channel, {})
         if hour in hours:
-            problems.append(f"channel {channel}, hour {hour:02}: its rows are not in one place")
+            problems.append(f"channel {channel}, hour {hour:02}: its rows are not contiguous")
         hours[hour] = (n, digest)
-    for (channel, *texts), span in sorted(called.items()):
-        sealed_as = {meant(meanings[channel], us) for us in span} if channel in meanings else {tuple(texts)}
+    for (channel, *texts), span in sorted(names_in_file.items()):
+        sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {tuple(texts)}
         if sealed_as != {tuple(texts)}:
-            there, here = (" in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)})))
-            problems.append(f"channel {channel} is called {there} in rows of the file, and {here} in the seal")
-    sealed = effective(carried.rows, len(carried.seals) - 1)
+            name_in_file, name_in_seal = (
+                " in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)}))
+            )
+            problems.append(
+                f"channel {channel} is called {name_in_file} in rows of the file, and {name_in_seal} in the seal"
+            )
+    sealed = effective(bundle.rows, len(bundle.seals) - 1)
     for channel in sorted(set(found) | set(sealed)):
         row = sealed.get(channel)
         if row is None or row.hours is not None:
             name = names.get(channel, (f"channel {channel}", ""))[0]
             yield from compare(name, channel, row.hours.by_hour() if row and row.hours else {}, found.get(channel, {}))
-        elif channel in found or carried.complete:
-            problems.append(f"channel {channel}: the file does not carry the digests of its hours")
+        elif channel in found or bundle.complete:
+            problems.append(f"channel {channel}: the file lacks the digests of its hours")
 
 
-def _events(file: Any, carried: Carried, _: list[str]) -> Iterator[Difference]:
-    yield from compare("events", None, carried.parts[-1].events.by_hour(), row_hours(file, carried.day))
+def _events(file: Any, bundle: SealBundle, _: list[str]) -> Iterator[Difference]:
+    yield from compare("events", None, bundle.parts[-1].events.by_hour(), row_hours(file, bundle.day))
 
 
-def _gaps(file: Any, carried: Carried, _: list[str]) -> Iterator[Difference]:
-    if gap_rows(file) != carried.parts[-1].gaps:
-        yield Difference("gaps", None, None, carried.seals[-1].gaps, file.metadata.num_rows)
+def _gaps(file: Any, bundle: SealBundle, _: list[str]) -> Iterator[Difference]:
+    if gap_rows(file) != bundle.parts[-1].gaps:
+        yield Difference("gaps", None, None, bundle.seals[-1].gaps, file.metadata.num_rows)
 
 
 def report(path: str, verdict: Verdict, anchored: bool) -> str:
     """The verdict for people."""
-    carried = verdict.carried
-    lines = [f"{path}: {carried.table} of {carried.day}, {verdict.rows:,} rows"]
-    if carried.table == "samples" and not carried.complete:
-        lines.append("it has some of the day's channels only")
+    bundle = verdict.bundle
+    lines = [f"{path}: {bundle.table} of {bundle.day}, {verdict.rows:,} rows"]
+    if bundle.table == "samples" and not bundle.complete:
+        lines.append("contains only some of the day's channels")
     lines += [f"  seal: {problem}" for problem in verdict.problems]
-    lines += [f"  {one.words()}" for one in verdict.differences]
-    if not anchored and carried.seals:
+    lines += [f"  {one.describe()}" for one in verdict.differences]
+    if not anchored and bundle.seals:
         lines.append(
-            f"signed by key {carried.seals[-1].key}, which came with the file: compare it with the plant's public key, "
-            "or give --key"
+            f"signed by key {bundle.seals[-1].key}, which is in the file: compare it with the plant's public key, "
+            "or use --key"
         )
-    last = carried.seals[-1] if carried.seals else None
+    last = bundle.seals[-1] if bundle.seals else None
     as_sealed = f"every row is as sealed (serial {last.serial}, revision {last.revision})" if last else ""
     lines.append(
         as_sealed if verdict.ok else f"NOT as sealed: {len(verdict.problems) + len(verdict.differences)} findings"
@@ -611,9 +617,9 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
     """The verdict for programs."""
     differences = [{**asdict(one), "kind": one.kind} for one in verdict.differences]
     return {
-        "ok": verdict.ok, "file": path, "table": verdict.carried.table, "day": verdict.carried.day,
-        "complete": verdict.carried.complete, "rows": verdict.rows, "problems": verdict.problems,
-        "differences": differences, "seals": [asdict(seal) for seal in verdict.carried.seals],
+        "ok": verdict.ok, "file": path, "table": verdict.bundle.table, "day": verdict.bundle.day,
+        "complete": verdict.bundle.complete, "rows": verdict.rows, "problems": verdict.problems,
+        "differences": differences, "seals": [asdict(seal) for seal in verdict.bundle.seals],
     }  # fmt: skip
 
 
@@ -623,20 +629,20 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--key", help="the plant's public key in PEM form (plantlog seal --public-key)")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         anchors = None
-        if asked.key:
-            with open(asked.key, "rb") as file:  # noqa: PTH123
+        if arguments.key:
+            with open(arguments.key, "rb") as file:  # noqa: PTH123
                 anchors = read_keys(file.read())
-        verdict = verify_file(asked.file, anchors)
-    except (Unsound, OSError) as error:
+        verdict = verify_file(arguments.file, anchors)
+    except (UnverifiableError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print(
-        json.dumps(as_json(asked.file, verdict), indent=2)
-        if asked.json
-        else report(asked.file, verdict, bool(asked.key))
+        json.dumps(as_json(arguments.file, verdict), indent=2)
+        if arguments.json
+        else report(arguments.file, verdict, bool(arguments.key))
     )
     return 0 if verdict.ok else 1
 

@@ -1,4 +1,4 @@
-"""``plantlog verify``: whether what is stored is what was sealed, and where it is not.
+"""``plantlog verify``: compare stored data with their seals.
 
 A difference is explained where arrival evidence says how it came: batches of the channel's source written since the
 seal that reach into the hour (samples added), a deletion or retention on record (samples missing). A change at equal
@@ -19,27 +19,19 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import OperationError
-from ops.evidence.keys import anchors, stored_keys
-from ops.evidence.reading import (
-    begin,
-    channels_of,
-    connect,
-    events_of,
-    gap_rows,
-    gaps_digest,
-    moment_of,
-    read,
-)
-from ops.evidence.standalone import Difference, Hours, Seal, compare, root, root_of, seal_problems, tagged
-from ops.evidence.stored import Head, SealedDay, sealed_day, seals
-from ops.evidence.work import MARGIN, MOST, ROWS, ByHour
+from ingest.timestamps import utc
+from ops.evidence.keys import stored_keys, trust_anchors
+from ops.evidence.partial_digests import MARGIN, MAX_CHANNELS, MAX_SAMPLES, ByHour
+from ops.evidence.reader import begin, channels_of, connect, events_of, gap_rows, gaps_digest, read
+from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
+from ops.evidence.standalone import Difference, HourDigests, Seal, compare, root, root_of, seal_problems, tagged_hash
+from ops.formatting import count
 from ops.paths import State
-from ops.words import count
 from schema.queries import load
 
-_FIRST = 32  # channels of the first slice
-_FEW = 8  # channels
-Say = Callable[[str], None]
+_FIRST_SLICE = 32  # channels of the first slice
+_FEW_CHANNELS = 8  # channels
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +41,9 @@ class Finding:
     difference: Difference
     explained: str  # empty: nothing does
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """For people."""
-        return f"{self.difference.words()}: {self.explained or 'NOT explained by anything on record'}"
+        return f"{self.difference.describe()}: {self.explained or 'NOT explained by any record'}"
 
 
 @dataclass(slots=True)
@@ -101,32 +93,37 @@ class Report:
 
 
 async def verify(
-    dsn: str, state: State, key: Path | None, day: date | None, patterns: Sequence[str], say: Say = lambda line: None
+    dsn: str,
+    state: State,
+    key: Path | None,
+    day: date | None,
+    patterns: Sequence[str],
+    progress: ProgressCallback = lambda line: None,
 ) -> Report:
     """Check the chain, and one day or all of some channels or of all. ``dsn``: the reader's. Raises OperationError."""
-    trusted = anchors(state, key)
+    trusted = trust_anchors(state, key)
     connection = await connect(dsn, "plantlog verify")
     try:
         chain = await seals(connection)
         report = Report(len(chain), trusted is not None)
-        head = Head.load(state)
+        head = ChainHead.load(state)
         report.chain = chain_problems(chain, head)
         report.chain += seal_problems(chain, await stored_keys(connection), trusted)
         by_day: dict[date, list[Seal]] = {}
         for seal in chain:
             by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
         if day is not None and day not in by_day:
-            raise OperationError(f"{day} has no seal" + (f"; {'; '.join(report.chain)}" if report.chain else ""))
+            raise OperationError(f"{day} is not sealed" + (f"; {'; '.join(report.chain)}" if report.chain else ""))
         for one in [day] if day is not None else sorted(by_day):
             sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
             report.days.append(await _verify_day(connection, sealed, patterns))
-            say(f"{one}: {'as sealed' if report.days[-1].ok else 'NOT as sealed'}")
+            progress(f"{one}: {'as sealed' if report.days[-1].ok else 'NOT as sealed'}")
         return report
     finally:
         connection.terminate()
 
 
-def chain_problems(chain: Sequence[Seal], head: Head | None) -> list[str]:
+def chain_problems(chain: Sequence[Seal], head: ChainHead | None) -> list[str]:
     """Where the chain is cut or out of order. ``head``: its end, as known from elsewhere."""
     found = []
     before: Seal | None = None
@@ -139,7 +136,7 @@ def chain_problems(chain: Sequence[Seal], head: Head | None) -> list[str]:
             found.append(f"the chain is cut before {name}: {missing} missing")
         elif seal.previous != (before.hash() if before else "0" * 64):
             on = f"seal {before.serial} as it is" if before else "the beginning"
-            found.append(f"the chain is broken at {name}: it was not made upon {on}")
+            found.append(f"the chain is broken at {name}: it does not follow {on}")
         if seal.revision != revisions.get(seal.day, -1) + 1:
             found.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
         revisions[seal.day] = seal.revision
@@ -152,20 +149,20 @@ def chain_problems(chain: Sequence[Seal], head: Head | None) -> list[str]:
 async def _verify_day(connection: asyncpg.Connection[Any], sealed: SealedDay, patterns: Sequence[str]) -> DayReport:
     seal, day = sealed.seals[-1], sealed.day
     report = DayReport(day, seal.revision, 0, list(sealed.problems))
-    sound = True
+    digests_match_root = True
     for one, parts in zip(sealed.seals, sealed.parts, strict=True):
         if root_of(one, parts, sealed.rows).hex() != one.root:
             report.problems.append(
                 f"{day}: the digests kept for revision {one.revision} do not make up its signed root"
             )
-            sound = False
-    if sealed.document and tagged("document", sealed.document.encode()) != sealed.parts[-1].document:
+            digests_match_root = False
+    if sealed.document and tagged_hash("document", sealed.document.encode()) != sealed.parts[-1].document:
         report.problems.append(f"{day}: the document with the names of its channels was altered")
     if not sealed.document:
         report.problems.append(f"{day}: the document with the names of its channels is missing")
     hours, names = sealed.hours(), _names(sealed)
     if patterns:
-        channels = await _chosen(connection, patterns, names)
+        channels = await _matching_channels(connection, patterns, names)
     else:
         channels = set(hours) | set(await channels_of(connection, day))
     found = await _digests(connection, day, sorted(channels), report)
@@ -180,13 +177,13 @@ async def _verify_day(connection: asyncpg.Connection[Any], sealed: SealedDay, pa
         )
     ]
     if not patterns:
-        differences += await _others(connection, sealed)
-        if not sound and not differences:
+        differences += await _event_and_gap_differences(connection, sealed)
+        if not digests_match_root and not differences:
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
-        if not sound and await _made_root(connection, sealed, found):
+        if not digests_match_root and await _stored_matches_root(connection, sealed, found):
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
-    report.findings = await _explained(connection, sealed, differences)
-    report.notes += await _renamed(connection, sealed)
+    report.findings = await _explain(connection, sealed, differences)
+    report.notes += await _changed_labels(connection, sealed)
     return report
 
 
@@ -197,11 +194,13 @@ def _names(sealed: SealedDay) -> dict[int, str]:
         return {}  # its digest says that it was altered
 
 
-async def _chosen(connection: asyncpg.Connection[Any], patterns: Sequence[str], sealed: Mapping[int, str]) -> set[int]:
-    rows = await connection.fetch(load("evidence")["names"], list(patterns))
+async def _matching_channels(
+    connection: asyncpg.Connection[Any], patterns: Sequence[str], sealed: Mapping[int, str]
+) -> set[int]:
+    rows = await connection.fetch(load("evidence")["select_matching_channels"], list(patterns))
     found = {row["id"] for row in rows} | {number for number, name in sealed.items() if name in patterns}
     if not found:
-        raise OperationError(f"no channel is called {', '.join(patterns)} (* stands for any text)")
+        raise OperationError(f"no channel matches {', '.join(patterns)} (* matches any text)")
     return found
 
 
@@ -210,7 +209,7 @@ async def _digests(
 ) -> dict[int, ByHour]:
     """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once."""
     found: dict[int, ByHour] = {}
-    size, hours = (1, 24) if len(channels) <= _FEW else (_FIRST, 1)
+    size, hours = (1, 24) if len(channels) <= _FEW_CHANNELS else (_FIRST_SLICE, 1)
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
@@ -220,11 +219,11 @@ async def _digests(
             samples = sum(len(one.time) for one in series)
             report.samples += samples
             done += len(part)
-            size = max(1, min(MOST, 2 * size, size * ROWS // max(samples, 1)))
+            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(samples, 1)))
     return found
 
 
-async def _others(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[Difference]:
+async def _event_and_gap_differences(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[Difference]:
     """Events and gaps that differ."""
     parts = sealed.parts[-1]
     async with connection.transaction():
@@ -236,12 +235,14 @@ async def _others(connection: asyncpg.Connection[Any], sealed: SealedDay) -> lis
     return found
 
 
-async def _made_root(connection: asyncpg.Connection[Any], sealed: SealedDay, found: Mapping[int, ByHour]) -> bool:
+async def _stored_matches_root(
+    connection: asyncpg.Connection[Any], sealed: SealedDay, found: Mapping[int, ByHour]
+) -> bool:
     """Whether the signed root comes of what is stored."""
     async with connection.transaction():
         events = await events_of(connection, sealed.day)
     gaps = gaps_digest(await gap_rows(connection, sealed.day))
-    channels = {number: Hours.of(hours).digest("channel", number) for number, hours in found.items()}
+    channels = {number: HourDigests.of(hours).digest("channel", number) for number, hours in found.items()}
     day, document = sealed.day.isoformat(), sealed.parts[-1].document
     made = root(day, document, events.digest("events", 0), gaps, channels)
     return made.hex() == sealed.seals[-1].root
@@ -254,14 +255,16 @@ class _Removal:
     kind: str
     what: str  # raw, event
     channels: frozenset[int] | None
-    words: str
+    description: str
 
     @classmethod
     def of(cls, row: asyncpg.Record) -> _Removal:
-        """From section ``removals``."""
+        """From section ``select_removals``."""
         why = f" ({row['why']})" if row["why"] else ""
-        words = f"{row['type']} on record at {row['time'].isoformat(timespec='seconds')}{why}"
-        return cls(row["type"], row["what"], None if row["channels"] is None else frozenset(row["channels"]), words)
+        description = f"{row['type']} recorded at {row['time'].isoformat(timespec='seconds')}{why}"
+        return cls(
+            row["type"], row["what"], None if row["channels"] is None else frozenset(row["channels"]), description
+        )
 
     def covers(self, channel: int | None) -> bool:
         """Whether samples of a channel (None: events) can have gone with it."""
@@ -270,15 +273,15 @@ class _Removal:
         return self.what == "raw" and (self.channels is None or channel in self.channels)
 
 
-async def _explained(
+async def _explain(
     connection: asyncpg.Connection[Any], sealed: SealedDay, differences: Sequence[Difference]
 ) -> list[Finding]:
     if not differences:
         return []
     queries = load("evidence")
-    since = moment_of(sealed.seals[-1].read_from) - MARGIN
+    since = utc(sealed.seals[-1].read_from) - MARGIN
     sources_of: dict[int | None, set[int]] = {}
-    for row in await connection.fetch(queries["sources_of"]):
+    for row in await connection.fetch(queries["select_channel_sources"]):
         sources_of.setdefault(row["id"], set()).add(row["source_id"])
     # What came of a source must account for all that was added to its channels, not for each hour alone.
     added: dict[int, int] = {}
@@ -286,7 +289,7 @@ async def _explained(
         if one.channel_id is not None and one.kind == "added":
             for source in sources_of.get(one.channel_id, ()):
                 added[source] = added.get(source, 0) + one.found - one.sealed
-    whole = await connection.fetch(queries["arrivals"], since, begin(sealed.day), begin(sealed.day, 24))
+    whole = await connection.fetch(queries["select_arrivals"], since, begin(sealed.day), begin(sealed.day, 24))
     enough = {
         row["source_id"] for row in whole if row["kind"] == "samples" and row["rows"] >= added.get(row["source_id"], 0)
     }
@@ -295,54 +298,56 @@ async def _explained(
     for hour in {one.hour for one in differences}:
         span = (begin(sealed.day, hour or 0), begin(sealed.day, 24 if hour is None else hour + 1))
         if hour is not None:
-            arrivals[hour] = await connection.fetch(queries["arrivals"], since, *span)
-        removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["removals"], since, *span)]
+            arrivals[hour] = await connection.fetch(queries["select_arrivals"], since, *span)
+        removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["select_removals"], since, *span)]
     findings = []
     for one in differences:
         sources = sources_of.get(one.channel_id, set()) & enough
         came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] in sources]
-        findings.append(Finding(one, _reason(one, came, removals[one.hour])))
+        findings.append(Finding(one, _explanation(one, came, removals[one.hour])))
     return findings
 
 
-def _reason(one: Difference, arrivals: Sequence[asyncpg.Record], removals: Sequence[_Removal]) -> str:
+def _explanation(one: Difference, arrivals: Sequence[asyncpg.Record], removals: Sequence[_Removal]) -> str:
     """What is on record that accounts for a difference; empty: nothing does."""
     if one.what == "gaps" and one.channel_id is None:
         came = [row for row in arrivals if row["kind"] == "gaps"]
-        return _came(came) if came else ""
+        return _describe_arrivals(came) if came else ""
     # What was deleted may have come anew, and otherwise; what retention took is not changed by it.
-    gone = [row for row in removals if row.covers(one.channel_id) and (one.kind == "missing" or row.kind == "deleted")]
+    removals_covering = [
+        row for row in removals if row.covers(one.channel_id) and (one.kind == "missing" or row.kind == "deleted")
+    ]
     if one.kind == "missing":
-        return gone[0].words if gone else ""
+        return removals_covering[0].description if removals_covering else ""
     kinds = ("samples",) if one.channel_id is not None else ("samples", "events")  # conflicts are events
     came = [row for row in arrivals if row["kind"] in kinds]
     if one.kind == "changed":
-        return f"{gone[0].words}; {_came(came)}" if gone and came else ""
+        return f"{removals_covering[0].description}; {_describe_arrivals(came)}" if removals_covering and came else ""
     enough = sum(row["rows"] for row in came) >= one.found - one.sealed
-    return _came(came) + "; an amended seal is due" if came and enough else ""
+    return _describe_arrivals(came) + "; an amended seal is due" if came and enough else ""
 
 
-def _came(rows: Sequence[asyncpg.Record]) -> str:
+def _describe_arrivals(rows: Sequence[asyncpg.Record]) -> str:
     batches, n = sum(row["batches"] for row in rows), sum(row["rows"] for row in rows)
     first = min(row["written_from"] for row in rows).isoformat(timespec="seconds")
-    return f"came late: {n:,} rows in {batches:,} batches that reach into it were written from {first} on"
+    return f"late data: {n:,} rows in {batches:,} batches that reach into it were written from {first} on"
 
 
-async def _renamed(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[str]:
+async def _changed_labels(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[str]:
     """What ids meant on the day as sealed, and mean otherwise by plant.channel_version: the table was altered."""
     try:
         was = _by_id(sealed.document or '{"channels": []}')
     except (ValueError, KeyError, TypeError):
         return []
     span = (begin(sealed.day), begin(sealed.day, 24))
-    now = _by_id(await connection.fetchval(load("evidence")["document"], *span))
+    now = _by_id(await connection.fetchval(load("evidence")["build_document"], *span))
     notes = []
     for number, one in was.items():
         name = one[-1]["name"]
         if number not in now:
             notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
         elif len(one) != len(now[number]):
-            notes.append(f"channel {number} ({name}) was sealed with {len(one)} meanings, now {len(now[number])}")
+            notes.append(f"channel {number} ({name}) was sealed with {len(one)} definitions, now {len(now[number])}")
         else:
             pairs = zip(one, now[number], strict=True)
             changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
@@ -359,8 +364,8 @@ def _by_id(document: str) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def lines(report: Report, most: int) -> list[str]:
-    """The report for people; ``most``: findings to list of each day (0: all)."""
+def format_report(report: Report, limit: int) -> list[str]:
+    """The report for people; ``limit``: findings to list of each day (0: all)."""
     said = [count(report.seals, "seal") + ("; chain and signatures hold" if not report.chain else "")]
     said += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
@@ -372,8 +377,8 @@ def lines(report: Report, most: int) -> list[str]:
         said.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
         said += [f"  {problem}" for problem in day.problems]
         listed = sorted(day.findings, key=lambda one: bool(one.explained))
-        said += [f"  {one.words()}" for one in listed[: most or None]]
-        if most and len(listed) > most:
-            said.append(f"  {len(listed) - most:,} more (--limit 0 lists all)")
+        said += [f"  {one.describe()}" for one in listed[: limit or None]]
+        if limit and len(listed) > limit:
+            said.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
         said += [f"  note: {note}" for note in day.notes]
     return said

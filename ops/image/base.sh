@@ -23,6 +23,7 @@ command -v debootstrap >/dev/null || {
 }
 # Origin, suite and address of every archive that apt is told to use; before the first `apt-get update` the first two
 # are not known, and addresses have to speak for themselves.
+# shellcheck disable=SC2016  # apt's own format
 archives=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' | sort -u)
 address() { grep -m1 -E "$1" <<<"$archives" | cut -d'|' -f3; }
 main=$(address '^Debian\|Debian\||/debian/?$') || true

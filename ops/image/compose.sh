@@ -8,6 +8,7 @@ docker compose version >/dev/null 2>&1 && exit 0
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/plantlog/docker-cli
 plugin=$folder/cli-plugins/docker-compose
 if [ ! -x "$plugin" ]; then
+    # shellcheck disable=SC2016  # apt's own format
     mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' | grep -m1 -E '^Debian\|Debian\||/debian/?$' |
         cut -d'|' -f3)
     work=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""``python healthy.py URL``: exit code 0 where the URL is answered with 200. What a container's health check asks."""
+"""``python healthy.py URL``: exit code 0 if the URL responds with 200. For container health checks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import http.client
 import sys
 from urllib.parse import urlsplit
 
-_SECONDS = 4.0
+_TIMEOUT = 4.0
 
 
 def healthy(url: str) -> bool:
-    """Whether somebody answers there, and says that he is well."""
+    """Whether the URL responds with 200."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     try:
         connection.request("GET", parts.path)
         return connection.getresponse().status == 200

@@ -1,34 +1,35 @@
-"""The jobs of maintenance: what each does, how often, and how long a statement of it may take."""
+"""The maintenance jobs: what each does, its interval, and the time limit of its statements."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
 from ingest import metrics
 from ingest.errors import DatabaseError
-from ingest.scheduling import step_back
-from ops import presence
+from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
-from ops.maintenance.budget import Unit, days_left, growth
-from ops.maintenance.readers import end_sessions, restore_login
-from ops.maintenance.retain import Retention
-from ops.maintenance.run import Connection, Done, Job, Site, Skip
+from ops.maintenance.disk_budget import StorageUnit, days_left, growth
+from ops.maintenance.reader_sessions import end_sessions, restore_login
+from ops.maintenance.retention import Retention
+from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.settings import settings
+from ops.registration import heartbeat
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_TRIMMED = 20_000  # rows that one DELETE takes
-_ANALYSED = 20  # chunks a run
+_ROWS_PER_DELETE = 20_000  # rows that one DELETE takes
+_CHUNKS_PER_RUN = 20  # chunks a run
 _GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
 _LOW_DAYS = 7.0
-_HELD = 1.1
-_SLICE_USED = Done(detail="the time slice is used up; it goes on", more=True)
+_BUDGET_TOLERANCE = 1.1
+_SLICE_USED = JobResult(detail="time slice used up; continues", more=True)
 
 
 def jobs() -> tuple[Job, ...]:
@@ -40,137 +41,144 @@ def jobs() -> tuple[Job, ...]:
             60.0,
             False,
             refresh_rollups,
-            "make minutes and hours anew where data came or went",
+            "refresh minute and hour rollups of changed data",
             owner=True,
         ),
-        Job("compress", 600.0, 600.0, True, compress, "bring closed hours into their compressed form", owner=True),
+        Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
         Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True),
-        Job("retain", 3600.0, 600.0, False, Retention().work, "drop what the rules say goes"),
-        Job("analyze", 900.0, 300.0, True, analyze, "statistics of closed chunks"),
-        Job("ahead", 3600.0, 30.0, False, chunks_ahead, "chunks of tomorrow"),
-        Job("trim", 3600.0, 60.0, False, trim, "old facts of batches, refused rows and runs"),
-        Job("readers", 10.0, 30.0, False, end_sessions, "end sessions of readers that last too long or hold too much"),
-        Job("logins", 60.0, 30.0, False, restore_login, "give the reader's login its password and limits back"),
-        Job("presence", 10.0, 30.0, False, present, "say where this installation runs, so that no copy does beside it"),
-        Job("storage", 60.0, 60.0, False, Storage().work, "measure the database and how long the room lasts"),
+        Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
+        Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
+        Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),
+        Job("trim", 3600.0, 60.0, False, trim, "delete old batch records, quarantined rows and job runs"),
+        Job("readers", 10.0, 30.0, False, end_sessions, "terminate reader sessions that exceed time or memory limits"),
+        Job("logins", 60.0, 30.0, False, restore_login, "restore password and limits of the reader login"),
+        Job("presence", 10.0, 30.0, False, record_heartbeat, "write the heartbeat that keeps a copy from running"),
+        Job("storage", 60.0, 60.0, False, Storage().work, "measure database size and days until the disk is full"),
     )
 
 
-async def refresh_rollups(site: Site, connection: Connection) -> Done:
+async def refresh_rollups(context: JobContext, connection: Connection) -> JobResult:
     """``plant.refresh_rollups()``: commits as it goes, as :func:`compress` does."""
     try:
         await connection.execute(load("maintenance")["refresh_rollups"])
     except asyncpg.QueryCanceledError:
         return _SLICE_USED
-    return Done()
+    return JobResult()
 
 
-async def compress(site: Site, connection: Connection) -> Done:
+async def compress(context: JobContext, connection: Connection) -> JobResult:
     """``plant.compress_before``: commits as it goes, so that the end of the time slice costs nothing that was done."""
     queries = load("maintenance")
-    said = await settings(connection)
+    settings_now = await settings(connection)
     try:
-        await connection.execute(queries["compress"], said.late_until)
+        await connection.execute(queries["compress_before"], settings_now.late_until)
     except asyncpg.QueryCanceledError:
         return _SLICE_USED
-    return Done(detail=f"hours before {said.late_until:%Y-%m-%d %H:%M} UTC")
+    return JobResult(detail=f"hours before {settings_now.late_until:%Y-%m-%d %H:%M} UTC")
 
 
-async def seal(site: Site, connection: Connection) -> Done | Skip:
+async def seal(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """``ops.evidence.seal.seal_closed``, where days are sealed."""
-    said = await settings(connection)
-    if not said.sealing:
-        return Skip("[sealing] enabled = false")
+    settings_now = await settings(connection)
+    if not settings_now.sealing:
+        return JobSkipped("[sealing] enabled = false")
     # It has a session of its own, which steps back as the job's does.
-    begun = step_back if site.server_is_here else lambda pid: None
-    days = await seal_closed(site.owner_dsn, site.state, said.late_until, begun)
-    return Done(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
+    on_backend = lower_priority if context.server_is_local else lambda pid: None
+    days = await seal_closed(context.owner_dsn, context.state, settings_now.late_until, on_backend)
+    return JobResult(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 
-async def analyze(site: Site, connection: Connection) -> Done:
+async def analyze(context: JobContext, connection: Connection) -> JobResult:
     """ANALYZE, a chunk a statement: new chunks, and those that packing or late data changed."""
-    chunks = [row["chunk"] for row in await connection.fetch(load("maintenance")["to_analyse"], _ANALYSED)]
+    chunks = [
+        row["chunk"] for row in await connection.fetch(load("maintenance")["select_chunks_to_analyze"], _CHUNKS_PER_RUN)
+    ]
     for chunk in chunks:
-        await connection.execute(f"ANALYZE {chunk}")
-    return Done(len(chunks), more=len(chunks) == _ANALYSED)
+        with suppress(asyncpg.UndefinedTableError):  # dropped meanwhile
+            await connection.execute(f"ANALYZE {chunk}")
+    return JobResult(len(chunks), more=len(chunks) == _CHUNKS_PER_RUN)
 
 
-async def chunks_ahead(site: Site, connection: Connection) -> Done:
+async def chunks_ahead(context: JobContext, connection: Connection) -> JobResult:
     """Chunks of today and tomorrow of every hypertable, so that at midnight no writer waits for one to be made."""
     queries = load("maintenance")
-    tables = [row["relation"] for row in await connection.fetch(queries["hypertables"])]
-    made: dict[str, int] = {}
+    tables = [row["relation"] for row in await connection.fetch(queries["select_hypertables"])]
+    chunks_made: dict[str, int] = {}
     failed: list[str] = []
     for table in tables:
         try:
-            made[table] = await connection.fetchval(queries["make_chunk"], table)
+            chunks_made[table] = await connection.fetchval(queries["make_chunk"], table)
         except asyncpg.PostgresError as error:  # one table's trouble is not the others'
             failed.append(f"{table}: {error}")
     if failed:
         raise DatabaseError("; ".join(failed))
-    return Done(sum(made.values()), detail=", ".join(sorted(table for table, count in made.items() if count)))
+    return JobResult(
+        sum(chunks_made.values()), detail=", ".join(sorted(table for table, count in chunks_made.items() if count))
+    )
 
 
-async def trim(site: Site, connection: Connection) -> Done:
+async def trim(context: JobContext, connection: Connection) -> JobResult:
     """Delete what is old from the tables that are no hypertables, some thousands of rows a statement."""
     deleted: dict[str, int] = {}
     more = False
     for table in ("ingest_batch", "quarantine", "job_run"):
-        said = await connection.execute(load("maintenance")[f"trim_{table}"], _TRIMMED)
-        count = int(said.rpartition(" ")[2])
-        more |= count == _TRIMMED
+        settings_now = await connection.execute(load("maintenance")[f"delete_old_{table}"], _ROWS_PER_DELETE)
+        count = int(settings_now.rpartition(" ")[2])
+        more |= count == _ROWS_PER_DELETE
         deleted |= {table: count} if count else {}
-    return Done(sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more)
+    return JobResult(
+        sum(deleted.values()), detail=", ".join(f"{n} of {table}" for table, n in deleted.items()), more=more
+    )
 
 
-async def present(site: Site, connection: Connection) -> Done:
-    """``ops.presence.say``."""
-    await presence.say(connection, site.state)
-    return Done()
+async def record_heartbeat(context: JobContext, connection: Connection) -> JobResult:
+    """``ops.heartbeat.say``."""
+    await heartbeat.record(connection, context.state)
+    return JobResult()
 
 
 class Storage:
     """Measures, and warns in time: what the database has, may have, and for how many days that will do."""
 
     def __init__(self) -> None:
-        self._looked_at = -_GROWTH_SECONDS
-        self._net = 0.0, 0.0  # bytes a day that come, and that ages drop
+        self._measured_at = -_GROWTH_SECONDS
+        self._growth_and_ageing = 0.0, 0.0  # bytes a day that come, and that ages drop
 
-    async def work(self, site: Site, connection: Connection) -> Done:
+    async def work(self, context: JobContext, connection: Connection) -> JobResult:
         """Sets the gauges ``plantlog_storage_*``; an event once a day where the room lasts for a few days only."""
-        said = await settings(connection)
-        size, budget = said.bytes, said.disk_budget
-        if time.monotonic() - self._looked_at >= _GROWTH_SECONDS:
-            self._net = await _growth(connection, said.closed_until)
-            self._looked_at = time.monotonic()
-        free = _disk_free(site)
+        settings_now = await settings(connection)
+        size, budget = settings_now.bytes, settings_now.disk_budget
+        if time.monotonic() - self._measured_at >= _GROWTH_SECONDS:
+            self._growth_and_ageing = await _growth(connection, settings_now.closed_until)
+            self._measured_at = time.monotonic()
+        free = _disk_free(context)
         # A budget that is exceeded by that much can't be reached: it does not stop the database from growing.
-        holds = None if free is not None and size > _HELD * (budget or 0) else budget
-        left = days_left(size, holds, free, *self._net)
+        effective_budget = None if free is not None and size > _BUDGET_TOLERANCE * (budget or 0) else budget
+        left = days_left(size, effective_budget, free, *self._growth_and_ageing)
         metrics.storage_bytes.set(size)
         metrics.storage_budget_bytes.set(budget or 0)
         metrics.storage_days_left.set(float("nan") if left is None else left)
         if left is not None and left < _LOW_DAYS:
-            log.warning("the disk is full in %.1f days, at the last days' growth", left)
-            warning = f"the disk is full in less than {_LOW_DAYS:.0f} days, at the last days' growth"
-            await connection.execute(load("maintenance")["tell"], warning, "{}")
+            log.warning("disk will be full in %.1f days at the current growth", left)
+            warning = f"disk will be full in less than {_LOW_DAYS:.0f} days at the current growth"
+            await connection.execute(load("maintenance")["record_retention"], warning, "{}")
         over = budget is not None and size > budget
-        room = "" if left is None else "room for years" if left > 3650 else f"room for {left:,.0f} days"
-        said_over = "over the disk budget" if over else ""
-        return Done(bytes=size, detail=", ".join(filter(None, (said_over, room))), wake="retain" if over else "")
+        room = "" if left is None else "disk lasts for years" if left > 3650 else f"disk lasts {left:,.0f} days"
+        budget_text = "over the disk budget" if over else ""
+        return JobResult(bytes=size, detail=", ".join(filter(None, (budget_text, room))), wake="retain" if over else "")
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:
     queries = load("maintenance")
     since = closed_until - timedelta(days=8)
-    rows = await connection.fetch(queries["units"], since)
-    units = [Unit("", row["from_time"], row["to_time"], row["bytes"]) for row in rows]
+    rows = await connection.fetch(queries["select_units"], since)
+    units = [StorageUnit("", row["from_time"], row["to_time"], row["bytes"]) for row in rows]
     now = datetime.now(UTC)
-    aged = await connection.fetchval(queries["aged"], now - timedelta(days=7))
-    return growth(units, closed_until, now), aged / 7
+    aged_bytes = await connection.fetchval(queries["select_freed_bytes"], now - timedelta(days=7))
+    return growth(units, closed_until, now), aged_bytes / 7
 
 
-def _disk_free(site: Site) -> int | None:
+def _disk_free(context: JobContext) -> int | None:
     """Free bytes on the disk of the state folder's own database; None: the database is somebody else's."""
-    cluster = site.state.root / "postgres" / "cluster"
+    cluster = context.state.root / "postgres" / "cluster"
     return shutil.disk_usage(cluster).free if cluster.exists() else None

@@ -1,4 +1,4 @@
-"""The process that keeps the database in shape: each job at its time, none of them stopped by another's failure."""
+"""The maintenance process: runs each job when it is due; a failing job does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,52 +12,51 @@ from pathlib import Path
 from typing import Any
 
 from ingest import health, metrics
-from ingest.batch import now_us
 from ingest.config.model import Plant
-from ingest.errors import OperationError
-from ingest.processes import collectors, port
+from ingest.config.processes import collectors, port
+from ingest.timestamps import now_us
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import ELSEWHERE, Done, Job, Ran, Session, Site, connect, note_wait, run
+from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.schedule import next_start
-from ops.maintenance.yielding import Yielding
-from ops.overload.watch import Watch
+from ops.maintenance.throttle import Throttle
+from ops.overload.monitor import OverloadMonitor
 from ops.paths import State
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 8.0
-_ELSEWHERE_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
+_RETRY_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
 _RECORD_SECONDS = 30.0
-_WOKEN_AGAIN = 3600.0  # s until retention is tried again for a budget that could not be reached
+_WAKE_SECONDS = 3600.0  # s until retention is tried again for a budget that could not be reached
 
 
 @dataclass(slots=True)
-class Kept:
-    """What is known of a job while the process lives."""
+class JobState:
+    """State of a job."""
 
     job: Job
     session: Session
     next: float  # s since 1970
     running: bool = False
-    due_since: float | None = None  # s since 1970: it is due, and not running yet
+    waiting_since: float | None = None  # s since 1970: it is due, and not running yet
     failures: int = 0  # in a row
-    ran: Ran | None = None
+    last_run: JobRun | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set: at once, whatever the time
 
     def report(self, waits: str) -> dict[str, Any]:
         """As ``/health`` and ``status`` show it; times in s since 1970. ``waits``: why it does, where it is due."""
-        ran = self.ran
+        last_run = self.last_run
         return {
             "name": self.job.name,
             "about": self.job.about,
             "state": "running" if self.running else "waiting",
-            "waits": waits if self.due_since is not None else "",
-            "outcome": ran and ran.outcome,
-            "started_at": ran and ran.started,
-            "seconds": ran and ran.ended - ran.started,
-            "rows": ran and ran.done.rows,
-            "bytes": ran and ran.done.bytes,
-            "detail": ran.done.detail if ran else "",
+            "waits": waits if self.waiting_since is not None else "",
+            "outcome": last_run and last_run.outcome,
+            "started_at": last_run and last_run.started,
+            "seconds": last_run and last_run.ended - last_run.started,
+            "rows": last_run and last_run.done.rows,
+            "bytes": last_run and last_run.done.bytes,
+            "detail": last_run.done.detail if last_run else "",
             "failures": self.failures,
             "next_at": self.next,
         }
@@ -66,90 +65,96 @@ class Kept:
 class Maintenance:
     """All jobs of one process."""
 
-    def __init__(self, site: Site, todo: Sequence[Job] | None = None) -> None:
-        self._site = site
-        self._kept = {job.name: Kept(job, Session(job, site), time.time()) for job in todo or jobs()}
+    def __init__(self, context: JobContext, jobs_to_run: Sequence[Job] | None = None) -> None:
+        self._context = context
+        self._job_states = {
+            job.name: JobState(job, Session(job, context), time.time()) for job in jobs_to_run or jobs()
+        }
         self._heavy = asyncio.Semaphore(1)
-        self.yielding = Yielding()
-        self._woken = 0.0  # when retention was last started for the budget's sake
-        self.database = "not asked yet"
+        self.throttle = Throttle()
+        self._woken_at = 0.0  # when retention was last started for the budget's sake
+        self.database = "not connected yet"
 
     def reports(self) -> list[dict[str, Any]]:
         """What is known of each job."""
-        return [kept.report(self.yielding.why(kept.job.name)) for kept in self._kept.values()]
+        return [
+            job_state.report(self.throttle.wait_reason(job_state.job.name)) for job_state in self._job_states.values()
+        ]
 
     def due(self, name: str) -> None:
         """Run a job at once, whatever the time."""
-        self._kept[name].due.set()
+        self._job_states[name].due.set()
 
-    async def run(self, watch: Watch | None = None) -> None:
+    async def run(self, overload_monitor: OverloadMonitor | None = None) -> None:
         """Run until cancelled. Whatever is under way is ended on the server too, and goes on with the next start."""
         try:
             async with asyncio.TaskGroup() as group:
-                if watch is not None:
-                    watching = watch.run(self.yielding.look, lambda: self.database == "connected")
-                    group.create_task(watching, name="overload")
-                for kept in self._kept.values():
-                    group.create_task(self._keep(kept), name=kept.job.name)
+                if overload_monitor is not None:
+                    monitoring = overload_monitor.run(self.throttle.observe, lambda: self.database == "connected")
+                    group.create_task(monitoring, name="overload")
+                for job_state in self._job_states.values():
+                    group.create_task(self._run_when_due(job_state), name=job_state.job.name)
         finally:
-            for kept in self._kept.values():
-                kept.session.close()
+            for job_state in self._job_states.values():
+                job_state.session.close()
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _run_when_due(self, job_state: JobState) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, kept.next - time.time())):
-                    await kept.due.wait()
-            kept.due.clear()
-            kept.due_since = time.time()
-            async with self._heavy if kept.job.heavy else nullcontext():
-                if self.yielding.waits(kept.job.name):
-                    await note_wait(kept.job, self._site, self.yielding.why(kept.job.name))
-                async with self.yielding.turn(kept.job.name) as give_way:
-                    kept.due_since = None
-                    await self._once(kept, give_way)
+                async with asyncio.timeout(max(0.0, job_state.next - time.time())):
+                    await job_state.due.wait()
+            job_state.due.clear()
+            job_state.waiting_since = time.time()
+            async with self._heavy if job_state.job.heavy else nullcontext():
+                if self.throttle.waits(job_state.job.name):
+                    await record_wait(job_state.job, self._context, self.throttle.wait_reason(job_state.job.name))
+                async with self.throttle.turn(job_state.job.name) as stop_requested:
+                    job_state.waiting_since = None
+                    await self._run_once(job_state, stop_requested)
 
-    async def _once(self, kept: Kept, give_way: asyncio.Event) -> None:
-        kept.running = True
+    async def _run_once(self, job_state: JobState, stop_requested: asyncio.Event) -> None:
+        job_state.running = True
         try:
-            ran = await run(kept.job, self._site, give_way, kept.session)
+            last_run = await run(job_state.job, self._context, stop_requested, job_state.session)
         except Exception as error:  # our own mistake in one job: the others go on
-            log.exception("%s failed in a way nobody foresaw", kept.job.name)
+            log.exception("job %s failed unexpectedly", job_state.job.name)
             now = time.time()
-            ran = Ran("failed", Done(detail=f"{type(error).__name__}: {error}"), now, now)
+            last_run = JobRun("failed", JobResult(detail=f"{type(error).__name__}: {error}"), now, now)
         finally:
-            kept.running = False
-        self._note(kept, ran)
+            job_state.running = False
+        self._record(job_state, last_run)
 
-    def _note(self, kept: Kept, ran: Ran) -> None:
-        if ran.away and self.database == "connected":
-            log.warning("%s; waiting for it", ran.done.detail)
-        self.database = f"unreachable: {ran.done.detail}" if ran.away else "connected"
-        kept.ran = ran
-        kept.failures = kept.failures + 1 if ran.outcome == "failed" else 0
-        metrics.job_failing.labels(job=kept.job.name).set(kept.failures)
-        every = min(kept.job.every, _ELSEWHERE_SECONDS) if ran.done.detail == ELSEWHERE else kept.job.every
-        kept.next = next_start(every, ran.started, ran.ended, kept.failures, ran.done.more)
-        if ran.done.wake:
-            self._wake(ran.done.wake)
+    def _record(self, job_state: JobState, last_run: JobRun) -> None:
+        if last_run.away and self.database == "connected":
+            log.warning("%s; retrying", last_run.done.detail)
+        self.database = f"unreachable: {last_run.done.detail}" if last_run.away else "connected"
+        job_state.last_run = last_run
+        job_state.failures = job_state.failures + 1 if last_run.outcome == "failed" else 0
+        metrics.job_failing.labels(job=job_state.job.name).set(job_state.failures)
+        every = (
+            min(job_state.job.every, _RETRY_SECONDS) if last_run.done.detail == RUNS_ELSEWHERE else job_state.job.every
+        )
+        job_state.next = next_start(every, last_run.started, last_run.ended, job_state.failures, last_run.done.more)
+        if last_run.done.wake:
+            self._wake(last_run.done.wake)
 
     def _wake(self, name: str) -> None:
         """The budget is exceeded: retention works at once, unless it was found of late that it can't help."""
-        ran = self._kept[name].ran
-        if (ran is not None and ran.done.bytes) or time.time() - self._woken > _WOKEN_AGAIN:
-            self._woken = time.time()
+        last_run = self._job_states[name].last_run
+        if (last_run is not None and last_run.done.bytes) or time.time() - self._woken_at > _WAKE_SECONDS:
+            self._woken_at = time.time()
             self.due(name)
 
 
 async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Keep the database in shape until ``stop``. Ready means that the database answers."""
-    site = site_in(State(state))
-    maintenance = Maintenance(site)
-    watch = Watch(
-        site.state,
+    context = job_context(State(state))
+    maintenance = Maintenance(context)
+    overload_monitor = OverloadMonitor(
+        context.state,
         collectors(plant, "modbus"),
         plant.health,
-        lambda: connect(site.dsn, "plantlog maintenance: overload", _RECORD_SECONDS),
+        lambda: connect(context.dsn, "plantlog maintenance: overload", _RECORD_SECONDS),
     )
     since = now_us()
 
@@ -161,29 +166,21 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
             "since": since,
             "database": maintenance.database,
             "jobs": maintenance.reports(),
-            "overload": watch.overload.report(),
+            "overload": overload_monitor.overload.report(),
         }
 
     async with health.serve(plant.health.host, port("maintenance", plant.health), report):
-        working = asyncio.create_task(maintenance.run(watch))
+        working = asyncio.create_task(maintenance.run(overload_monitor))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if working.done():
             working.result()  # which raises: it ends only by our own mistake
         working.cancel()
-        log.info("stopping: what is under way is ended; it goes on with the next start")
+        log.info("stopping; running jobs are cancelled and continue after the next start")
         await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
 
 
-def site_in(state: State) -> Site:
+def job_context(state: State) -> JobContext:
     """The database of a state folder. Raises OperationError where there is none."""
-    return Site(_dsn(state, "maintenance"), _dsn(state, "owner"), state)
-
-
-def _dsn(state: State, role: str) -> str:
-    path = state.dsn_file(role)
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        raise OperationError(f"{path} is missing: `plantlog up` makes it") from None
+    return JobContext(state.dsn("maintenance"), state.dsn("owner"), state)

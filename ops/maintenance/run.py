@@ -1,4 +1,4 @@
-"""One run of a job: bounded, on record, and never two of the same job at once."""
+"""One run of a job: time-limited, recorded, and never two of the same job at once."""
 
 from __future__ import annotations
 
@@ -12,37 +12,29 @@ from typing import Any, Literal, TypeAlias
 
 import asyncpg
 
-from ingest import metrics
+from ingest import database, metrics
 from ingest.errors import PlantlogError
-from ingest.scheduling import step_back
-from ingest.writer.connection import addresses
-from ops.maintenance.yielding import ORDER
+from ingest.scheduling import lower_priority
+from ops.maintenance.throttle import MAX_LAG
 from ops.paths import State
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10.0
-_OFTEN_SECONDS = 60.0  # between runs of a job that keeps its connection
+_KEEP_CONNECTION_SECONDS = 60.0  # between runs of a job that keeps its connection
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
-_END_SECONDS = 2.0
-ELSEWHERE = "another process runs it"
+_RECORD_TIMEOUT = 2.0
+RUNS_ELSEWHERE = "running in another process"
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Outcome: TypeAlias = Literal["ok", "failed", "skipped"]
-_FAILURES = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    PlantlogError,
-)
+_FAILURES = (*database.FAILURES, PlantlogError)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class JobContext:
     """Where jobs work."""
 
     dsn: str  # of the login for maintenance
@@ -50,13 +42,13 @@ class Site:
     state: State
 
     @property
-    def server_is_here(self) -> bool:
+    def server_is_local(self) -> bool:
         """Whether the server is the state folder's own, so that its processes are this machine's."""
         return (self.state.root / "postgres" / "cluster").exists()
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobResult:
     """What a run did."""
 
     rows: int | None = None
@@ -67,7 +59,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class JobSkipped:
     """Why there is nothing to run."""
 
     why: str
@@ -81,17 +73,17 @@ class Job:
     every: float  # s between starts
     slice: float  # s that one statement may take; what is not done then is for the next run
     heavy: bool  # reads or writes much: one of these at a time
-    work: Callable[[Site, Connection], Coroutine[Any, Any, Done | Skip]]
+    work: Callable[[JobContext, Connection], Coroutine[Any, Any, JobResult | JobSkipped]]
     about: str
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class JobRun:
     """How a run ended."""
 
     outcome: Outcome
-    done: Done
+    done: JobResult
     started: float  # s since 1970
     ended: float
     away: bool = False  # the database could not be reached
@@ -100,35 +92,35 @@ class Ran:
 class Session:
     """The connection of a job, which is kept between runs that are often: making one costs more than most of them."""
 
-    def __init__(self, job: Job, site: Site) -> None:
-        self._job, self._site = job, site
-        self._kept: Connection | None = None
+    def __init__(self, job: Job, context: JobContext) -> None:
+        self._job, self._context = job, context
+        self._connection: Connection | None = None
 
     async def open(self) -> Connection:
         """One that answers. Raises what :func:`connect` does."""
-        connection, self._kept = self._kept, None
-        if connection is not None and await _is_reset(connection):
+        connection, self._connection = self._connection, None
+        if connection is not None and await _reset(connection):
             return connection
-        dsn = self._site.owner_dsn if self._job.owner else self._site.dsn
+        dsn = self._context.owner_dsn if self._job.owner else self._context.dsn
         connection = await connect(dsn, f"plantlog maintenance: {self._job.name}", self._job.slice)
-        if self._site.server_is_here and self._job.name in ORDER:
-            step_back(connection.get_server_pid())
+        if self._context.server_is_local and self._job.name in MAX_LAG:
+            lower_priority(connection.get_server_pid())
         return connection
 
     async def give_back(self, connection: Connection) -> None:
         """A run that did not fail is over."""
-        if self._job.every > _OFTEN_SECONDS:
+        if self._job.every > _KEEP_CONNECTION_SECONDS:
             connection.terminate()
-        elif await _is_reset(connection):
-            self._kept = connection
+        elif await _reset(connection):
+            self._connection = connection
 
     def close(self) -> None:
         """No run follows."""
-        if self._kept is not None:
-            self._kept.terminate()
+        if self._connection is not None:
+            self._connection.terminate()
 
 
-async def _is_reset(connection: Connection) -> bool:
+async def _reset(connection: Connection) -> bool:
     """Whether the session answers, and has no lock any more; else it is ended."""
     try:
         await connection.reset(timeout=_CONNECT_SECONDS)
@@ -140,22 +132,24 @@ async def _is_reset(connection: Connection) -> bool:
     return True
 
 
-async def run(job: Job, site: Site, give_way: asyncio.Event | None = None, session: Session | None = None) -> Ran:
+async def run(
+    job: Job, context: JobContext, stop_requested: asyncio.Event | None = None, session: Session | None = None
+) -> JobRun:
     """Run a job once. Never raises for what goes wrong in it; cancelled, it ends what it does on the server too.
 
-    ``give_way``: set, the run ends, and goes on when there is room for it. ``session``: the job's own, if it has runs
+    ``stop_requested``: when set, the run stops and continues later. ``session``: the job's own, if it has runs
     to come.
     """
     started = time.time()
-    own = session or Session(job, site)
+    own_session = session or Session(job, context)
     try:
-        connection = await own.open()
+        connection = await own_session.open()
     except _FAILURES as error:
-        ran = Ran("failed", Done(detail=f"database: {_said(error)}"), started, time.time(), away=True)
+        ran = JobRun("failed", JobResult(detail=f"database: {_error_text(error)}"), started, time.time(), away=True)
     else:
         try:
-            outcome, done = await _on(connection, job, site, give_way or asyncio.Event())
-            ran = Ran(outcome, done, started, time.time())
+            outcome, done = await _run_on(connection, job, context, stop_requested or asyncio.Event())
+            ran = JobRun(outcome, done, started, time.time())
         except BaseException:
             connection.terminate()
             raise
@@ -163,14 +157,13 @@ async def run(job: Job, site: Site, give_way: asyncio.Event | None = None, sessi
             connection.terminate()
         else:
             await session.give_back(connection)
-    _count(job, ran)
+    _update_metrics(job, ran)
     return ran
 
 
 async def connect(dsn: str, name: str, seconds: float) -> Connection:
     """A connection whose statements end within ``seconds``. Raises what the last address failed with."""
     settings = {
-        "application_name": name[:63],
         "statement_timeout": f"{seconds * 1000:.0f}",
         "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
         "idle_in_transaction_session_timeout": "60000",
@@ -180,77 +173,74 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
     }
-    failed: Exception = OSError("no address")
-    for address in addresses(dsn):
-        try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                return await asyncpg.connect(address, server_settings=settings)
-        except _FAILURES as error:
-            failed = error
-    raise failed
+    return await database.connect(dsn, name, settings)
 
 
-async def _on(connection: Connection, job: Job, site: Site, give_way: asyncio.Event) -> tuple[Outcome, Done]:
+async def _run_on(
+    connection: Connection, job: Job, context: JobContext, stop_requested: asyncio.Event
+) -> tuple[Outcome, JobResult]:
     queries = load("maintenance")
     run_id: int | None = None
     try:
-        if not await connection.fetchval(queries["lock"], job.name):
-            return "skipped", Done(detail=ELSEWHERE)
-        run_id = await connection.fetchval(queries["begin"], job.name)
+        if not await connection.fetchval(queries["try_lock_job"], job.name):
+            return "skipped", JobResult(detail=RUNS_ELSEWHERE)
+        run_id = await connection.fetchval(queries["insert_run"], job.name)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
-            done = await _unless(give_way, job.work(site, connection))
-        if isinstance(done, Skip):
-            await connection.execute(queries["unbegin"], run_id)
-            await connection.execute(queries["skip"], job.name, done.why)
-            return "skipped", Done(detail=done.why)
-        await connection.execute(queries["end"], run_id, "ok", done.rows, done.bytes, done.detail)
+            done = await _run_unless_stopped(stop_requested, job.work(context, connection))
+        if isinstance(done, JobSkipped):
+            await connection.execute(queries["delete_run"], run_id)
+            await connection.execute(queries["insert_skipped_run"], job.name, done.why)
+            return "skipped", JobResult(detail=done.why)
+        await connection.execute(queries["update_run"], run_id, "ok", done.rows, done.bytes, done.detail)
     except asyncio.CancelledError:
-        await _last_word(connection, run_id, "skipped", "stopped; it goes on with the next start")
+        await _record_end(connection, run_id, "skipped", "stopped; continues after the next start")
         raise
     except _FAILURES as error:
-        said = _said(error)
-        log.warning("%s: %s", job.name, said)
-        await _last_word(connection, run_id, "failed", said)
-        return "failed", Done(detail=said)
+        error_text = _error_text(error)
+        log.warning("%s: %s", job.name, error_text)
+        await _record_end(connection, run_id, "failed", error_text)
+        return "failed", JobResult(detail=error_text)
     return "ok", done
 
 
-async def _unless(give_way: asyncio.Event, work: Coroutine[Any, Any, Done | Skip]) -> Done | Skip:
+async def _run_unless_stopped(
+    stop_requested: asyncio.Event, work: Coroutine[Any, Any, JobResult | JobSkipped]
+) -> JobResult | JobSkipped:
     """What ``work`` did; told to give way it is cancelled, its statement on the server as well."""
-    working, told = asyncio.ensure_future(work), asyncio.ensure_future(give_way.wait())
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop_requested.wait())
     try:
-        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        return Done(detail="gave way to ingest; it goes on", more=True)
+        return JobResult(detail="gave way to ingest; continues", more=True)
     finally:
-        told.cancel()
+        stopping.cancel()
         working.cancel()
         await asyncio.wait((working,))
 
 
-async def note_wait(job: Job, site: Site, why: str) -> None:
+async def record_wait(job: Job, context: JobContext, why: str) -> None:
     """Put on record that a job waits. Where that can't be done nothing is on record: the next run will be."""
     with suppress(*_FAILURES):
-        connection = await connect(site.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS)
+        connection = await connect(context.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS)
         try:
-            await connection.execute(load("maintenance")["skip"], job.name, why)
+            await connection.execute(load("maintenance")["insert_skipped_run"], job.name, why)
         finally:
             connection.terminate()
 
 
-async def _last_word(connection: Connection, run_id: int | None, outcome: Outcome, detail: str) -> None:
+async def _record_end(connection: Connection, run_id: int | None, outcome: Outcome, detail: str) -> None:
     """Put an end on record where the connection still can; else the next run does."""
     with suppress(*_FAILURES):
-        async with asyncio.timeout(_END_SECONDS):
-            await connection.execute(load("maintenance")["end"], run_id, outcome, None, None, detail)
+        async with asyncio.timeout(_RECORD_TIMEOUT):
+            await connection.execute(load("maintenance")["update_run"], run_id, outcome, None, None, detail)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
 
 
-def _count(job: Job, ran: Ran) -> None:
+def _update_metrics(job: Job, ran: JobRun) -> None:
     metrics.job_runs.labels(job=job.name, outcome=ran.outcome).inc()
     if ran.outcome == "skipped":
         return

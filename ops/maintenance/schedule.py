@@ -1,6 +1,8 @@
-"""When a job runs next."""
+"""The next start of a job."""
 
 from __future__ import annotations
+
+from ingest.backoff import exponential
 
 _BACKOFF_MIN = 5.0  # s, after the first failure
 _BACKOFF_MAX = 300.0
@@ -19,4 +21,4 @@ def next_start(every: float, started: float, ended: float, failures: int, more: 
 
 def backoff(failures: int) -> float:
     """Seconds to wait after so many failures in a row."""
-    return float(min(_BACKOFF_MAX, _BACKOFF_MIN * 2 ** min(failures - 1, 16)))
+    return exponential(failures, _BACKOFF_MIN, _BACKOFF_MAX)

@@ -1,4 +1,4 @@
-"""What the configuration says of storage, as the database has it."""
+"""The storage settings in the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Settings:
 
 async def settings(connection: Connection) -> Settings:
     """The settings now."""
-    row = await connection.fetchrow(load("maintenance")["settings"])
+    row = await connection.fetchrow(load("maintenance")["select_settings"])
     if row is None:
         raise DatabaseError("a SELECT without FROM gave no row")
     return Settings(**row)

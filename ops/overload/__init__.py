@@ -1,6 +1,6 @@
-"""Overload as a state: what is measured (``measure``), when it begins and ends (``state``), who is told (``watch``).
+"""Overload: its indicators (``measure``), when it starts and ends (``state``), the monitor that records it (``watch``).
 
 It is derived from what is there, in the maintenance process, once a second: the age of the oldest batch in the spools
 that the database does not have yet, how long somebody waited for a processor, and how far apart polls are.
-``ops.maintenance.yielding`` says what is given up for it, and in which order.
+``ops.maintenance.throttle`` says what is given up for it, and in which order.
 """

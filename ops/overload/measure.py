@@ -1,4 +1,4 @@
-"""What tells of overload: CPU pressure, the wait in the spools, and polls that are further apart than configured."""
+"""Indicators of overload: CPU pressure, age of the spools' oldest batch, and polls that are late."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from ingest.config.model import HealthOptions
 from ops import health
-from ops.overload.state import Look
+from ops.overload.state import Indicators
 from schema.queries import load
 
-_LATE_SECONDS = 2.0  # that a poll is late which goes on, and has no pace yet
-_ASK_FROM = 0.5  # CPU pressure from which on polls may be late for want of it
+_LATE_SECONDS = 2.0  # as of pace_of()
+_ASK_COLLECTORS_FROM = 0.5  # CPU pressure from which on polls may be late for want of it
 
 
 class Pressure:
@@ -28,24 +28,24 @@ class Pressure:
     """
 
     def __init__(self, files: Iterable[Path] | None = None) -> None:
-        self._files = [path for path in files or (_MACHINE, _of_group()) if path.exists()]
+        self._files = [path for path in files or (_MACHINE_FILE, _cgroup_file()) if path.exists()]
         self._before: tuple[float, list[float]] | None = None
 
-    def look(self) -> float:
+    def sample(self) -> float:
         """The share, 0 to 1, since the look before."""
         if not self._files:
             return max(0.0, min(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)) - 1))
-        now, waited = time.monotonic(), [_waited(path) for path in self._files]
+        now, waited = time.monotonic(), [_stalled_seconds(path) for path in self._files]
         before, self._before = self._before, (now, waited)
         if before is None or now <= before[0]:
             return 0.0
         return max(0.0, min(1.0, max((b - a) / (now - before[0]) for a, b in zip(before[1], waited, strict=True))))
 
 
-_MACHINE = Path("/proc/pressure/cpu")
+_MACHINE_FILE = Path("/proc/pressure/cpu")
 
 
-def _of_group() -> Path:
+def _cgroup_file() -> Path:
     """The file of our control group; one that is not there where groups are not of version 2."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -55,7 +55,7 @@ def _of_group() -> Path:
     return Path("/sys/fs/cgroup", own.lstrip("/"), "cpu.pressure")
 
 
-def _waited(path: Path) -> float:
+def _stalled_seconds(path: Path) -> float:
     """Seconds for which at least one waited, since the machine's start; 0 where the file can't be read."""
     try:
         some = path.read_text().partition("total=")[2].split()[0]
@@ -65,50 +65,57 @@ def _waited(path: Path) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SpoolBacklog:
     """What the spools hold for the database."""
 
     seconds: float  # for which the oldest batch has waited
     bytes: int
 
 
-def waiting(folder: Path) -> Waiting:
+def total_backlog(folder: Path) -> SpoolBacklog:
     """Of all spools in ``folder``."""
-    each = waits(folder).values()
-    return Waiting(max((one.seconds for one in each), default=0.0), sum(one.bytes for one in each))
+    each = backlogs(folder).values()
+    return SpoolBacklog(max((one.seconds for one in each), default=0.0), sum(one.bytes for one in each))
 
 
-def waits(folder: Path) -> dict[str, Waiting]:
+def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
     """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
-    found: dict[str, Waiting] = {}
+    found: dict[str, SpoolBacklog] = {}
     for path in sorted(folder.glob("*.sqlite")):
         if path.name.endswith(".backfill.sqlite"):
             continue
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
-                (received,) = connection.execute(load("spool")["oldest_waiting"]).fetchone() or (None,)
+                (received,) = connection.execute(load("spool")["select_oldest_received_at"]).fetchone() or (None,)
                 seconds = 0.0 if received is None else max(0.0, time.time() - received / 1e6)
-            found[path.stem] = Waiting(seconds, path.stat().st_size)
+            found[path.stem] = SpoolBacklog(seconds, path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
             continue
     return found
 
 
-def _pace(source: Mapping[str, Any], now: float) -> float:
-    """Seconds between two polls of a source (as ``/health`` has it); 0: as configured, or the device is away."""
-    if source.get("state") not in ("connected", "degraded"):
-        return 0.0
+def poll_period(source: Mapping[str, Any], now: float, late_seconds: float) -> float:
+    """Seconds between two polls of a source (as ``/health`` has it); 0: as configured.
+
+    A poll that goes on, and has no pace yet, counts where it is late by ``late_seconds``.
+    """
     late = now - source["due_at"] / 1e6 if source.get("due_at") else 0.0
     pace: float = source.get("pace_seconds", 0.0)
-    return max(pace, late) if late >= _LATE_SECONDS else pace
+    return max(pace, late) if late >= late_seconds else pace
 
 
-def look(folder: Path, pressure: Pressure, polling: Iterable[str], options: HealthOptions) -> Look:
+def _pace(source: Mapping[str, Any], now: float) -> float:
+    """The same; 0 where the device is away."""
+    away = source.get("state") not in ("connected", "degraded")
+    return 0.0 if away else poll_period(source, now, _LATE_SECONDS)
+
+
+def measure(folder: Path, pressure: Pressure, polling: Iterable[str], options: HealthOptions) -> Indicators:
     """All of it, now. The collectors that poll are asked only where the processors are short."""
-    pressed, wait = pressure.look(), waiting(folder)
+    pressed, wait = pressure.sample(), total_backlog(folder)
     pace = 0.0
-    if pressed >= _ASK_FROM:
-        said = [health.ask(process, options) or {} for process in polling]
-        sources = [source for report in said for source in report.get("sources", ())]
+    if pressed >= _ASK_COLLECTORS_FROM:
+        reports = [health.fetch(process, options) or {} for process in polling]
+        sources = [source for report in reports for source in report.get("sources", ())]
         pace = max((_pace(source, time.time()) for source in sources), default=0.0)
-    return Look(time.time(), pressed, wait.seconds, pace, wait.bytes)
+    return Indicators(time.time(), pressed, wait.seconds, pace, wait.bytes)

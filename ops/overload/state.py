@@ -1,4 +1,4 @@
-"""When overload begins and ends: decisions without a clock of their own."""
+"""When overload starts and ends. Pure logic without a clock."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-PRESSED = (0.8, 0.5)  # CPU pressure from which on the machine is short of processors, and below which it no longer is
-BEHIND = (5.0, 1.5)  # s that the oldest batch waits: from which on ingest is behind, and below which it no longer is
+PRESSURE_THRESHOLDS = (
+    0.8,
+    0.5,
+)  # CPU pressure from which on the machine is short of processors, and below which it no longer is
+LAG_THRESHOLDS = (
+    5.0,
+    1.5,
+)  # s that the oldest batch waits: from which on ingest is behind, and below which it no longer is
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Indicators:
     """What was measured at a time (s since 1970)."""
 
     at: float
@@ -37,7 +43,7 @@ class Threshold:
     _in_a_row: int = 0
     _first: float = 0.0
 
-    def take(self, value: float, at: float) -> bool:
+    def update(self, value: float, at: float) -> bool:
         """A look; returns whether the state is another one now."""
         if not (value >= self.upper if self.since is None else value < self.lower):
             self._in_a_row = 0
@@ -55,71 +61,71 @@ class Threshold:
 class Overload:
     """Ingest is behind, or polls are late while the machine is short of processors."""
 
-    worst: Look = field(default_factory=lambda: Look(0.0))  # the largest of each figure since it began
-    last: Look = field(default_factory=lambda: Look(0.0))
-    _is: Threshold = field(default_factory=lambda: Threshold(1.0, 0.5, 3, 5))
-    _behind: Threshold = field(default_factory=lambda: Threshold(*BEHIND, 1, 1))
-    _pressed: Threshold = field(default_factory=lambda: Threshold(*PRESSED, 3, 3))
+    worst: Indicators = field(default_factory=lambda: Indicators(0.0))  # the largest of each figure since it began
+    last: Indicators = field(default_factory=lambda: Indicators(0.0))
+    _overloaded: Threshold = field(default_factory=lambda: Threshold(1.0, 0.5, 3, 5))
+    _behind: Threshold = field(default_factory=lambda: Threshold(*LAG_THRESHOLDS, 1, 1))
+    _pressed: Threshold = field(default_factory=lambda: Threshold(*PRESSURE_THRESHOLDS, 3, 3))
 
     @property
     def since(self) -> float | None:
         """When it began, s since 1970; None: there is none."""
-        return self._is.since
+        return self._overloaded.since
 
     def resume(self, since: float) -> None:
         """It had begun before this process did, and is not known to have ended."""
-        if self._is.since is None:
-            self._is.since = since
+        if self._overloaded.since is None:
+            self._overloaded.since = since
 
-    def take(self, look: Look, reachable: bool = True) -> bool:
+    def update(self, indicators: Indicators, reachable: bool = True) -> bool:
         """A look, a second after the one before; returns whether overload begins or ends with it.
 
         Where the database is away what waits is no sign of overload (``reachable``).
         """
-        self.last = look
-        self._behind.take(look.lag if reachable else 0.0, look.at)
-        self._pressed.take(look.pressure, look.at)
-        short = self._behind.since is not None or (self._pressed.since is not None and look.pace > 0)
-        changed = self._is.take(float(short), look.at)
+        self.last = indicators
+        self._behind.update(indicators.lag if reachable else 0.0, indicators.at)
+        self._pressed.update(indicators.pressure, indicators.at)
+        overloaded = self._behind.since is not None or (self._pressed.since is not None and indicators.pace > 0)
+        changed = self._overloaded.update(float(overloaded), indicators.at)
         if changed and self.since is not None:
-            self.worst = look
+            self.worst = indicators
         self.worst = replace(
-            look,
-            pressure=max(look.pressure, self.worst.pressure),
-            lag=max(look.lag, self.worst.lag),
-            pace=max(look.pace, self.worst.pace),
-            spool_bytes=max(look.spool_bytes, self.worst.spool_bytes),
+            indicators,
+            pressure=max(indicators.pressure, self.worst.pressure),
+            lag=max(indicators.lag, self.worst.lag),
+            pace=max(indicators.pace, self.worst.pace),
+            spool_bytes=max(indicators.spool_bytes, self.worst.spool_bytes),
         )
         return changed
 
     def report(self) -> dict[str, Any]:
         """As ``/health`` and ``status`` show it."""
-        return {"since": self.since, **figures(self.last)}
+        return {"since": self.since, **to_json(self.last)}
 
 
-def figures(look: Look) -> dict[str, Any]:
+def to_json(indicators: Indicators) -> dict[str, Any]:
     """Of a look, by the names that they have on record."""
     return {
-        "cpu_pressure": round(look.pressure, 2),
-        "lag_seconds": round(look.lag, 1),
-        "pace_seconds": round(look.pace, 2),
-        "spool_bytes": look.spool_bytes,
+        "cpu_pressure": round(indicators.pressure, 2),
+        "lag_seconds": round(indicators.lag, 1),
+        "pace_seconds": round(indicators.pace, 2),
+        "spool_bytes": indicators.spool_bytes,
     }
 
 
-def clock(at: float) -> str:
+def format_time(at: float) -> str:
     """A time (s since 1970) as it is said to people."""
     return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
 
 
-def words(report: dict[str, Any] | None, waiting: Sequence[str] = ()) -> str:
+def describe(report: dict[str, Any] | None, waiting: Sequence[str] = ()) -> str:
     """``overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 97 %; waiting: rollups, seal``.
 
     Empty where it is not. ``waiting``: the jobs that give way.
     """
     if report is None or report["since"] is None:
         return ""
-    parts = [f"overloaded since {clock(report['since'])}"]
+    parts = [f"overloaded since {format_time(report['since'])}"]
     parts += [f"polls every {report['pace_seconds']:.3g} s"] if report["pace_seconds"] else []
     parts += [f"lag {report['lag_seconds']:.1f} s", f"CPU pressure {100 * report['cpu_pressure']:.0f} %"]
     return ", ".join(parts) + (f"; waiting: {', '.join(waiting)}" if waiting else "")

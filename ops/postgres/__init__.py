@@ -1,1 +1,1 @@
-"""TimescaleDB without containers: from Debian's packages, private to one state folder."""
+"""PostgreSQL with TimescaleDB without containers: from Debian packages, private to one state folder."""

@@ -1,4 +1,4 @@
-"""``python -m ops.postgres --state FOLDER``: become the database server of a state folder."""
+"""``python -m ops.postgres --state FOLDER``: run the database server of a state folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where PostgreSQL 17 with TimescaleDB comes from: the system's packages, or a private root file system.
+"""The binaries of PostgreSQL 17 with TimescaleDB: system packages, or a private root file system.
 
-Debian 13 has both as packages. There they are used straight (as root, installed when missing); on an older Debian
-they go into a root file system of their own below the state folder, made by debootstrap from the same mirror that the
-machine's apt uses.
+Debian 13 has packages of both. They are used directly (and, as root, installed if missing). On an older Debian
+they are installed into a private root file system in the state folder, by debootstrap from the mirror that the
+system's apt uses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
-from ops.alone import alone
+from ingest.folder_lock import folder_lock
 
 RELEASE = "trixie"  # Debian 13
 PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
@@ -36,16 +36,16 @@ class Binaries:
         """Whether they live in a root file system of their own."""
         return self.root != Path("/")
 
-    def inside(self, program: str) -> str:
+    def path_in_root(self, program: str) -> str:
         """Path of a program as seen from ``root``."""
         return f"/{_BIN / program}"
 
     def psql(self) -> list[str]:
         """psql as a command of the caller's own file system, so that ``\\copy`` and ``-f`` see the caller's files."""
-        return loaded(self.root, self.root / _BIN / "psql")
+        return with_libraries(self.root, self.root / _BIN / "psql")
 
 
-def loaded(root: Path, program: Path) -> list[str]:
+def with_libraries(root: Path, program: Path) -> list[str]:
     """A program as a command of the caller's own file system, with the libraries of ``root``."""
     if root == Path("/"):
         return [str(program)]
@@ -73,25 +73,25 @@ def find(state: Path) -> Binaries | None:
     return None
 
 
-def provide(state: Path, say: Callable[[str], None]) -> Binaries:
-    """The binaries; what is missing is installed. Raises OperationError with what to do where that can't be."""
+def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
+    """The binaries, installed if missing. Raises OperationError, with a remedy, if that is impossible."""
     found = find(state)
     if found is not None:
         return found
     if os.geteuid() != 0:
         raise OperationError(
-            f"PostgreSQL 17 with TimescaleDB is not installed, and installing it needs root: as root, run "
+            f"PostgreSQL 17 with TimescaleDB is not installed, and installing it requires root: as root, run "
             f"`apt-get install {' '.join(PACKAGES)}` (Debian 13 or newer) or `./plantlog up` once; or set PLANTLOG_DSN "
-            "to a server that you have"
+            "to an existing server"
         )
-    with alone(root_file_system(state).parent):
+    with folder_lock(root_file_system(state).parent):
         # Whoever was before us may have done it.
-        return find(state) or _install(state, say)
+        return find(state) or _install(state, progress)
 
 
-def _install(state: Path, say: Callable[[str], None]) -> Binaries:
+def _install(state: Path, progress: Callable[[str], None]) -> Binaries:
     if debian_version() >= 13:
-        say(f"installing {' and '.join(PACKAGES)} from the system's packages")
+        progress(f"installing system packages {' and '.join(PACKAGES)}")
         # No cluster of the distribution's own: only ours is wanted.
         settings = Path("/etc/postgresql-common/createcluster.d")
         _run(["mkdir", "--parents", str(settings)])
@@ -100,17 +100,17 @@ def _install(state: Path, say: Callable[[str], None]) -> Binaries:
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES])
         return Binaries(Path("/"))
     root = root_file_system(state)
-    make_root_file_system(root, PACKAGES, say)
+    make_root_file_system(root, PACKAGES, progress)
     return Binaries(root)
 
 
-def make_root_file_system(root: Path, packages: Sequence[str], say: Callable[[str], None]) -> None:
+def make_root_file_system(root: Path, packages: Sequence[str], progress: Callable[[str], None]) -> None:
     """A Debian of :data:`RELEASE` with ``packages`` at ``root``, whole or not at all. Raises OperationError."""
     if shutil.which("debootstrap") is None:
-        say("installing debootstrap")
+        progress("installing debootstrap")
         _run(["apt-get", "update", "-qq"])
         _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "debootstrap"])
-    say(f"making a private Debian {RELEASE} root file system with {' and '.join(packages)} (about 40 s)")
+    progress(f"creating a private Debian {RELEASE} root file system with {' and '.join(packages)} (about 40 s)")
     partial = root.with_name(root.name + ".partial")  # a kill leaves nothing that looks whole
     if partial.exists():
         shutil.rmtree(partial)
@@ -138,7 +138,7 @@ def mirror() -> str:
             return address.rstrip("/")
     raise OperationError(
         "no Debian mirror found in apt's configuration (/etc/apt/sources.list, /etc/apt/sources.list.d): "
-        "add one, or set PLANTLOG_DSN to a server that you have"
+        "add one, or set PLANTLOG_DSN to an existing server"
     )
 
 
@@ -160,5 +160,5 @@ def _run(command: list[str]) -> str:
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, umask=0o022)
     if run.returncode:
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-8:])
-        raise OperationError(f"{' '.join(command)} ended with {run.returncode}:\n{tail}")
+        raise OperationError(f"{' '.join(command)} exited with {run.returncode}:\n{tail}")
     return run.stdout

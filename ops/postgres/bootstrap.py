@@ -1,4 +1,4 @@
-"""From a server that answers to a database that plantlog can use."""
+"""Create the database on a running server: database, extension, schema, logins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import asyncpg
 
 from ingest.errors import DatabaseError
-from schema.migrate import create_logins, migrate
+from ops.migration.migrate import create_logins, migrate
 from schema.queries import load
 
 _STARTING = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError)
@@ -20,10 +20,10 @@ def maintenance_dsn(dsn: str) -> str:
     return dsn.rpartition("/")[0] + "/postgres"
 
 
-async def until_it_answers(dsn: str, seconds: float, runs: Callable[[], bool] = lambda: True) -> None:
-    """Wait for the server behind ``dsn``, as long as it says that it is starting (which a recovery may make long).
+async def wait_until_ready(dsn: str, seconds: float, is_running: Callable[[], bool] = lambda: True) -> None:
+    """Wait for the server at ``dsn``, as long as it reports that it is starting (a recovery may take long).
 
-    Raises DatabaseError when it says nothing for ``seconds``, or no longer runs.
+    Raises DatabaseError if it does not respond for ``seconds``, or exits.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -32,8 +32,8 @@ async def until_it_answers(dsn: str, seconds: float, runs: Callable[[], bool] = 
         except _STARTING as error:
             if isinstance(error, asyncpg.CannotConnectNowError):
                 deadline = time.monotonic() + seconds
-            if time.monotonic() > deadline or not runs():
-                raise DatabaseError(f"the database does not answer ({type(error).__name__}: {error})") from error
+            if time.monotonic() > deadline or not is_running():
+                raise DatabaseError(f"the database does not respond ({type(error).__name__}: {error})") from error
             await asyncio.sleep(0.05)
         else:
             await connection.close()
@@ -54,6 +54,6 @@ async def create_database(owner_dsn: str) -> None:
     try:
         name = owner_dsn.rpartition("/")[2]
         if not await connection.fetchval(load("migrate")["database_exists"], name):
-            await connection.execute(await connection.fetchval(load("migrate")["create_database"], name))
+            await connection.execute(await connection.fetchval(load("migrate")["format_create_database"], name))
     finally:
         await connection.close()

@@ -1,4 +1,4 @@
-"""One database cluster in a state folder: made once, configured at every start, run as an unprivileged user."""
+"""The database cluster of a state folder: created once, configured at every start, run as an unprivileged user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psutil
 
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 from ops import ports
+from ops.paths import State
 from ops.postgres.binaries import Binaries, find, provide
 
 OWNER = "plantlog_owner"
@@ -47,56 +49,59 @@ class Cluster:
     """The cluster of a state folder."""
 
     def __init__(self, state: Path, binaries: Binaries) -> None:
-        self._state = state
+        self._state = State(state)
         self._binaries = binaries
         self._folder = state / "postgres" / "cluster"
         self.data = self._folder / "data"
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1: chosen free once, then reserved, also while the server is stopped."""
-        return int(self._kept.read_text()) if self._kept.exists() else ports.reserve(self._kept)
+        """The port on 127.0.0.1: chosen once, and reserved even while the server is stopped."""
+        return int(self._port_file.read_text()) if self._port_file.exists() else ports.reserve(self._port_file)
 
     @property
-    def _kept(self) -> Path:
+    def _port_file(self) -> Path:
         return self._folder.parent / "port"
 
     @property
-    def _kept_id(self) -> Path:
+    def _uid_file(self) -> Path:
         return self._folder.parent / "id"
 
     def move(self) -> None:
-        """Take another port, and write it into the DSNs: somebody who reserves none has ours."""
-        ports.reserve(self._kept)
+        """Choose another port and update the DSNs: another program took the port."""
+        ports.reserve(self._port_file)
         for role in ROLES:
-            path = self._state / "secrets" / f"{role}.dsn"
+            path = self._state.dsn_file(role)
             if path.exists():
-                parts = urlsplit(self.dsn(role))
-                moved = f"{parts.netloc.rpartition(':')[0]}:{self.port}"
-                self._write_secret(path, urlunsplit(parts._replace(netloc=moved)))
+                parts = urlsplit(self._state.dsn(role))
+                netloc = f"{parts.netloc.rpartition(':')[0]}:{self.port}"
+                write_atomically(path, f"{urlunsplit(parts._replace(netloc=netloc))}\n", 0o600)
 
-    def dsn(self, role: str) -> str:
-        """The DSN of a role, from the secrets."""
-        return (self._state / "secrets" / f"{role}.dsn").read_text().strip()
-
-    def make(self, say: Callable[[str], None]) -> None:
+    def make(self, progress: Callable[[str], None]) -> None:
         """Secrets and an initialised data directory, where they are missing."""
         self._make_secrets()
         if self.data.exists():
             return
-        say("initialising the database cluster")
+        progress("initializing the database cluster")
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = self._folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         password_file = self._folder / "password"
         password_file.touch(mode=0o600)
-        password_file.write_text(urlsplit(self.dsn("owner")).password or "")
-        self._own(self._folder, password_file)
+        password_file.write_text(urlsplit(self._state.dsn("owner")).password or "")
+        self._chown(self._folder, password_file)
         try:
             run = subprocess.run(
                 self._enter(
                     "initdb",
-                    *("--pgdata", self._seen(partial), "--username", OWNER, "--pwfile", self._seen(password_file)),
+                    *(
+                        "--pgdata",
+                        self._path_in_namespace(partial),
+                        "--username",
+                        OWNER,
+                        "--pwfile",
+                        self._path_in_namespace(password_file),
+                    ),
                     *("--auth", "scram-sha-256", "--encoding", "UTF8", "--data-checksums"),
                     *("--locale-provider", "builtin", "--locale", "C.UTF-8"),
                 ),
@@ -108,34 +113,30 @@ class Cluster:
         finally:
             password_file.unlink()
         if run.returncode:
-            raise OperationError(f"initdb ended with {run.returncode}:\n{run.stdout}{run.stderr}")
+            raise OperationError(f"initdb exited with {run.returncode}:\n{run.stdout}{run.stderr}")
         partial.rename(self.data)
 
     def command(self) -> list[str]:
         """The server, in the foreground; its configuration is written anew."""
-        ports.reserve(self._kept, self.port)  # one that an earlier plantlog chose is not reserved yet
-        self._hand_over()
+        ports.reserve(self._port_file, self.port)  # one that an earlier plantlog chose is not reserved yet
+        self._chown_cluster()
         self._configure()
         # What a session may take of memory: work_mem is its own to set.
-        most = (self._shared_mb() + self._memory_mb() // 4 + 1024) * 1024**2
-        return ["prlimit", f"--as={most}", *self._enter("postgres", "-D", self._seen(self.data))]
+        address_space_limit = (self._shared_mb() + self._memory_mb() // 4 + 1024) * 1024**2
+        return [
+            "prlimit",
+            f"--as={address_space_limit}",
+            *self._enter("postgres", "-D", self._path_in_namespace(self.data)),
+        ]
 
     def _make_secrets(self) -> None:
-        folder = self._state / "secrets"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for role in ROLES:
-            path = folder / f"{role}.dsn"
+            path = self._state.dsn_file(role)
             if not path.exists():
                 password = secrets.token_urlsafe(24)
-                self._write_secret(path, f"postgresql://plantlog_{role}:{password}@127.0.0.1:{self.port}/{DATABASE}")
-
-    @staticmethod
-    def _write_secret(path: Path, text: str) -> None:
-        partial = path.with_suffix(".partial")
-        partial.unlink(missing_ok=True)
-        partial.touch(mode=0o600)
-        partial.write_text(text + "\n")
-        partial.replace(path)
+                dsn = f"postgresql://plantlog_{role}:{password}@127.0.0.1:{self.port}/{DATABASE}"
+                write_atomically(path, f"{dsn}\n", 0o600)
 
     @staticmethod
     def _memory_mb() -> int:
@@ -164,58 +165,58 @@ class Cluster:
         (self.data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
 
     def _enter(self, program: str, *arguments: str) -> list[str]:
-        command = [self._binaries.inside(program), *arguments]
+        command = [self._binaries.path_in_root(program), *arguments]
         if os.geteuid() != 0:
             return command
         (self._binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
-        root, owner = str(self._binaries.root), ":".join(map(str, self._owner()))
+        root, owner = str(self._binaries.root), ":".join(map(str, self._server_ids()))
         enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner, str(self._accounts())]
         return ["unshare", "--mount", "--propagation", "private", *enter, *command]
 
-    def _seen(self, path: Path) -> str:
+    def _path_in_namespace(self, path: Path) -> str:
         """``path`` as the server sees it."""
         return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self._folder)}"
 
-    def _owner(self) -> tuple[int, int]:
+    def _server_ids(self) -> tuple[int, int]:
         """uid and gid of the server: the system's user ``postgres``; where the binaries are in a root file system of
         their own, whose ``postgres`` may be anybody here, an id that no account of this machine has, chosen once."""
         if self._binaries.private:
-            if not self._kept_id.exists():
+            if not self._uid_file.exists():
                 taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
                 free = [number for number in _IDS if number not in taken]
-                self._write_secret(self._kept_id, str(secrets.choice(free)))
-            number = int(self._kept_id.read_text())
+                write_atomically(self._uid_file, f"{secrets.choice(free)}\n", 0o600)
+            number = int(self._uid_file.read_text())
             return number, number
         user = pwd.getpwnam("postgres")
         return user.pw_uid, user.pw_gid
 
     def _accounts(self) -> Path:
         """``/etc/passwd`` as the server sees it: initdb asks for its own name."""
-        uid, gid = self._owner()
+        uid, gid = self._server_ids()
         path = self._folder.parent / "passwd"
         path.write_text(f"postgres:x:{uid}:{gid}:PostgreSQL of plantlog:{_HOME}:/bin/sh\n")
         path.chmod(0o644)
         return path
 
-    def _hand_over(self) -> None:
+    def _chown_cluster(self) -> None:
         """Give a cluster that an earlier plantlog ran under another id to the server's; its folder goes last."""
-        if os.geteuid() != 0 or self._folder.stat().st_uid == self._owner()[0]:
+        if os.geteuid() != 0 or self._folder.stat().st_uid == self._server_ids()[0]:
             return
         for folder, names, files in os.walk(self._folder):
             for name in (*names, *files):
-                os.chown(Path(folder, name), *self._owner(), follow_symlinks=False)
-        self._own(self._folder)
+                os.chown(Path(folder, name), *self._server_ids(), follow_symlinks=False)
+        self._chown(self._folder)
 
-    def _own(self, *paths: Path) -> None:
+    def _chown(self, *paths: Path) -> None:
         if os.geteuid() == 0:
             for path in paths:
-                os.chown(path, *self._owner())
+                os.chown(path, *self._server_ids())
 
 
-def provision(state: Path, say: Callable[[str], None]) -> Cluster:
+def provision(state: Path, progress: Callable[[str], None]) -> Cluster:
     """All that a server needs in ``state``; what is there already stays as it is."""
-    cluster = Cluster(state, provide(state, say))
-    cluster.make(say)
+    cluster = Cluster(state, provide(state, progress))
+    cluster.make(progress)
     return cluster
 
 

@@ -13,8 +13,9 @@ from types import TracebackType
 import asyncpg
 
 from ingest.errors import DatabaseError
+from ops.paths import State
 from ops.postgres.binaries import Binaries
-from ops.postgres.bootstrap import maintenance_dsn, until_it_answers
+from ops.postgres.bootstrap import maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 
 _START_SECONDS = 60.0
@@ -29,30 +30,31 @@ class Server:
     """
 
     def __init__(self, state: Path, options: Sequence[str] = (), binaries: Binaries | None = None) -> None:
+        self._state = State(state)
         self._options = tuple(options)  # of postgres' command line
         if binaries is None:
-            self._cluster = provision(state, _say_nothing)
+            self._cluster = provision(state, _ignore)
         else:
             self._cluster = Cluster(state, binaries)
-            self._cluster.make(_say_nothing)
+            self._cluster.make(_ignore)
         self._log = state / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def owner_dsn(self) -> str:
         """Superuser and owner; database ``plantlog``, which :func:`bootstrap` makes."""
-        return self._cluster.dsn("owner")
+        return self._state.dsn("owner")
 
     def role(self, role: str) -> str:
         """The DSN of another role: ``ingest`` or ``reader``."""
-        return self._cluster.dsn(role)
+        return self._state.dsn(role)
 
     def __enter__(self) -> Server:
         for _ in range(_PORTS_TRIED - 1):
             try:
                 self.start()
             except (DatabaseError, asyncpg.PostgresError):  # the one who has our port refuses our password
-                if not self._ended_soon():
+                if not self._failed_to_start():
                     self.stop(signal.SIGKILL)
                     raise
                 self._cluster.move()
@@ -73,12 +75,12 @@ class Server:
                 [*self._cluster.command(), *self._options], stdout=log, stderr=log, cwd="/"
             )
         process = self._process
-        answers = until_it_answers(maintenance_dsn(self.owner_dsn), _START_SECONDS, lambda: process.poll() is None)
+        answers = wait_until_ready(maintenance_dsn(self.owner_dsn), _START_SECONDS, lambda: process.poll() is None)
         asyncio.run(answers)
         if process.poll() is not None:
-            raise DatabaseError(f"the server ended, and somebody else answers on its port: see {self._log}")
+            raise DatabaseError(f"the server exited, and another program listens on its port: see {self._log}")
 
-    def _ended_soon(self) -> bool:
+    def _failed_to_start(self) -> bool:
         """Whether the server did not stay: its port was taken."""
         if self._process is None:
             return True
@@ -89,10 +91,10 @@ class Server:
         self._process = None
         return True
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+    def stop(self, signal_number: signal.Signals = signal.SIGINT) -> None:
         """SIGINT ends sessions and stops cleanly (PostgreSQL's fast shutdown); SIGKILL is a crash."""
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(signal_number)
             self._process.wait(_STOP_SECONDS)
             self._process = None
 
@@ -106,5 +108,5 @@ class Server:
             self.start()
 
 
-def _say_nothing(line: str) -> None:
-    """What is being installed is of no interest to tests and benchmarks."""
+def _ignore(line: str) -> None:
+    """Ignore progress messages."""

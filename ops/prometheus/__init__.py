@@ -1,1 +1,1 @@
-"""Prometheus beside plantlog: what it scrapes, what it computes, when it calls somebody; and the same for Grafana."""
+"""Prometheus for plantlog: scrape targets, recording rules and alerts; and the alerts for Grafana."""

@@ -1,10 +1,10 @@
-"""``plantlog targets``: what Prometheus has to scrape of a native appliance."""
+"""``plantlog targets``: the scrape targets of a native appliance."""
 
 from __future__ import annotations
 
 import json
 
-from ingest import processes
+from ingest.config import processes
 from ingest.errors import OperationError
 from ops.deployment import Running
 from ops.paths import State

@@ -1,1 +1,1 @@
-"""Rollups beside the samples that they were made from."""
+"""Verification of rollups against the samples."""

@@ -8,35 +8,35 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ops.rollups.verify import Difference, Verified
+from ops.rollups.verify import Difference, VerificationResult
 
-_SHOWN = 40  # differences
+_MAX_DIFFERENCES = 40  # differences
 
 
-def report(verified: Verified, console: Console) -> bool:
+def report(result: VerificationResult, console: Console) -> bool:
     """Print the outcome; whether there are differences."""
-    scope = f"{verified.channels:,} channels, {verified.days} days"
-    if not verified.differences:
-        console.print(f"rollups are what their samples give: {scope}", highlight=False)
+    scope = f"{result.channels:,} channels, {result.days} days"
+    if not result.differences:
+        console.print(f"all rollups match their samples: {scope}", highlight=False)
         return False
     table = Table(header_style="bold")
     for name in ("relation", "channel", "bucket", "column", "found", "expected"):
         table.add_column(name, overflow="fold")
-    for difference in verified.differences[:_SHOWN]:
-        table.add_row(*_in_words(difference))
+    for difference in result.differences[:_MAX_DIFFERENCES]:
+        table.add_row(*_format_row(difference))
     console.print(table)
-    n = len(verified.differences)
+    n = len(result.differences)
     console.print(f"{n:,} difference{'' if n == 1 else 's'} in {scope}", highlight=False)
     return True
 
 
-def as_json(verified: Verified) -> dict[str, Any]:
+def as_json(result: VerificationResult) -> dict[str, Any]:
     """The same for programs."""
-    differences = [{**asdict(one), "bucket": one.bucket.isoformat()} for one in verified.differences]
-    return {"channels": verified.channels, "days": verified.days, "differences": differences}
+    differences = [{**asdict(one), "bucket": one.bucket.isoformat()} for one in result.differences]
+    return {"channels": result.channels, "days": result.days, "differences": differences}
 
 
-def _in_words(one: Difference) -> tuple[str, ...]:
+def _format_row(one: Difference) -> tuple[str, ...]:
     channel = one.channel if one.state is None else f"{one.channel} in state {one.state:g}"
     if one.column == "row":
         return (

@@ -8,23 +8,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
 from ingest.batch import Batch, EventBatch, SampleBatch
 from ingest.errors import OperationError, SpoolCorrupt
+from ingest.files import atomic_path
 from ingest.registry import Registry
-from ingest.spool import aside
-from ingest.spool.file import examine, read_only
+from ingest.spool import dead_letter
+from ingest.spool.file import find_damage, read_only
 from ingest.spool.format import Record, decode
-from ingest.spool.repair import intact
+from ingest.spool.repair import intact_rows
+from ingest.timestamps import iso
 from ops.paths import State
 from schema.queries import load
 
 _HEADER = ("source", "channel", "time", "value", "status")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_YEARS_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # the years 1 to 9999, which ISO 8601 can say
 
 
 @dataclass(slots=True)
@@ -38,10 +37,10 @@ class Counts:
 
     @property
     def remark(self) -> str:
-        """What else is to be said, in words."""
-        said = f"; {self.others:,} events, gaps and counts are not values and were left out" if self.others else ""
-        return said + (
-            f"; the file is damaged ({self.damaged}): these are its intact batches, some of which the database may have"
+        """What was left out, and damage, as text."""
+        text = f"; {self.others:,} events, gaps and counts were skipped" if self.others else ""
+        return text + (
+            f"; the file is damaged ({self.damaged}): only intact batches were exported, some may be in the database"
             if self.damaged
             else ""
         )
@@ -56,14 +55,11 @@ def export(state: State, name: str, to: Path | None) -> Counts:
         _write(path, registry, sys.stdout, counts)
         return counts
     if to.exists():
-        raise OperationError(f"{to} exists already: give the name of a new file")
-    partial = to.with_name(to.name + ".partial")
+        raise OperationError(f"{to} already exists: choose another file name")
     try:
-        with partial.open("w", newline="", encoding="utf-8") as file:
+        with atomic_path(to) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             _write(path, registry, file, counts)
-        partial.replace(to)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise OperationError(f"{to}: {error.strerror}") from error
     return counts
 
@@ -74,7 +70,7 @@ def _find(state: State, name: str) -> Path:
         if path.is_file() and path.suffix in (".sqlite", ".json"):
             return path
     known = ", ".join(sorted(path.name.removesuffix(".sqlite") for path in state.spool.glob("*.sqlite")))
-    raise OperationError(f"{name} is no spool file; there are: {known or 'none'}")
+    raise OperationError(f"{name} is not a spool file; known: {known or 'none'}")
 
 
 def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None:
@@ -86,28 +82,28 @@ def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None
         counts.batches += 1
         source = sources.get(batch.source_id, str(batch.source_id))
         for channel, time, value, status in _values(batch, counts):
-            writer.writerow((source, channels.get(channel, str(channel)), _time(time), value, f"0x{status:08X}"))
+            writer.writerow((source, channels.get(channel, str(channel)), iso(time), value, f"0x{status:08X}"))
             counts.rows += 1
 
 
 def _batches(path: Path, counts: Counts) -> Iterator[Batch]:
     if path.suffix == ".json":
-        kept = aside.read(path)
-        yield decode(kept.record, kept.sequence)
+        letter = dead_letter.read(path)
+        yield decode(letter.record, letter.sequence)
         return
-    counts.damaged = examine(path) or ""
+    counts.damaged = find_damage(path) or ""
     if not counts.damaged:
         try:
             with closing(read_only(path)) as connection:
-                for sequence, *columns in connection.execute(load("spool")["take"], (0,)):
+                for sequence, *columns in connection.execute(load("spool")["select_batches"], (0,)):
                     yield decode(Record(*columns), sequence)
         except (sqlite3.Error, SpoolCorrupt) as error:
             if counts.batches:
-                raise OperationError(f"{path} is damaged behind {counts.batches} batches: {error}") from error
+                raise OperationError(f"{path} is damaged after {counts.batches} batches: {error}") from error
             counts.damaged = str(error)
         else:
             return
-    for sequence, record in intact(path):
+    for sequence, record in intact_rows(path):
         yield decode(record, sequence)
 
 
@@ -123,10 +119,3 @@ def _values(batch: Batch, counts: Counts) -> Iterator[tuple[int, int, Any, int]]
             if event.type == "text" and event.channel_id is not None:
                 counts.others -= 1
                 yield event.channel_id, event.time, event.text or "", event.status or 0
-
-
-def _time(us: int) -> str:
-    """ISO 8601; a number of µs where that has no words for it."""
-    if not _YEARS_US[0] <= us <= _YEARS_US[1]:
-        return str(us)
-    return (_EPOCH + timedelta(microseconds=us)).isoformat()

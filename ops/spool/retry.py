@@ -1,7 +1,7 @@
-"""What was kept out goes through the tables once more, as the writer would write it.
+"""Retry rows in quarantine and dead-letter batches, as the writer would write them.
 
-A row leaves the quarantine in the transaction in which it lands; a batch that was set aside is removed from the disk
-when its transactions are committed. Interrupted and run again, nothing is there twice.
+A row leaves the quarantine in the transaction that writes it; a dead-letter batch is deleted from the disk
+when its transactions are committed. Nothing is written twice, even if the command is interrupted and run again.
 """
 
 from __future__ import annotations
@@ -19,115 +19,114 @@ import asyncpg
 from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.config.snapshot import in_force
+from ingest.database import FAILURES, connect_writer
 from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
-from ingest.spool import aside
+from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
-from ingest.writer.connection import connect
+from ingest.writer.bisect import bisect, undivided
 from ingest.writer.failures import classify
 from ingest.writer.group import Group, TimeLimits, assemble
-from ingest.writer.pieces import divide, whole
-from ingest.writer.quarantine import came
-from ingest.writer.repeating import Repeating
+from ingest.writer.quarantine import to_batch
+from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ops.paths import State
-from ops.spool.kept_out import dsn
 from schema.queries import load
 
 _ROWS = 1000  # of the quarantine, a transaction
 _FIRST_ID = -1  # ids are positive
-_EVER = TimeLimits(1e12, 1e12)
-_NOWHERE = Path("quarantine")
+_NO_LIMITS = TimeLimits(1e12, 1e12)
+_NO_FILE = Path("quarantine")
 
 
 @dataclass(slots=True)
 class _Counts:
-    landed: int = 0
+    written: int = 0
     refused: int = 0
-    outside: int = 0
-    aside_landed: int = 0
-    aside_refused: int = 0
+    outside_limits: int = 0
+    batches_written: int = 0
+    batches_refused: int = 0
 
 
 def retry(state: State, anyway: bool) -> dict[str, int]:
-    """Write everything again that was kept out. Raises OperationError, DatabaseError."""
-    where = dsn(state, "owner")
+    """Retry everything. Raises OperationError, DatabaseError."""
+    dsn = state.dsn("owner")
     snapshot = in_force(state.root, tags_of=())
     options = WriterOptions() if snapshot is None else snapshot.plant.writer
-    limits = _EVER if anyway else TimeLimits(options.future_limit, options.oldest)
+    limits = _NO_LIMITS if anyway else TimeLimits(options.future_limit, options.oldest)
     counts = _Counts()
     try:
-        asyncio.run(_retry(where, options.time_out, limits, state.spool / aside.FOLDER, counts))
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        words = str(error) or type(error).__name__
+        asyncio.run(_retry(dsn, options.time_out, limits, state.spool / dead_letter.FOLDER, counts))
+    except FAILURES as error:
+        message = str(error) or type(error).__name__
         raise DatabaseError(
-            f"the database: {words}; {counts.landed:,} rows and {counts.aside_landed:,} batches have landed, "
-            "the others are where they were"
+            f"database error: {message}; {counts.written:,} rows and {counts.batches_written:,} batches were written, "
+            "the rest is unchanged"
         ) from error
     return {name: getattr(counts, name) for name in _Counts.__slots__}
 
 
-async def _retry(where: str, time_out: float, limits: TimeLimits, folder: Path, counts: _Counts) -> None:
-    connection = await connect(where, time_out)
+async def _retry(dsn: str, time_out: float, limits: TimeLimits, folder: Path, counts: _Counts) -> None:
+    connection = await connect_writer(dsn, time_out, "plantlog spool retry")
     try:
-        # Rows first: what is refused of a batch goes to the quarantine, and need not be tried a second time.
-        behind = _FIRST_ID
-        while (last := await _rows(connection, behind, limits, counts)) is not None:
-            behind = last
+        # Rows first: rows of a batch that are rejected go to the quarantine and need no second try.
+        after_id = _FIRST_ID
+        while (last := await _rows(connection, after_id, limits, counts)) is not None:
+            after_id = last
         for path in await asyncio.to_thread(lambda: sorted(folder.glob("*.json"))):
-            landed = await _batch(connection, path, limits)
-            counts.aside_landed += landed
-            counts.aside_refused += not landed
+            written = await _batch(connection, path, limits)
+            counts.batches_written += written
+            counts.batches_refused += not written
     finally:
         connection.terminate()
 
 
-async def _rows(connection: asyncpg.Connection[Any], behind: int, limits: TimeLimits, counts: _Counts) -> int | None:
+async def _rows(connection: asyncpg.Connection[Any], after_id: int, limits: TimeLimits, counts: _Counts) -> int | None:
     """Try the next rows of the quarantine. Returns the last one's id; None: there are no more."""
     queries = load("quarantine")
-    rows = await connection.fetch(queries["next"], behind, _ROWS)
-    inside: list[tuple[int, SpooledBatch]] = []
-    outside: list[int] = []
+    rows = await connection.fetch(queries["select_next"], after_id, _ROWS)
+    within_limits: list[tuple[int, SpooledBatch]] = []
+    outside_limits: list[int] = []
     for row in rows:
-        spooled = _spooled(came(row))
-        group = assemble([(_NOWHERE, [spooled])], limits)
+        spooled = _as_spooled(to_batch(row))
+        group = assemble([(_NO_FILE, [spooled])], limits)
         if group.quarantined or any(counted.quarantined for counted in group.counted):
-            outside.append(row["id"])
+            outside_limits.append(row["id"])
         else:
-            inside.append((row["id"], spooled))
-    refused = await _land(connection, inside, counts)
-    await connection.execute(queries["stays"], refused + outside)
+            within_limits.append((row["id"], spooled))
+    refused = await _write_rows(connection, within_limits, counts)
+    await connection.execute(queries["mark_retried"], refused + outside_limits)
     counts.refused += len(refused)
-    counts.outside += len(outside)
+    counts.outside_limits += len(outside_limits)
     return rows[-1]["id"] if rows else None
 
 
-async def _land(
+async def _write_rows(
     connection: asyncpg.Connection[Any], rows: Sequence[tuple[int, SpooledBatch]], counts: _Counts
 ) -> list[int]:
-    """Write rows and take them out of the quarantine, in one transaction. The ids of those that are refused."""
+    """Write rows and delete them from the quarantine, in one transaction. Returns the ids of rejected rows."""
     if not rows:
         return []
     queries = load("quarantine")
     try:
         async with connection.transaction():
-            locked = {row["id"] for row in await connection.fetch(queries["lock"], [number for number, _ in rows])}
-            ours = [spooled for number, spooled in rows if number in locked]
-            if ours:
-                await write(connection, assemble([(_NOWHERE, ours)], _EVER), (), Repeating())
-                await connection.execute(queries["landed"], list(locked))
+            locked = {row["id"] for row in await connection.fetch(queries["lock_rows"], [number for number, _ in rows])}
+            to_write = [spooled for number, spooled in rows if number in locked]
+            if to_write:
+                await write(connection, assemble([(_NO_FILE, to_write)], _NO_LIMITS), (), RepeatingChannels())
+                await connection.execute(queries["delete_rows"], list(locked))
     except Exception as error:
         if classify(error) != "poison":
             raise
         if len(rows) == 1:
             return [rows[0][0]]
         half = len(rows) // 2
-        return await _land(connection, rows[:half], counts) + await _land(connection, rows[half:], counts)
-    counts.landed += len(locked)
+        return await _write_rows(connection, rows[:half], counts) + await _write_rows(connection, rows[half:], counts)
+    counts.written += len(locked)
     return []
 
 
-def _spooled(batch: Batch) -> SpooledBatch:
-    """A batch that is in no spool any more: its facts are in the table since it came."""
+def _as_spooled(batch: Batch) -> SpooledBatch:
+    """A batch that is no longer in a spool: its metadata are in the table already."""
     match batch:
         case SampleBatch() | CountBatch():
             times = [int(batch.time.min()), int(batch.time.max())]
@@ -139,24 +138,24 @@ def _spooled(batch: Batch) -> SpooledBatch:
 
 
 async def _batch(connection: asyncpg.Connection[Any], path: Path, limits: TimeLimits) -> bool:
-    """Write a batch that was set aside, in pieces where the database refuses some of it. Whether it landed."""
+    """Write a dead-letter batch, in pieces where the database rejects some of it. Whether it was written."""
     try:
-        kept = await asyncio.to_thread(aside.read, path)
-        record = kept.record
-        spooled = SpooledBatch(kept.sequence, record.first_time, record.last_time, decode(record, kept.sequence))
+        letter = await asyncio.to_thread(dead_letter.read, path)
+        record = letter.record
+        spooled = SpooledBatch(letter.sequence, record.first_time, record.last_time, decode(record, letter.sequence))
     except (OperationError, SpoolCorrupt):
         return False
     group: Group = assemble([(path, [spooled])], limits)
-    pieces = deque([whole(group)])
+    pieces = deque([undivided(group)])
     while pieces:
         piece = pieces.popleft()
         complete = [one for _, of_file in piece.complete for one in of_file]
         try:
-            await write(connection, piece.group, complete, Repeating(), careful=piece.careful)
+            await write(connection, piece.group, complete, RepeatingChannels(), isolate_bad_rows=piece.isolate_bad_rows)
         except Exception as error:
             if classify(error) != "poison":
                 raise
-            smaller = divide(piece, limits, error, poison=True)
+            smaller = bisect(piece, limits, error, poison=True)
             if smaller == [piece]:
                 return False
             pieces.extendleft(reversed(smaller))

@@ -1,15 +1,15 @@
--- What the writer does with events of type alarm, and what the notifier asks.
+-- The writer's statements for events of type alarm, and the notifier's.
 
--- name: state
--- The newest record of each alarm wins, whatever order they come in; in the key's order, so that two writers wait for
--- each other and never in a circle. $1 time timestamptz[], $2 channel_id int[], $3 detail text[]
-WITH said AS (
+-- name: upsert_alarms
+-- The newest record of each alarm wins, in whatever order they arrive. Rows are locked in the key's order, so that two
+-- writers cannot deadlock. $1 time timestamptz[], $2 channel_id int[], $3 detail text[]
+WITH record AS (
     SELECT e.time, e.channel_id, e.detail::jsonb AS detail
     FROM unnest($1::timestamptz[], $2::int[], $3::text[]) AS e (time, channel_id, detail)
 ),
 newest AS (
     SELECT DISTINCT ON (s.channel_id, s.detail ->> 'limit') s.time, s.channel_id, s.detail
-    FROM said AS s
+    FROM record AS s
     ORDER BY s.channel_id, s.detail ->> 'limit', (s.detail ->> 'revision')::bigint DESC
 )
 INSERT INTO plant.alarm AS a
@@ -31,10 +31,10 @@ SET state = excluded.state, active = excluded.active, since = excluded.since, va
     why = excluded.why, changed_at = excluded.changed_at, revision = excluded.revision
 WHERE a.revision < excluded.revision;
 
--- name: queue
--- What begins or ends an alarm that people are told of; a replay of an event is a no-op. What is a week old goes.
+-- name: insert_notices
+-- Notices of alarms that begin or end; replaying an event is a no-op. Notices older than a week are deleted.
 -- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[]
-WITH said AS (
+WITH record AS (
     SELECT e.time, e.id, e.channel_id, e.detail::jsonb AS detail
     FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[]) AS e (time, id, channel_id, detail)
 ),
@@ -46,7 +46,7 @@ old AS (
     LIMIT 1000
     FOR UPDATE SKIP LOCKED
 ),
-gone AS (
+deleted AS (
     DELETE FROM plant.alarm_notice AS n
     USING old
     WHERE n.event_time = old.event_time AND n.event_id = old.event_id
@@ -55,22 +55,19 @@ INSERT INTO plant.alarm_notice (event_time, event_id, kind, channel_id, limit_na
 SELECT s.time, s.id, CASE WHEN s.detail ->> 'state' = 'unacknowledged_active' THEN 'alarm' ELSE 'return' END,
        s.channel_id, s.detail ->> 'limit', s.detail ->> 'priority', (s.detail ->> 'value')::float8,
        (s.detail ->> 'threshold')::float8, coalesce((s.detail ->> 'late')::boolean, false)
-FROM said AS s
+FROM record AS s
 WHERE s.detail ->> 'state' = 'unacknowledged_active'
    OR (s.detail ->> 'action' = 'returned'
        AND s.detail ->> 'state' NOT IN ('shelved', 'suppressed_by_design', 'out_of_service'))
 ORDER BY s.time, s.id
 ON CONFLICT (event_time, event_id) DO NOTHING;
 
--- name: session
-SET application_name = 'plantlog notifier';
-
--- name: lock
--- One notifier at a time makes messages; the transaction's end gives it back.
+-- name: lock_notifier
+-- One notifier at a time creates messages; the end of the transaction releases the lock.
 SELECT pg_advisory_xact_lock(7361023400154);
 
--- name: waiting
--- What nobody decided on yet, oldest first, with how the alarm stands now.
+-- name: select_pending_notices
+-- Notices without an outcome, oldest first, with the alarm's state now.
 SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, c.name AS channel, c.unit, n.limit_name, n.priority,
        n.value, n.threshold, n.late, coalesce(a.state, 'normal') AS state_now,
        plant.unit_of(c.name) AS plant_unit, clock_timestamp() - n.queued_at AS age
@@ -81,34 +78,38 @@ WHERE n.outcome IS NULL
 ORDER BY n.queued_at, n.event_time, n.event_id
 LIMIT 10000;
 
--- name: recent
--- How many alarms were sent of those queued within the last $1 seconds, when the last flood was told of, and now.
+-- name: select_recent_alarms
+-- Alarms sent of those queued within the last $1 seconds, the time of the last flood message, and the time now.
 SELECT (SELECT count(*) FROM plant.alarm_notice AS n
         WHERE n.outcome = 'sent' AND n.kind = 'alarm'
           AND n.queued_at > clock_timestamp() - $1::float8 * INTERVAL '1 second')::int AS sent,
        (SELECT max(m.created_at) FROM plant.notification AS m WHERE m.kind = 'flood') AS flood_at,
        clock_timestamp() AS now;
 
--- name: message
--- Make a message for each of the receivers: $1 kind, $2 subject, $3 body (JSON), $4 targets text[]. Returns its id.
-WITH made AS (
+-- name: insert_notification
+-- A message and its delivery to each receiver: $1 kind, $2 subject, $3 body (JSON), $4 targets text[]. Returns its id.
+-- Messages older than a year are deleted.
+WITH deleted AS (
+    DELETE FROM plant.notification AS m WHERE m.created_at < now() - INTERVAL '365 days'
+),
+inserted AS (
     INSERT INTO plant.notification (kind, subject, body) VALUES ($1, $2, $3::jsonb) RETURNING id
 ),
 addressed AS (
     INSERT INTO plant.notification_delivery (notification_id, target)
-    SELECT made.id, t.target FROM made CROSS JOIN unnest($4::text[]) AS t (target)
+    SELECT i.id, t.target FROM inserted AS i CROSS JOIN unnest($4::text[]) AS t (target)
 )
-SELECT made.id FROM made;
+SELECT i.id FROM inserted AS i;
 
--- name: decided
--- What became of notices: $1 event_time timestamptz[], $2 event_id int8[], $3 outcome, $4 notification id (NULL: none).
+-- name: update_notices
+-- Outcome of notices: $1 event_time timestamptz[], $2 event_id int8[], $3 outcome, $4 notification id (NULL: none).
 UPDATE plant.alarm_notice AS n
 SET outcome = $3, notification_id = $4
 FROM unnest($1::timestamptz[], $2::int8[]) AS d (event_time, event_id)
 WHERE n.event_time = d.event_time AND n.event_id = d.event_id;
 
--- name: due
--- The oldest messages that are to be delivered to $1 now, $2 at most.
+-- name: select_due_deliveries
+-- The oldest messages due for delivery to $1, at most $2.
 SELECT m.id, m.created_at, m.kind, m.subject, m.body::text AS body, d.attempts
 FROM plant.notification_delivery AS d
 JOIN plant.notification AS m ON m.id = d.notification_id
@@ -119,14 +120,14 @@ WHERE d.target = $1
 ORDER BY m.created_at, m.id
 LIMIT $2;
 
--- name: delivered
+-- name: mark_delivered
 -- $1 notification id, $2 target
 UPDATE plant.notification_delivery AS d
 SET delivered_at = clock_timestamp(), attempts = d.attempts + 1, error = NULL
 WHERE d.notification_id = $1 AND d.target = $2;
 
--- name: failed
--- $1 notification id, $2 target, $3 error, $4 seconds until the next attempt (NULL: it is given up)
+-- name: mark_failed
+-- $1 notification id, $2 target, $3 error, $4 seconds until the next attempt (NULL: give up)
 UPDATE plant.notification_delivery AS d
 SET attempts = d.attempts + 1, error = $3,
     next_attempt_at = CASE WHEN $4::float8 IS NULL THEN d.next_attempt_at
@@ -134,13 +135,9 @@ SET attempts = d.attempts + 1, error = $3,
     given_up_at = CASE WHEN $4::float8 IS NULL THEN clock_timestamp() END
 WHERE d.notification_id = $1 AND d.target = $2;
 
--- name: undelivered
--- How many messages wait, by receiver.
+-- name: count_undelivered
+-- Undelivered messages by receiver.
 SELECT d.target, count(*)::int AS n
 FROM plant.notification_delivery AS d
 WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
 GROUP BY d.target;
-
--- name: trim
--- Messages that are a year old go.
-DELETE FROM plant.notification AS m WHERE m.created_at < now() - INTERVAL '365 days';

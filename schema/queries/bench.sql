@@ -1,7 +1,7 @@
--- What `plantlog bench ingest` asks.
+-- `plantlog bench`, except `choose` and `day`. Benchmarks put channels and times in braces.
 
--- name: register
--- A source and $1 channels for rows that no plant sent.
+-- name: insert_channels
+-- A source and $1 channels for generated rows.
 WITH source AS (
     INSERT INTO plant.source (name, kind, address) VALUES ('bench', 'push', 'bench')
     ON CONFLICT (name) DO UPDATE SET kind = excluded.kind
@@ -12,31 +12,30 @@ SELECT 'bench/c' || lpad(n::text, 6, '0'), source.id, n::text, 'analog', ''
 FROM source, generate_series(1, $1::int) AS n
 ON CONFLICT (name) DO NOTHING;
 
--- name: channels
+-- name: select_channels
 SELECT c.id, c.source_id FROM plant.channel AS c WHERE c.name LIKE 'bench/c%' ORDER BY c.id;
 
--- name: reference
+-- name: create_reference_table
 -- A hypertable equal to samples_raw, for plain COPY.
 CREATE TABLE IF NOT EXISTS plant.bench_reference (LIKE plant.samples_raw INCLUDING ALL);
 SELECT public.create_hypertable('plant.bench_reference', public.by_range('time', INTERVAL '1 day'),
                                 create_default_indexes => false, if_not_exists => true);
 
--- name: empty
+-- name: truncate_samples
 TRUNCATE plant.bench_reference, plant.samples_raw, plant.ingest_batch;
 
--- name: counts
+-- name: count_samples
 SELECT (SELECT count(*) FROM plant.samples_raw) AS written, (SELECT count(*) FROM plant.bench_reference) AS copied;
 
--- name: analyze_forms
--- As autovacuum leaves them.
+-- name: vacuum_samples
+-- As autovacuum would.
 VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
 
--- name: edition
+-- name: select_edition
 SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition';
 
--- name: forms
--- Samples of each day from $1 to before $2, the form that they are in and its bytes, indexes and TOAST included. A day in
--- two forms gives two rows.
+-- name: select_forms
+-- By day from $1 to before $2: samples, their form and its bytes with indexes and TOAST. A day in two forms has two rows.
 WITH
 day AS (
     SELECT generate_series($1::timestamptz, $2::timestamptz - INTERVAL '1 day', INTERVAL '1 day') AS day
@@ -54,33 +53,25 @@ SELECT f.day, s.form, f.samples::int8 AS samples, s.bytes
 FROM found AS f JOIN plant.storage() AS s ON s.relation = f.relation AND s.day = f.day
 ORDER BY f.day, s.form;
 
--- name: by_minute
--- The benchmark puts in a channel and two times.
-SELECT public.time_bucket('1 minute', s.time) AS minute, avg(s.value) AS mean
-FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
-GROUP BY 1
-ORDER BY 1;
-
--- name: ask_raw
--- The benchmark puts in a channel and two times, here and below.
+-- name: query_raw
 SELECT s.time, s.value, s.status
 FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
 ORDER BY s.time;
 
--- name: ask_minute
+-- name: query_minute
 SELECT public.time_bucket('1 minute', s.time) AS minute, avg(s.value) AS mean
 FROM plant.samples_between(ARRAY[{channel}], '{first}', '{last}') AS s
 GROUP BY 1
 ORDER BY 1;
 
--- name: ask_chart
+-- name: query_chart
 SELECT c.* FROM plant.series({channel}, '{first}', '{last}', 1000) AS c;
 
--- name: dirty
--- Rows of the channels $3 from $1 to before $2 that came by COPY are to be rolled up.
+-- name: insert_dirty
+-- Marks the channels $3 from $1 to before $2 for rollups after a COPY.
 INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3::int[]);
 
--- name: form_of
+-- name: select_form
 -- How the samples from $1 to before $2 are stored: rows, packed, or columnstore; NULL: in more than one form.
 WITH found AS (
     SELECT 'packed' AS form WHERE EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1 AND p.hour < $2)
@@ -93,10 +84,9 @@ WITH found AS (
 )
 SELECT min(f.form) FROM found AS f HAVING count(*) = 1;
 
--- name: lag
--- From a batch's oldest sample to its commit: what the worst-off sample of each batch waited, weighted by rows.
--- $1 from, $2 to: written_at. Returns rows, the transactions that wrote them, p50 and p99 in seconds of the oldest and of
--- the newest sample.
+-- name: select_lag
+-- Lag from sample to commit, in seconds: p50 and p99 of the oldest and of the newest sample of each batch, weighted by
+-- rows; with the number of rows and of transactions. $1 from, $2 to: written_at.
 WITH batch AS (
     SELECT b.rows, b.xmin,
            extract(epoch FROM b.written_at - b.first_time) AS oldest,
@@ -121,16 +111,16 @@ SELECT total.rows::int8                                                         
 FROM total LEFT JOIN ranked AS r ON true
 GROUP BY total.rows, total.groups;
 
--- name: gaps_since
--- Of each reason: rows that were added from $1 on, and how many gaps they are: channels share those of a source and time.
+-- name: count_gaps_since
+-- By reason, from $1 on: rows of plant.gap, and distinct gaps: rows of one source and time are one gap.
 SELECT g.reason, count(*) AS rows, count(DISTINCT (g.source_id, g.from_time, g.to_time)) AS gaps
 FROM plant.gap AS g
 WHERE g.opened_at >= $1
 GROUP BY g.reason
 ORDER BY 2 DESC;
 
--- name: flooded
--- What the flood's gateways pushed since $1: bodies, by the value of their first line, and samples.
+-- name: select_flood_totals
+-- What the flooding gateways pushed since $1: bodies, each by the value of its first line, and samples.
 SELECT (SELECT coalesce(array_agg(r.value), '{}')
         FROM plant.samples_raw AS r
         JOIN plant.channel AS c ON c.id = r.channel_id
@@ -140,49 +130,49 @@ SELECT (SELECT coalesce(array_agg(r.value), '{}')
         JOIN plant.source AS s ON s.id = b.source_id
         WHERE s.name LIKE 'flood%' AND b.kind = 'samples' AND b.received_at >= $1)::int8 AS samples;
 
--- name: source
+-- name: select_source_id
 SELECT s.id FROM plant.source AS s WHERE s.name = 'bench';
 
--- name: count_reference
+-- name: create_reference_counts
 -- A hypertable equal to event_count_1m, for upserts that are not the writer's.
 CREATE TABLE IF NOT EXISTS plant.bench_count (LIKE plant.event_count_1m INCLUDING ALL) WITH (fillfactor = 50);
 SELECT public.create_hypertable('plant.bench_count', public.by_range('bucket', INTERVAL '7 days'),
                                 create_default_indexes => false, if_not_exists => true);
 
--- name: empty_counts
+-- name: truncate_counts
 TRUNCATE plant.bench_count, plant.event_count_1m, plant.ingest_batch;
 
--- name: upsert_one
--- What one does without thinking: a statement for each increment. $1 type.
+-- name: upsert_count
+-- The naive way: a statement for each increment. $1 type.
 INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
 VALUES (date_trunc('minute', now()), $1, 0, 1)
 ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
 
--- name: upsert_many
+-- name: upsert_counts
 -- Increments of different types in one statement. $1 type text[], in the key's order.
 INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
 SELECT date_trunc('minute', now()), i.type, 0, 1
 FROM unnest($1::text[]) AS i (type)
 ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
 
--- name: counted
--- What the writer's table and the reference hold.
+-- name: compare_counts
+-- Counts in the writer's table and in the reference.
 SELECT coalesce(a.type, b.type) AS type, coalesce(a.n, 0)::int8 AS written, coalesce(b.n, 0)::int8 AS reference
 FROM (SELECT c.type, sum(c.n) AS n FROM plant.event_count_1m AS c GROUP BY c.type) AS a
 FULL JOIN (SELECT c.type, sum(c.n) AS n FROM plant.bench_count AS c GROUP BY c.type) AS b ON a.type = b.type;
 
--- name: footprint
--- Bytes of all samples, indexes and TOAST included, and how many they are.
+-- name: select_footprint
+-- Bytes of all samples with indexes and TOAST, and their number.
 SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'samples%')::int8       AS bytes,
        (SELECT sum(b.rows) FROM plant.ingest_batch AS b WHERE b.kind = 'samples')::int8              AS rows;
 
--- name: sessions
--- Which processes of the server work for whom, or what they are.
+-- name: select_sessions
+-- Server processes by application name, else by type.
 SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type) AS name FROM pg_catalog.pg_stat_activity AS a;
 
--- name: flush
--- What this session has counted is seen by all from its end on.
+-- name: flush_statistics
+-- Makes this session's statistics visible to others when it ends.
 SELECT pg_catalog.pg_stat_force_next_flush();
 
--- name: wal
+-- name: select_wal
 SELECT w.wal_bytes::float8 AS bytes, w.wal_fpi::float8 AS full_pages FROM pg_catalog.pg_stat_wal AS w;

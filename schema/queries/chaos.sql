@@ -1,9 +1,9 @@
--- What `plantlog chaos` asks once the faults are over.
+-- `plantlog chaos`, once the faults are over.
 
--- name: behind
--- Sources with channels of which the table has nothing dated later than $1 (µs since 1970), and how many. When it was
--- received does not count: a server hands out its queues in any order, the oldest values last maybe. Nor does what is
--- dated later than now: a plant's clock may have been ahead.
+-- name: select_stale_sources
+-- Sources with channels that have no sample or text dated later than $1 (µs since 1970), and how many channels. The time of
+-- arrival does not count: a server may send its queues in any order, the oldest values last. Times in the future do not
+-- count either: a plant's clock may have been ahead.
 SELECT s.name, count(*) AS channels
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
@@ -20,8 +20,8 @@ WHERE c.retired_at IS NULL
 GROUP BY s.name
 ORDER BY s.name;
 
--- name: gaps
--- By reason: how many, how many of them backfilled, how many still open, and their length in seconds, channels summed.
+-- name: select_gap_totals
+-- By reason: number of gaps, of backfilled and of open ones, and their length in seconds, summed over channels.
 SELECT g.reason, count(*) AS gaps, count(*) FILTER (WHERE g.backfilled_at IS NOT NULL) AS backfilled,
     count(*) FILTER (WHERE g.to_time IS NULL) AS open,
     coalesce(sum(extract(epoch FROM g.to_time - g.from_time)), 0)::float8 AS seconds
@@ -29,27 +29,27 @@ FROM plant.gap AS g
 GROUP BY g.reason
 ORDER BY g.reason;
 
--- name: open
+-- name: count_open_gaps
 SELECT count(*) FROM plant.gap AS g WHERE g.to_time IS NULL;
 
--- name: quarantined
+-- name: count_quarantined
 SELECT count(*) FROM plant.quarantine;
 
--- name: lock
--- Keeps writers and readers of the samples out until the transaction ends.
+-- name: lock_samples
+-- Blocks writers and readers of samples until the transaction ends.
 LOCK TABLE plant.samples_raw IN ACCESS EXCLUSIVE MODE;
 
--- name: terminate
+-- name: terminate_sessions
 -- Ends every other session of the database.
 SELECT pg_terminate_backend(a.pid)
 FROM pg_stat_activity AS a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid();
 
--- name: unmade
--- How many rows of rollup_dirty speak of minutes that had begun by $1 (µs since 1970).
+-- name: count_dirty_minutes
+-- Rows of rollup_dirty for minutes that had begun by $1 (µs since 1970).
 SELECT count(*) FROM plant.rollup_dirty AS d
 WHERE NOT d.hours AND d.from_time <= to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond';
 
--- name: closed
--- Minutes that writers closed with rows of their own, and these rows.
+-- name: select_closed_minutes
+-- Minutes that writers closed with rows of their own, and the number of these rows.
 SELECT c.minutes, c.rows FROM plant.rollup_closed AS c;

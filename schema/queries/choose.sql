@@ -1,7 +1,7 @@
--- What `plantlog bench choose` asks, of plantlog and of others. Times are put in as µs since 1970-01-01 UTC.
+-- `plantlog bench choose`: plantlog and other databases. Times in braces are µs since 1970-01-01 UTC.
 
--- name: plantlog_register
--- $1 the source's name, $2 channels' names, $3 their units.
+-- name: plantlog_insert_channels
+-- $1 name of the source, $2 names and $3 units of the channels.
 WITH source AS (
     INSERT INTO plant.source (name, kind, address) VALUES ($1, 'push', $1)
     RETURNING id
@@ -12,8 +12,8 @@ FROM source, unnest($2::text[], $3::text[]) WITH ORDINALITY AS c (name, unit, pl
 ORDER BY c.place
 RETURNING id, source_id;
 
--- name: plantlog_analyze
--- As autovacuum leaves them.
+-- name: plantlog_vacuum
+-- As autovacuum would.
 VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
 
 -- name: plantlog_raw
@@ -34,7 +34,7 @@ SELECT (sum(s.bytes) + pg_total_relation_size('plant.channel'))::int8
 FROM plant.storage() AS s
 WHERE s.relation IN ('samples_raw', 'samples_packed');
 
--- name: postgresql_create
+-- name: postgresql_create_tables
 CREATE TABLE channel (id int PRIMARY KEY, name text NOT NULL UNIQUE, unit text NOT NULL);
 CREATE TABLE samples (
     time       timestamptz NOT NULL,
@@ -44,20 +44,20 @@ CREATE TABLE samples (
     PRIMARY KEY (channel_id, time)
 );
 
--- name: postgresql_name_channels
+-- name: postgresql_insert_channels
 INSERT INTO channel (id, name, unit)
 SELECT c.id, c.name, c.unit FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS c (name, unit, id);
 
--- name: postgresql_stage
+-- name: postgresql_create_staging
 CREATE TEMPORARY TABLE IF NOT EXISTS staged (LIKE samples);
 
--- name: postgresql_merge
-WITH taken AS (DELETE FROM staged RETURNING *)
+-- name: postgresql_insert_staged
+WITH deleted AS (DELETE FROM staged RETURNING *)
 INSERT INTO samples (time, value, channel_id, status)
-SELECT t.time, t.value, t.channel_id, t.status FROM taken AS t
+SELECT t.time, t.value, t.channel_id, t.status FROM deleted AS t
 ON CONFLICT DO NOTHING;
 
--- name: postgresql_analyze
+-- name: postgresql_vacuum
 VACUUM (ANALYZE) samples;
 
 -- name: postgresql_raw
@@ -84,11 +84,11 @@ SELECT value, status FROM samples WHERE channel = '{name}' AND time >= {first}u 
 SELECT mean(value) FROM samples WHERE channel = '{name}' AND time >= {first}u AND time < {last}u
 GROUP BY time(1m) fill(none);
 
--- name: questdb_create
+-- name: questdb_create_table
 CREATE TABLE samples (time TIMESTAMP, channel SYMBOL CAPACITY 32768 INDEX, unit SYMBOL, value DOUBLE, status INT)
 TIMESTAMP(time) PARTITION BY DAY WAL DEDUP UPSERT KEYS(time, channel);
 
--- name: questdb_applied
+-- name: questdb_select_wal_state
 SELECT writerTxn = sequencerTxn, suspended FROM wal_tables() WHERE name = 'samples';
 
 -- name: questdb_raw
@@ -103,10 +103,10 @@ SAMPLE BY 1m ALIGN TO CALENDAR;
 -- name: questdb_size
 SELECT sum(diskSize) FROM table_partitions('samples') WHERE NOT active;
 
--- name: clickhouse_database
+-- name: clickhouse_create_database
 CREATE DATABASE IF NOT EXISTS bench;
 
--- name: clickhouse_samples
+-- name: clickhouse_create_samples
 CREATE TABLE bench.samples (
     channel Int32,
     time    DateTime64(6, 'UTC') CODEC(DoubleDelta, ZSTD(1)),
@@ -116,16 +116,16 @@ CREATE TABLE bench.samples (
 ENGINE = ReplacingMergeTree PARTITION BY toYYYYMMDD(time) ORDER BY (channel, time)
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- name: clickhouse_channel
+-- name: clickhouse_create_channel
 CREATE TABLE bench.channel (id Int32, name String, unit LowCardinality(String)) ENGINE = MergeTree ORDER BY id;
 
--- name: clickhouse_name_channels
+-- name: clickhouse_insert_channels
 INSERT INTO bench.channel SELECT id, name, unit FROM Python(rows);
 
--- name: clickhouse_write
+-- name: clickhouse_insert_samples
 INSERT INTO bench.samples SELECT channel, fromUnixTimestamp64Micro(time, 'UTC'), value, status FROM Python(rows);
 
--- name: clickhouse_settle
+-- name: clickhouse_optimize
 OPTIMIZE TABLE bench.samples FINAL;
 
 -- name: clickhouse_raw
@@ -144,10 +144,10 @@ GROUP BY minute ORDER BY minute;
 -- name: clickhouse_size
 SELECT sum(bytes_on_disk) FROM system.parts WHERE database = 'bench' AND active;
 
--- name: duckdb_write
+-- name: duckdb_copy_rows
 COPY rows TO '{path}' (FORMAT parquet, COMPRESSION zstd);
 
--- name: duckdb_settle
+-- name: duckdb_merge_files
 COPY (SELECT * FROM read_parquet('{folder}/*.parquet') ORDER BY channel, time)
 TO '{path}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 100000);
 
@@ -161,7 +161,7 @@ SELECT time // 60000000 * 60000000 AS minute, avg(value) AS mean FROM read_parqu
 WHERE channel = {channel} AND time >= {first} AND time < {last} AND status < 2147483648
 GROUP BY 1 ORDER BY 1;
 
--- name: iotdb_create
+-- name: iotdb_create_table
 CREATE TABLE samples (channel STRING TAG, unit STRING ATTRIBUTE, value DOUBLE FIELD, status INT32 FIELD);
 
 -- name: iotdb_raw

@@ -1,27 +1,22 @@
--- What `plantlog bench day` asks, as the owner of a database of its own.
+-- `plantlog bench day`, as the owner of its own database.
 
--- name: channels
--- Of the plant: source, first and last id.
+-- name: select_channel_ranges
+-- First and last channel id of each source.
 SELECT c.source_id, min(c.id) AS first, max(c.id) AS last FROM plant.channel AS c GROUP BY c.source_id;
 
--- name: late
--- Data may be so late: $1 seconds.
+-- name: update_lateness
+-- Allows data to be $1 seconds late.
 UPDATE plant.setting AS s SET value = $1::text WHERE s.key = 'lateness';
 
--- name: packed_until
--- All samples before are packed; NULL: not of each of $1 channels.
+-- name: select_packed_until
+-- The time before which all samples are packed; NULL: fewer than $1 channels have packed samples.
 SELECT CASE WHEN count(*) >= $1 THEN min(c.until) END FROM plant.packed_channel AS c;
 
--- name: depth_of
+-- name: create_pageinspect
 CREATE EXTENSION IF NOT EXISTS pageinspect WITH SCHEMA public;
 
--- name: sessions
--- Which processes of the server work for whom.
-SELECT a.pid, CASE WHEN a.backend_type = 'client backend' THEN coalesce(a.application_name, '') ELSE a.backend_type END AS name
-FROM pg_catalog.pg_stat_activity AS a;
-
--- name: figures
--- Bytes, rows and states now. Levels: from the key's root to its leaves, of the largest index.
+-- name: select_figures
+-- Bytes, rows and states now. key_levels: of the largest index, from its root to its leaves.
 WITH
 chunk AS (
     SELECT format('%I.%I', k.chunk_schema, k.chunk_name)::regclass AS relation, k.hypertable_name AS of
@@ -62,8 +57,9 @@ SELECT (SELECT coalesce(sum(b.rows), 0) FROM plant.ingest_batch AS b WHERE b.kin
         WHERE e.type = 'retention' AND e.detail ->> 'what' = 'raw')::int8 AS dropped
 FROM raw, wal;
 
--- name: counted
--- By hour from $1 on: channels, the fewest and the most samples of one, and all of them, each once in whatever form.
+-- name: count_samples_by_hour
+-- By hour from $1 on: channels, the fewest and the most samples of a channel, and all samples. Each sample counts once,
+-- whatever its form.
 WITH
 raw AS (
     SELECT r.channel_id, date_trunc('hour', r.time, 'UTC') AS hour, count(*) AS n
@@ -73,7 +69,7 @@ raw AS (
                                 ELSE NOT plant.is_packed(r.channel_id, r.time) END
     GROUP BY r.channel_id, date_trunc('hour', r.time, 'UTC')
 ),
-each AS (
+hourly AS (
     SELECT b.channel_id, b.hour, sum(b.n) AS n
     FROM (SELECT r.channel_id, r.hour, r.n FROM raw AS r
           UNION ALL
@@ -81,17 +77,17 @@ each AS (
     GROUP BY b.channel_id, b.hour
 )
 SELECT e.hour, count(*)::int AS channels, min(e.n)::int8 AS least, max(e.n)::int8 AS most, sum(e.n)::int8 AS samples
-FROM each AS e
+FROM hourly AS e
 GROUP BY e.hour
 ORDER BY e.hour;
 
--- name: written
--- Samples by the evidence of their arrival.
+-- name: count_written_samples
+-- Samples by plant.ingest_batch.
 SELECT coalesce(sum(b.rows), 0)::int8 FROM plant.ingest_batch AS b WHERE b.kind = 'samples';
 
--- name: sealed
+-- name: select_sealed_days
 SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
 
--- name: failed
--- Runs of jobs that failed, and why.
+-- name: select_failed_runs
+-- Failed runs of jobs, and why.
 SELECT r.job, r.detail, count(*)::int8 AS n FROM plant.job_run AS r WHERE r.outcome = 'failed' GROUP BY 1, 2 ORDER BY 1, 2;

@@ -1,16 +1,16 @@
--- What the detection of TimescaleDB's edition asks.
+-- Detection of TimescaleDB's edition.
 
--- name: edition
--- The licence setting tells the editions apart: 'apache' or 'timescale'.
+-- name: select_edition
+-- By the license setting: 'apache' or 'timescale'.
 SELECT CASE current_setting('timescaledb.license') WHEN 'timescale' THEN 'community' ELSE 'apache' END;
 
--- name: columnstored
--- How many chunks only the Community edition can read.
+-- name: count_columnstore_chunks
+-- Chunks that only the Community edition can read.
 SELECT count(*)
 FROM timescaledb_information.chunks AS k
 WHERE k.hypertable_schema = 'plant' AND k.is_compressed;
 
--- name: record
+-- name: upsert_edition
 -- $1 edition.
 INSERT INTO plant.setting (key, value)
 SELECT 'edition', $1
@@ -18,9 +18,9 @@ UNION ALL
 SELECT 'timescaledb_version', e.extversion FROM pg_extension AS e WHERE e.extname = 'timescaledb'
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE plant.setting.value <> excluded.value;
 
--- name: decompression
--- A statement, on Community and where it is not done: no limit to the samples that late rows of one transaction may
--- find in their way in the columnstore. With one (100,000 is usual) a replay of old data would never land.
+-- name: format_decompression_limit
+-- A statement, on Community and unless it is in force: no limit on the samples that the late rows of one transaction may
+-- decompress. With the default of 100,000 a replay of old data would never commit.
 SELECT format('ALTER DATABASE %I SET timescaledb.max_tuples_decompressed_per_dml_transaction = 0', d.datname)
 FROM pg_database AS d
 WHERE d.datname = current_database() AND $1 = 'community'

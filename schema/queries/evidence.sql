@@ -1,20 +1,20 @@
--- Sealing, verifying and exporting closed days (UTC). What a seal is made of: ops/evidence/standalone.py.
+-- Sealing, verifying and exporting closed days (UTC). ops/evidence/standalone.py defines what a seal covers.
 
--- name: lock
--- One session seals at a time; false: another one does. The session's end gives it back.
+-- name: lock_sealing
+-- False if another session is sealing. The end of the session releases the lock.
 SELECT pg_try_advisory_lock(7361023400158);
 
--- name: unlock
+-- name: unlock_sealing
 SELECT pg_advisory_unlock(7361023400158);
 
--- name: lateness
--- So long after its end data of a day may still come, seconds.
+-- name: select_lateness
+-- How late data may arrive after the end of its day, in seconds.
 SELECT coalesce((SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'), 3600);
 
--- name: clock
+-- name: select_clock
 SELECT clock_timestamp();
 
--- name: hours
+-- name: select_samples
 -- Samples of channels $1 with $2 <= time < $3: a row a channel, its columns as PostgreSQL sends arrays, which is the
 -- cheapest way out of the server (0.33 µs a sample, COPY 0.29 to 0.37 and twice the work at the client; measured).
 SELECT s.channel_id, array_send(array_agg(s.time)) AS time, array_send(array_agg(s.value)) AS value,
@@ -23,7 +23,7 @@ FROM plant.samples_between($1::int[], $2::timestamptz, $3::timestamptz) AS s
 GROUP BY s.channel_id
 ORDER BY s.channel_id;
 
--- name: counts
+-- name: count_samples
 -- Samples of channels $1 by hour, $2 <= hour < $3, without decoding what is packed.
 WITH packed AS (
     SELECT p.channel_id, p.hour, p.n
@@ -41,18 +41,17 @@ SELECT b.channel_id, b.hour, sum(b.n)::bigint AS n
 FROM (SELECT * FROM packed UNION ALL SELECT * FROM raw) AS b
 GROUP BY b.channel_id, b.hour;
 
--- name: channels
--- Ids that have samples with $1 <= time < $2, whether or not plant.channel knows them.
+-- name: select_channels
+-- Ids that have samples with $1 <= time < $2, whether or not they are in plant.channel.
 SELECT DISTINCT p.channel_id
 FROM plant.samples_packed AS p
 WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz
 UNION
-SELECT unnest(plant.channels_in_raw($1::timestamptz, $2::timestamptz))
+SELECT unnest(plant.channels_between('plant.samples_raw', 'time', $1::timestamptz, $2::timestamptz))
 ORDER BY channel_id;
 
--- name: open_days
--- Closed days without a seal: those in which something can be, and every one after the newest sealed day. $1: they end
--- at it or before.
+-- name: select_unsealed_days
+-- Days that end at or before $1 and have no seal: those that may hold data, and each one after the newest sealed day.
 WITH spans AS (
     SELECT k.range_start AS begins, k.range_end AS ends
     FROM timescaledb_information.chunks AS k
@@ -69,13 +68,13 @@ days AS (
                                        INTERVAL '1 day') AS d (day)
     WHERE d.day + INTERVAL '1 day' <= $1::timestamptz
 )
-SELECT d.day, d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s), 'infinity') AS follows
+SELECT d.day, d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s), 'infinity') AS after_newest_seal
 FROM days AS d
 WHERE NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = d.day)
 ORDER BY d.day;
 
--- name: has_anything
--- Whether something is known of $1 <= time < $2.
+-- name: has_data
+-- Whether there are samples, events or gaps with $1 <= time < $2.
 SELECT EXISTS (SELECT FROM plant.samples_raw AS r WHERE r.time >= $1::timestamptz AND r.time < $2::timestamptz)
     OR EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz)
     OR EXISTS (SELECT FROM plant.event AS e WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz)
@@ -83,42 +82,42 @@ SELECT EXISTS (SELECT FROM plant.samples_raw AS r WHERE r.time >= $1::timestampt
                WHERE g.from_time < $2::timestamptz AND (coalesce(g.to_time, 'infinity') > $1::timestamptz
                                                         OR g.from_time >= $1::timestamptz));
 
--- name: sealed_days
+-- name: select_sealed_days
 SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
 
--- name: begin_work
+-- name: insert_progress
 INSERT INTO plant.seal_progress (day, read_from, hour, behind)
 VALUES ($1, clock_timestamp(), 0, -2147483648)
 ON CONFLICT (day) DO NOTHING;
 
--- name: progress
+-- name: select_progress
 SELECT p.read_from, p.hour, p.behind FROM plant.seal_progress AS p WHERE p.day = $1;
 
--- name: advance
+-- name: update_progress
 UPDATE plant.seal_progress AS p SET hour = $2, behind = $3 WHERE p.day = $1;
 
--- name: work
+-- name: upsert_partial_digests
 -- $1 day, $2 hour, $3 channel ids, $4 n: int[], $5 digests bytea[].
 INSERT INTO plant.seal_work AS w (day, hour, channel_id, n, digest)
 SELECT $1, $2, d.channel_id, d.n, d.digest
 FROM unnest($3::int[], $4::int[], $5::bytea[]) AS d (channel_id, n, digest)
 ON CONFLICT (day, channel_id, hour) DO UPDATE SET n = excluded.n, digest = excluded.digest;
 
--- name: worked
--- By channel: hours that were read, how many samples each had, their digests.
+-- name: select_partial_digests
+-- By channel: the hours read so far, with the samples and the digest of each.
 SELECT w.channel_id, array_agg(w.hour ORDER BY w.hour) AS hours, array_agg(w.n ORDER BY w.hour) AS n,
        array_agg(w.digest ORDER BY w.hour) AS digests
 FROM plant.seal_work AS w
 WHERE w.day = $1
 GROUP BY w.channel_id;
 
--- name: end_work
-WITH done AS (DELETE FROM plant.seal_progress AS p WHERE p.day = $1)
+-- name: delete_progress
+WITH deleted AS (DELETE FROM plant.seal_progress AS p WHERE p.day = $1)
 DELETE FROM plant.seal_work AS w WHERE w.day = $1;
 
--- name: document
--- What ids meant with $1 <= time < $2, as JSON text that is the same whenever the facts are: of a channel that changed
--- within that time each meaning, by time, with valid_from in µs since 1970.
+-- name: build_document
+-- The definitions of channels and sources with $1 <= time < $2, as JSON text. Equal definitions give equal text. A channel
+-- that changed within that time has one entry a version, by time, with valid_from in µs since 1970.
 WITH channels AS (
     SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
                'id', v.channel_id, 'name', v.name, 'source', v.source_id, 'address', v.address, 'kind', v.kind,
@@ -137,15 +136,15 @@ SELECT jsonb_build_object('channels', c.listed, 'sources', s.listed)::text
 FROM channels AS c
 CROSS JOIN sources AS s;
 
--- name: events
+-- name: select_events
 -- $1 <= time < $2
 SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail
 FROM plant.event AS e
 WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz
 ORDER BY e.time, e.id;
 
--- name: gaps
--- Those that touch $1 <= time < $2; what came of one after the day is not the day's.
+-- name: select_gaps
+-- Gaps that overlap $1 <= time < $2. What happened to a gap after the day does not belong to the day.
 SELECT g.source_id, g.channel_id, g.from_time, least(coalesce(g.to_time, 'infinity'), $2::timestamptz) AS to_time,
        g.reason, g.detail, g.backfilled_at IS NOT NULL AS backfilled
 FROM plant.gap AS g
@@ -153,8 +152,8 @@ WHERE g.from_time < $2::timestamptz
   AND (coalesce(g.to_time, 'infinity') > $1::timestamptz OR g.from_time >= $1::timestamptz)
 ORDER BY g.source_id, g.channel_id NULLS FIRST, g.from_time;
 
--- name: seals
--- The newest $1 (NULL: all), in the order of sealing, without what amended ones say.
+-- name: select_seals
+-- The newest $1 (NULL: all), in the order of sealing; of the differences, only their digest.
 SELECT n.*
 FROM (
     SELECT s.serial, s.day, s.revision, s.kind, s.root, s.previous, s.read_from, s.sealed_at, s.samples, s.channels,
@@ -165,47 +164,47 @@ FROM (
 ) AS n
 ORDER BY n.serial;
 
--- name: parts
--- Of a day's revisions, what besides the channels makes up a root.
+-- name: select_seal_parts
+-- The parts of each root of a day's revisions, other than the channels' digests.
 SELECT s.document, s.events_n, s.events_digests, s.gaps_digest, s.differs
 FROM plant.day_seal AS s
 WHERE s.day = $1
 ORDER BY s.revision;
 
--- name: digests
+-- name: select_digests
 SELECT d.channel_id, d.revision, d.n, d.digests FROM plant.seal_digest AS d WHERE d.day = $1 ORDER BY d.revision, d.channel_id;
 
--- name: content
+-- name: select_document
 SELECT d.content FROM plant.seal_document AS d WHERE d.digest = $1;
 
--- name: add_document
+-- name: insert_document
 INSERT INTO plant.seal_document (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
--- name: add_seal
+-- name: insert_seal
 INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels, events,
                             gaps, document, events_n, events_digests, gaps_digest, differs, key, signature)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
 
--- name: keys
+-- name: select_keys
 SELECT k.fingerprint, k.public, k.made_at, k.succeeds, k.own_signature, k.former_signature
 FROM plant.seal_key AS k
 ORDER BY k.made_at;
 
--- name: add_key
+-- name: insert_key
 INSERT INTO plant.seal_key (fingerprint, public, made_at, succeeds, own_signature, former_signature)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING;
 
--- name: arrivals
--- Evidence of what came: batches written since $1 whose times reach into $2 <= time < $3, by source and kind.
+-- name: select_arrivals
+-- Evidence of arrival: batches written since $1 whose times overlap $2 <= time < $3, by source and kind.
 SELECT b.source_id, b.kind, count(*) AS batches, sum(b.rows)::bigint AS rows, min(b.first_time) AS first_time,
        max(b.last_time) AS last_time, min(b.written_at) AS written_from, max(b.written_at) AS written_to
 FROM plant.ingest_batch AS b
 WHERE b.written_at >= $1::timestamptz AND b.first_time < $3::timestamptz AND b.last_time >= $2::timestamptz
 GROUP BY b.source_id, b.kind;
 
--- name: removals
--- Removals on record since $1 that reach into $2 <= time < $3: by delete_samples, or by retention. channels: NULL: all.
+-- name: select_removals
+-- Removals recorded since $1 that overlap $2 <= time < $3: by delete_samples or by retention. channels: NULL for all.
 SELECT e.type, e.time, (e.detail ->> 'from')::timestamptz AS begins, (e.detail ->> 'to')::timestamptz AS ends,
        coalesce(e.detail ->> 'what', 'raw') AS what, coalesce(e.detail ->> 'why', e.text) AS why,
        CASE
@@ -220,18 +219,18 @@ FROM plant.event AS e
 WHERE e.type IN ('deleted', 'retention') AND e.time >= $1::timestamptz
   AND (e.detail ->> 'from')::timestamptz < $3::timestamptz AND (e.detail ->> 'to')::timestamptz > $2::timestamptz;
 
--- name: sources_of
--- Each source that a channel is or was read from.
+-- name: select_channel_sources
+-- Every source that a channel is or was read from.
 SELECT DISTINCT v.channel_id AS id, v.source_id FROM plant.channel_version AS v;
 
--- name: looked_until
+-- name: select_checked_until
 SELECT e.until FROM plant.seal_evidence AS e;
 
--- name: looked
+-- name: update_checked_until
 UPDATE plant.seal_evidence AS e SET until = $1;
 
--- name: touched_days
--- Sealed days that batches written since $1, or deletions, reach into.
+-- name: select_changed_days
+-- Sealed days that overlap batches or deletions since $1.
 WITH sealed AS (
     SELECT s.day, s.day::timestamp AT TIME ZONE 'UTC' AS begins, (s.day + 1)::timestamp AT TIME ZONE 'UTC' AS ends
     FROM plant.day_seal AS s
@@ -254,8 +253,8 @@ FROM sealed AS s
 WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.begins)
 ORDER BY s.day;
 
--- name: names
--- Channels that are or were called like one of the patterns $1 (* stands for any text).
+-- name: select_matching_channels
+-- Channels whose present or former name matches one of the patterns $1 (* stands for any text).
 SELECT DISTINCT v.channel_id AS id
 FROM plant.channel_version AS v
 WHERE EXISTS (SELECT FROM unnest($1::text[]) AS p (pattern)

@@ -1,11 +1,11 @@
--- What the maintenance process runs, as role plant_maintenance, and what its commands ask.
+-- The maintenance process and its commands, as role plant_maintenance.
 
--- name: lock
--- Whether this session may run job $1: one at a time, in however many processes.
+-- name: try_lock_job
+-- Whether this session may run job $1: only one session at a time may.
 SELECT pg_try_advisory_lock(73610234, hashtext($1));
 
--- name: begin
--- A run of job $1 begins; returns its id. The lock is ours: a run without an end was killed.
+-- name: insert_run
+-- Begins a run of job $1; returns its id. We hold the job's lock, so a run without an end was killed.
 WITH killed AS (
     UPDATE plant.job_run AS r
     SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'ended without a word: killed, or cut off'
@@ -13,31 +13,31 @@ WITH killed AS (
 )
 INSERT INTO plant.job_run (job) VALUES ($1) RETURNING id;
 
--- name: end
+-- name: update_run
 -- Run $1 ended: $2 outcome, $3 rows, $4 bytes, $5 detail.
 UPDATE plant.job_run AS r
 SET ended_at = clock_timestamp(), outcome = $2, rows = $3, bytes = $4, detail = $5
 WHERE r.id = $1;
 
--- name: unbegin
--- Run $1 had nothing to do.
+-- name: delete_run
+-- Deletes run $1, which had nothing to do.
 DELETE FROM plant.job_run AS r WHERE r.id = $1;
 
--- name: skip
--- Job $1 has nothing to run, because of $2. Said once, not every time.
+-- name: insert_skipped_run
+-- Records that job $1 was skipped because of $2. Repeated skips for one reason extend one row.
 WITH newest AS (
     SELECT r.id, r.outcome, r.detail FROM plant.job_run AS r WHERE r.job = $1 ORDER BY r.started_at DESC, r.id DESC LIMIT 1
 ),
-said AS (
+extended AS (
     UPDATE plant.job_run AS r SET ended_at = clock_timestamp()
     FROM newest AS n
     WHERE r.id = n.id AND n.outcome = 'skipped' AND n.detail = $2
     RETURNING r.id
 )
 INSERT INTO plant.job_run (job, ended_at, outcome, detail)
-SELECT $1, clock_timestamp(), 'skipped', $2 WHERE NOT EXISTS (SELECT FROM said);
+SELECT $1, clock_timestamp(), 'skipped', $2 WHERE NOT EXISTS (SELECT FROM extended);
 
--- name: runs
+-- name: select_runs
 -- The newest run of each job of $1 text[], with its newest success.
 SELECT j.name AS job, r.started_at, r.ended_at, r.outcome, r.rows, r.bytes, r.detail,
        (SELECT max(s.ended_at) FROM plant.job_run AS s WHERE s.job = j.name AND s.outcome = 'ok') AS succeeded_at
@@ -47,8 +47,8 @@ LEFT JOIN LATERAL (
 ) AS r ON true
 ORDER BY j.place;
 
--- name: settings
--- Times are before now; sealing, disk_budget as configured.
+-- name: select_settings
+-- late_until: no more late data before it; sealing, disk_budget: as configured.
 SELECT now() - INTERVAL '1 second' * coalesce(
            (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'), 3600) AS late_until,
        coalesce((SELECT s.value FROM plant.setting AS s WHERE s.key = 'sealing'), 'off') = 'on' AS sealing,
@@ -59,18 +59,18 @@ SELECT now() - INTERVAL '1 second' * coalesce(
 -- name: refresh_rollups
 CALL plant.refresh_rollups();
 
--- name: compress
+-- name: compress_before
 CALL plant.compress_before($1);
 
--- name: due
--- What the ages of the classes say must go, and what of it there is: nothing is dropped.
+-- name: select_due_retention
+-- Slices that the classes' ages call for, with what they hold. Drops nothing.
 SELECT d.what, d.relation::text AS relation, d.from_time, d.to_time, d.classes, s.retention, s.channels, s.rows, s.bytes,
        s.action
 FROM plant.retention_due() AS d
 CROSS JOIN LATERAL plant.drop_slice(d.what, d.relation, d.from_time, d.to_time, d.classes, 'age', true) AS s;
 
--- name: closed_units
--- Units of raw data that are closed, oldest first, and whether they may go.
+-- name: select_closed_units
+-- Closed units of raw data, oldest first, and whether they may be dropped.
 SELECT u.relation::text AS relation, u.from_time, u.to_time, u.bytes,
        NOT plant.lacks_seal(u.from_time, u.to_time) AND NOT plant.awaits_rollups('raw', u.from_time, u.to_time) AS free
 FROM plant.retention_units('raw') AS u
@@ -81,34 +81,34 @@ WHERE u.to_time <= plant.closed_until();
 SELECT s.day, s.retention, s.channels, s.rows, s.bytes, s.action
 FROM plant.drop_slice($1, $2::text::regclass, $3, $4, $5, $6, $7) AS s;
 
--- name: units
--- All that is stored by time: kind, bounds and bytes, since $1.
+-- name: select_units
+-- Bounds and bytes of everything that is stored by time, since $1.
 SELECT u.from_time, u.to_time, u.bytes
 FROM unnest(ARRAY['raw', '1m', '1h', 'event']) AS k (what)
 CROSS JOIN LATERAL plant.retention_units(k.what) AS u
 WHERE u.to_time > $1;
 
--- name: aged
--- Bytes that ages have freed since $1.
+-- name: select_freed_bytes
+-- Bytes that retention by age has freed since $1.
 SELECT coalesce(sum((e.detail ->> 'bytes')::int8), 0)::int8
 FROM plant.event AS e
 WHERE e.type = 'retention' AND e.time >= $1 AND e.detail ->> 'why' = 'age' AND e.detail ->> 'action' = 'chunk';
 
--- name: tell
--- An event of $1 text, $2 detail, unless the same was told less than a day ago.
+-- name: record_retention
+-- An event of $1 text, $2 detail, unless the same text was recorded less than a day ago.
 SELECT plant.record_retention($1, $2::text::jsonb)
 WHERE NOT EXISTS (SELECT FROM plant.event AS e
                   WHERE e.type = 'retention' AND e.time > now() - INTERVAL '1 day' AND e.text = $1);
 
--- name: overload
--- An overload begins or ends: $1 when, $2 text, $3 figures.
+-- name: record_overload
+-- Begin or end of an overload: $1 time, $2 text, $3 figures.
 SELECT plant.record_overload($1, $2, $3::text::jsonb);
 
--- name: newest_overload
+-- name: select_newest_overload
 SELECT e.time, e.text FROM plant.event AS e WHERE e.type = 'overload' ORDER BY e.time DESC LIMIT 1;
 
--- name: to_analyse
--- Closed chunks that were never analysed, or that changed since by a fifth, at most $1.
+-- name: select_chunks_to_analyze
+-- Closed chunks that were never analyzed, or of which a fifth changed since, at most $1.
 SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS chunk
 FROM timescaledb_information.chunks AS k
 JOIN pg_class AS c ON c.oid = format('%I.%I', k.chunk_schema, k.chunk_name)::regclass
@@ -120,41 +120,41 @@ WHERE k.hypertable_schema = 'plant'
 ORDER BY k.range_end DESC
 LIMIT $1;
 
--- name: hypertables
+-- name: select_hypertables
 SELECT format('%I.%I', h.hypertable_schema, h.hypertable_name) AS relation
 FROM timescaledb_information.hypertables AS h
 WHERE h.hypertable_schema = 'plant'
 ORDER BY 1;
 
 -- name: make_chunk
--- Chunks of relation $1 that hold now and a day later; returns how many were made.
+-- Creates the chunks of relation $1 for now and a day later; returns how many were missing.
 SELECT sum(plant.make_chunk($1::text::regclass, t.at))::int
 FROM unnest(ARRAY[now(), now() + INTERVAL '1 day']) AS t (at);
 
--- name: trim_ingest_batch
--- At most $1 facts of batches that are older than the longest that any class keeps raw data, and than 30 days: they are
--- the evidence of its arrival, and what makes a replay a no-op.
-WITH kept AS (
+-- name: delete_old_ingest_batch
+-- Deletes at most $1 batches that are older than the longest retention of raw data, and than 30 days: they are the evidence
+-- of arrival, and make a replay a no-op.
+WITH retention AS (
     SELECT greatest(max(c.raw), INTERVAL '30 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
-    SELECT b.ctid FROM plant.ingest_batch AS b, kept AS k WHERE b.written_at < now() - k.age LIMIT $1
+    SELECT b.ctid FROM plant.ingest_batch AS b, retention AS k WHERE b.written_at < now() - k.age LIMIT $1
 )
 DELETE FROM plant.ingest_batch AS b USING old AS o WHERE b.ctid = o.ctid;
 
--- name: trim_quarantine
--- The same for what was refused; at least a year.
-WITH kept AS (
+-- name: delete_old_quarantine
+-- The same for quarantined rows; at least a year.
+WITH retention AS (
     SELECT greatest(max(c.raw), INTERVAL '365 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
-    SELECT q.ctid FROM plant.quarantine AS q, kept AS k WHERE q.quarantined_at < now() - k.age LIMIT $1
+    SELECT q.ctid FROM plant.quarantine AS q, retention AS k WHERE q.quarantined_at < now() - k.age LIMIT $1
 )
 DELETE FROM plant.quarantine AS q USING old AS o WHERE q.ctid = o.ctid;
 
--- name: trim_job_run
--- Runs tell of this machine, not of the plant (what retention dropped is in plant.event): those that succeeded are kept
--- a week, the others 90 days, the newest of each job always.
+-- name: delete_old_job_run
+-- Deletes at most $1 runs: successful ones after a week, others after 90 days, never the newest of a job. They describe this
+-- machine, not the plant: what retention dropped is in plant.event.
 WITH old AS (
     SELECT r.ctid
     FROM plant.job_run AS r
@@ -164,9 +164,9 @@ WITH old AS (
 )
 DELETE FROM plant.job_run AS r USING old AS o WHERE r.ctid = o.ctid;
 
--- name: readers
+-- name: select_reader_sessions
 SELECT r.pid FROM plant.reader_sessions() AS r;
 
 -- name: end_long_readers
--- $1: those to be ended whatever they do
+-- $1: process ids to be ended in any case.
 SELECT plant.end_long_readers(large => $1::int[]);

@@ -1,13 +1,10 @@
--- What the migration runner and the making of logins ask.
+-- The migration runner and the creation of logins. Sections format_… return a statement to execute.
 
--- name: lock
--- One migration at a time, however many start at once; the session's end gives it back.
+-- name: lock_migration
+-- Waits while another session migrates; the end of the session releases the lock.
 SELECT pg_advisory_lock(7361023400152);
 
--- name: unlock
-SELECT pg_advisory_unlock(7361023400152);
-
--- name: available
+-- name: select_extension
 SELECT e.default_version AS available, e.installed_version AS installed,
        current_setting('shared_preload_libraries') LIKE '%timescaledb%' AS preloaded
 FROM pg_available_extensions AS e
@@ -17,48 +14,43 @@ WHERE e.name = 'timescaledb';
 CREATE EXTENSION IF NOT EXISTS timescaledb SCHEMA public;
 
 -- name: update_extension
--- The first statement of its session.
+-- Must be the first statement of its session.
 ALTER EXTENSION timescaledb UPDATE;
 
--- name: applied_table
-CREATE SCHEMA IF NOT EXISTS plant;
-CREATE TABLE IF NOT EXISTS plant.migration (
-    version    int PRIMARY KEY,
-    name       text NOT NULL,
-    sha256     text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
+-- name: schema_exists
+-- Whether the database has plantlog's schema.
+SELECT to_regclass('plant.migration') IS NOT NULL;
 
--- name: applied
+-- name: select_migrations
 SELECT m.version, m.name, m.sha256 FROM plant.migration AS m ORDER BY m.version;
 
--- name: record
+-- name: insert_migration
 INSERT INTO plant.migration (version, name, sha256) VALUES ($1, $2, $3);
 
--- name: logins
--- Those of $1 that there are, and whose they are said to be.
-SELECT r.rolname::text AS login, coalesce(shobj_description(r.oid, 'pg_authid'), '') AS mark
+-- name: select_logins
+-- The existing roles among $1, with their comment: the mark of the owning installation.
+SELECT r.rolname::text AS login, coalesce(shobj_description(r.oid, 'pg_authid'), '') AS comment
 FROM pg_roles AS r
 WHERE r.rolname = ANY ($1::text[]);
 
--- name: login
--- A statement to make the login $1 with password $2, or to give it that.
+-- name: format_login
+-- Create the login $1 with password $2, or set its password.
 SELECT format(
     CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = $1::text) THEN 'ALTER' ELSE 'CREATE' END
     || ' ROLE %I LOGIN PASSWORD %L', $1::text, $2::text);
 
--- name: member
--- A statement to make login $1 a member of group role $2.
+-- name: format_grant
+-- Make login $1 a member of group role $2.
 SELECT format('GRANT %I TO %I', $2::text, $1::text);
 
--- name: mark
--- A statement to say whose the login $1 is: $2.
+-- name: format_comment
+-- Mark the login $1 with its owner $2.
 SELECT format('COMMENT ON ROLE %I IS %L', $1::text, $2::text);
 
--- name: reader_limits
--- A statement, empty where there is nothing to change: what the reader's login $1 begins with, and the limits that its
--- sessions can't lift. Its connections, and where we are a superuser the temporary files of each. What it set for itself
--- goes. jit: of a query over 3,600 chunks it takes 30 s, the rest 0.8 s.
+-- name: format_reader_limits
+-- Settings and limits of the reader's login $1; an empty text if they are in force. Its sessions cannot raise the limits
+-- of connections and (if we are a superuser) temporary files. Settings that the login made for itself are reset. jit: it
+-- takes 30 s of a query over 3,600 chunks, the rest 0.8 s.
 WITH
 wanted AS (
     SELECT s.setting
@@ -84,10 +76,10 @@ WHERE r.rolname = $1::text;
 -- name: database_exists
 SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1);
 
--- name: create_database
--- A statement to make database $1.
+-- name: format_create_database
+-- Create database $1.
 SELECT format('CREATE DATABASE %I', $1::text);
 
--- name: drop_database
--- A statement to drop database $1, whoever is connected to it.
+-- name: format_drop_database
+-- Drop database $1 and end its sessions.
 SELECT format('DROP DATABASE IF EXISTS %I WITH (FORCE)', $1::text);

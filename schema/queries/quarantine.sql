@@ -1,6 +1,6 @@
--- What `plantlog spool quarantine` and `plantlog spool retry` ask.
+-- `plantlog spool quarantine` and `plantlog spool retry`.
 
--- name: reasons
+-- name: select_reasons
 SELECT q.reason, count(*) AS rows, min(q.quarantined_at) AS oldest, max(q.quarantined_at) AS newest,
        count(*) FILTER (WHERE q.retried_at IS NOT NULL) AS retried,
        coalesce(array_agg(DISTINCT s.name) FILTER (WHERE s.name IS NOT NULL), '{}') AS sources
@@ -9,7 +9,7 @@ LEFT JOIN plant.source AS s ON s.id = q.source_id
 GROUP BY q.reason
 ORDER BY q.reason;
 
--- name: newest
+-- name: select_newest
 -- The newest rows of a reason: $1 reason, $2 how many.
 SELECT q.quarantined_at, coalesce(s.name, q.source_id::text) AS source, coalesce(c.name, q.channel_id::text) AS channel,
        CASE WHEN q.detail ? 'event' THEN 'event' WHEN q.detail ? 'gap' THEN 'gap'
@@ -22,22 +22,22 @@ WHERE q.reason = $1
 ORDER BY q.quarantined_at DESC, q.id
 LIMIT $2;
 
--- name: next
--- The next rows to be tried again, behind id $1, at most $2.
+-- name: select_next
+-- The next rows to retry, after id $1, at most $2.
 SELECT q.id, q.reason, q.source_id, q.received_at, q.channel_id, q.time_us, q.value, q.status, q.detail::text AS detail
 FROM plant.quarantine AS q
 WHERE q.id > $1
 ORDER BY q.id
 LIMIT $2;
 
--- name: lock
--- Those of the rows $1 that are still there; what somebody else tries now is left to him.
+-- name: lock_rows
+-- Locks the rows among $1 that still exist, except those that another session is retrying.
 SELECT q.id FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[]) FOR UPDATE SKIP LOCKED;
 
--- name: landed
--- What leaves the quarantine leaves the facts of its arrival, a batch a row, so that a seal of its day can be amended.
--- Sequences of spools are positive. A time is held between what samples can have (1970 to 2200).
-WITH landed AS (
+-- name: delete_rows
+-- Deletes rows that were written, and records their arrival, a batch a row, so that the seal of their day can be amended.
+-- Spools have positive sequences, these are negative. Times are limited to what samples can have (1970 to 2200).
+WITH deleted AS (
     DELETE FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[])
     RETURNING q.id, q.source_id, q.received_at, q.detail,
               timestamptz 'epoch' + INTERVAL '1 microsecond' * greatest(0, least(q.time_us, 7258118400000000)) AS time
@@ -45,9 +45,9 @@ WITH landed AS (
 INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
 SELECT l.source_id, -l.id, CASE WHEN l.detail ? 'event' THEN 'events' WHEN l.detail ? 'gap' THEN 'gaps' ELSE 'samples' END,
        1, l.time, l.time, l.received_at
-FROM landed AS l
+FROM deleted AS l
 WHERE NOT l.detail ? 'count' AND l.time IS NOT NULL
 ON CONFLICT (source_id, sequence) DO NOTHING;
 
--- name: stays
+-- name: mark_retried
 UPDATE plant.quarantine SET retried_at = clock_timestamp() WHERE id = ANY ($1::int8[]);

@@ -1,17 +1,17 @@
--- Bringing a plant's configuration into plant.source and plant.channel. Runs in one transaction.
--- Ids are never given twice: what is known is updated, only what is new is inserted, what is gone is retired.
+-- Registers a plant's configuration in plant.source and plant.channel, in one transaction. Ids are never reused: existing
+-- rows are updated, new ones inserted, and those that are no longer configured retired.
 
--- name: lock
--- One registration at a time; the transaction's end gives it back.
+-- name: lock_registration
+-- One registration at a time; the end of the transaction releases the lock.
 SELECT pg_advisory_xact_lock(7361023400153);
 
--- name: registration
--- Until the transaction's end, versions of channels wait for their collectors.
+-- name: set_registration
+-- Until the end of the transaction, new versions of channels wait for their collectors.
 SELECT set_config('plant.registration', 'on', true);
 
--- name: source_differences
+-- name: select_source_differences
 -- Sources that a registration adds, changes or retires: $1 name, $2 kind, $3 address: text[]; $4 installation.
-WITH said AS (
+WITH configured AS (
     SELECT n.name, jsonb_build_object('kind', n.kind, 'address', n.address) AS facts
     FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
 ),
@@ -23,54 +23,54 @@ known AS (
 SELECT name, k.facts::text AS old, n.facts::text AS new,
        CASE WHEN k.facts IS NULL OR (n.facts IS NOT NULL AND k.retired_at IS NOT NULL) THEN 'added'
             WHEN n.facts IS NULL THEN 'retired' ELSE 'changed' END AS what
-FROM said AS n
+FROM configured AS n
 FULL JOIN known AS k USING (name)
 WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL
            ELSE k.facts IS DISTINCT FROM n.facts OR k.retired_at IS NOT NULL END
 ORDER BY name;
 
--- name: said
--- The configuration's channels, in its order: sent once a registration, and read by every statement below. And what of
--- them is otherwise than in plant.channel: what is as it was is compared once, and then left alone.
-CREATE TEMPORARY TABLE said (
+-- name: create_temporary_tables
+-- configured: the configuration's channels in its order, sent once a registration and read by the statements below.
+-- difference: the channels that differ from plant.channel, so that unchanged ones are compared only once.
+CREATE TEMPORARY TABLE configured (
     place       int    NOT NULL,
     name        text   NOT NULL,
     source      text   NOT NULL,
     address     text   NOT NULL,
+    attributes  jsonb  NOT NULL,
     kind        text   NOT NULL,
     unit        text   NOT NULL,
     lo          float8,
     hi          float8,
     deadband    float8 NOT NULL,
     description text   NOT NULL,
-    attributes  jsonb  NOT NULL,
     retention   text   NOT NULL
 ) ON COMMIT DROP;
-CREATE TEMPORARY TABLE differing (
+CREATE TEMPORARY TABLE difference (
     what   text NOT NULL, -- added, returned, changed, retired
     name   text NOT NULL,
     source text NOT NULL,
-    place  int, -- in said
+    place  int, -- in configured
     id     int -- in plant.channel
 ) ON COMMIT DROP;
 
--- name: all_said
-ANALYZE pg_temp.said;
+-- name: analyze_configured
+ANALYZE pg_temp.configured;
 
--- name: compare
--- Channels that a registration adds (again), changes or retires: $1 installation. Those that a push source created (their
--- name is their address) are not the configuration's to retire.
+-- name: insert_differences
+-- Channels that a registration adds, returns, changes or retires: $1 installation. Channels that a push source created (name
+-- and address are equal) are not retired by the configuration.
 WITH known AS (
     SELECT c.*, s.name AS source, s.kind = 'push' AND c.name = c.address AS created
     FROM plant.channel AS c
     JOIN plant.source AS s ON s.id = c.source_id
     WHERE s.installation_id = $1
 )
-INSERT INTO pg_temp.differing (what, name, source, place, id)
+INSERT INTO pg_temp.difference (what, name, source, place, id)
 SELECT CASE WHEN k.id IS NULL THEN 'added' WHEN n.place IS NULL THEN 'retired'
             WHEN k.retired_at IS NOT NULL THEN 'returned' ELSE 'changed' END,
        name, coalesce(n.source, k.source), n.place, k.id
-FROM pg_temp.said AS n
+FROM pg_temp.configured AS n
 FULL JOIN known AS k USING (name)
 WHERE CASE WHEN n.place IS NULL THEN k.retired_at IS NULL AND NOT k.created
            ELSE k.id IS NULL OR k.retired_at IS NOT NULL
@@ -79,74 +79,71 @@ WHERE CASE WHEN n.place IS NULL THEN k.retired_at IS NULL AND NOT k.created
                    (k.source, k.address, k.kind, k.unit, k.range_lo, k.range_hi, k.deadband, k.description, k.attributes,
                     k.retention) END;
 
--- name: compare_again
-DELETE FROM pg_temp.differing;
+-- name: delete_differences
+DELETE FROM pg_temp.difference;
 
--- name: differences
--- What those are and were that a registration changes or retires, or that come back.
+-- name: select_differences
+-- Old and new definitions of the channels that a registration changes, retires or returns.
 SELECT d.what, d.name, d.source, d.id,
        jsonb_build_object('source', s.name, 'address', c.address, 'kind', c.kind, 'unit', c.unit, 'lo', c.range_lo,
                           'hi', c.range_hi, 'deadband', c.deadband, 'description', c.description,
                           'attributes', c.attributes, 'retention', c.retention)::text AS old,
-       CASE WHEN n.place IS NOT NULL
-            THEN jsonb_build_object('source', n.source, 'address', n.address, 'kind', n.kind, 'unit', n.unit, 'lo', n.lo,
-                                    'hi', n.hi, 'deadband', n.deadband, 'description', n.description,
-                                    'attributes', n.attributes, 'retention', n.retention)::text END AS new
-FROM pg_temp.differing AS d
+       (to_jsonb(n) - ARRAY['place', 'name'])::text AS new
+FROM pg_temp.difference AS d
 JOIN plant.channel AS c ON c.id = d.id
 JOIN plant.source AS s ON s.id = c.source_id
-LEFT JOIN pg_temp.said AS n ON n.place = d.place
+LEFT JOIN pg_temp.configured AS n ON n.place = d.place
 ORDER BY d.place, d.id;
 
--- name: added
--- Channels that are added or come back, by source: how many, and the first $1 names.
+-- name: select_added
+-- Added and returned channels by source: how many, and the first $1 names.
 SELECT d.source, count(*) AS n, array_agg(d.name ORDER BY d.place) FILTER (WHERE d.number <= $1) AS first
 FROM (
     SELECT o.source, o.name, o.place, row_number() OVER (PARTITION BY o.source ORDER BY o.place) AS number
-    FROM pg_temp.differing AS o
+    FROM pg_temp.difference AS o
     WHERE o.what IN ('added', 'returned')
 ) AS d
 GROUP BY d.source;
 
--- name: reads_the_same
--- Added channels that read what a retired one did, where it is one of each. How often it is read is no difference.
-WITH places AS (
+-- name: select_same_address
+-- Pairs of one added and one retired channel with the same address and reading parameters, whatever the interval.
+WITH channels AS (
     SELECT d.what, d.name, d.place, d.source, coalesce(n.address, c.address) AS address,
-           coalesce(n.attributes, c.attributes) - '{interval, expected_interval, stale_after}'::text[] AS how
-    FROM pg_temp.differing AS d
-    LEFT JOIN pg_temp.said AS n ON n.place = d.place
+           coalesce(n.attributes, c.attributes) - '{interval, expected_interval, stale_after}'::text[] AS parameters
+    FROM pg_temp.difference AS d
+    LEFT JOIN pg_temp.configured AS n ON n.place = d.place
     LEFT JOIN plant.channel AS c ON c.id = d.id
-    WHERE d.what IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.differing AS o WHERE o.what = 'retired')
+    WHERE d.what IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.difference AS o WHERE o.what = 'retired')
 )
 SELECT min(p.name) FILTER (WHERE p.what = 'added') AS added, min(p.name) FILTER (WHERE p.what = 'retired') AS retired
-FROM places AS p
-GROUP BY p.source, p.address, p.how
+FROM channels AS p
+GROUP BY p.source, p.address, p.parameters
 HAVING count(*) FILTER (WHERE p.what = 'added') = 1 AND count(*) FILTER (WHERE p.what = 'retired') = 1
 ORDER BY min(p.place);
 
--- name: end_points
--- Of the sources of installation $1: kind and address.
+-- name: select_endpoints
+-- Kind and address of the sources of installation $1.
 SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id = $1;
 
--- name: renamed
--- Names of the configuration that no channel has now and one had, what that one is called, since when.
+-- name: select_renamed
+-- Configured names that no channel has now but one had; its present name, and since when.
 SELECT DISTINCT ON (d.name) d.name, c.name AS now, next.recorded_at AT TIME ZONE 'UTC' AS since
-FROM pg_temp.differing AS d
+FROM pg_temp.difference AS d
 JOIN plant.channel_version AS v ON v.name = d.name
 JOIN plant.channel_version AS next ON next.channel_id = v.channel_id AND next.version = v.version + 1
 JOIN plant.channel AS c ON c.id = v.channel_id
 WHERE d.what = 'added'
 ORDER BY d.name, next.recorded_at DESC;
 
--- name: give_way
--- Channels $1 are called $2 from now on, text[], and retired.
+-- name: supersede_channels
+-- Renames the channels $1 to $2, text[], and retires them.
 UPDATE plant.channel AS c
-SET name = n.aside, retired_at = now()
-FROM unnest($1::text[], $2::text[]) AS n (name, aside)
+SET name = n.new_name, retired_at = now()
+FROM unnest($1::text[], $2::text[]) AS n (name, new_name)
 WHERE c.name = n.name;
 
--- name: named
--- Channels of these names, $1 text[]. Those of the same place read the same.
+-- name: select_named
+-- Channels named $1 text[]. Those with the same place read the same data.
 SELECT c.id, c.name, s.name AS source, s.kind = 'push' AND c.name = c.address AS created,
        c.retired_at IS NOT NULL AS retired,
        jsonb_build_array(s.id, c.address, c.attributes - '{interval, expected_interval, stale_after}'::text[])::text AS place
@@ -154,11 +151,11 @@ FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE c.name = ANY ($1::text[]);
 
--- name: rename
+-- name: rename_channel
 UPDATE plant.channel AS c SET name = $2 WHERE c.name = $1;
 
 -- name: update_sources
--- $1 name, $2 kind, $3 address: text[]. What a push source created was retired with it, and comes back with it.
+-- $1 name, $2 kind, $3 address: text[]. Channels that a push source created retire and return with it.
 WITH returned AS (
     UPDATE plant.channel AS c
     SET retirements = c.retirements + tstzmultirange(tstzrange(least(s.retired_at, now()), now()))
@@ -179,7 +176,7 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS n (name, kind, address)
 WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.name = n.name);
 
 -- name: retire_sources
--- Sources of installation $2 that its configuration no longer names: $1 text[].
+-- Retires sources of installation $2 that its configuration, $1 text[], no longer names.
 UPDATE plant.source AS s
 SET retired_at = now()
 WHERE s.retired_at IS NULL
@@ -193,8 +190,8 @@ SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_l
     retired_at = NULL,
     retirements = c.retirements + CASE WHEN c.retired_at IS NULL THEN '{}'
                                        ELSE tstzmultirange(tstzrange(least(c.retired_at, now()), now())) END
-FROM pg_temp.differing AS d
-JOIN pg_temp.said AS n ON n.place = d.place
+FROM pg_temp.difference AS d
+JOIN pg_temp.configured AS n ON n.place = d.place
 JOIN plant.source AS s ON s.name = n.source
 WHERE c.id = d.id;
 
@@ -202,74 +199,78 @@ WHERE c.id = d.id;
 INSERT INTO plant.channel
     (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention)
 SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention
-FROM pg_temp.differing AS d
-JOIN pg_temp.said AS n ON n.place = d.place
+FROM pg_temp.difference AS d
+JOIN pg_temp.configured AS n ON n.place = d.place
 JOIN plant.source AS s ON s.name = n.source
 WHERE d.what = 'added'
 ORDER BY n.place;
 
 -- name: retire_channels
--- Channels that the configuration no longer names.
+-- Retires channels that the configuration no longer names.
 UPDATE plant.channel AS c
 SET retired_at = now()
-FROM pg_temp.differing AS d
+FROM pg_temp.difference AS d
 WHERE c.id = d.id AND d.what = 'retired';
 
--- name: settings
--- What the configuration says of storage: $1 keys, $2 values text[], a NULL value takes the key away; $3 installation.
-WITH said AS (
+-- name: analyze_channels
+-- Without statistics, the planner expects a few channels and reads the samples of each by itself.
+ANALYZE plant.source, plant.channel, plant.channel_version;
+
+-- name: upsert_settings
+-- Settings of the configuration: $1 keys, $2 values text[] (NULL deletes the key); $3 installation.
+WITH configured AS (
     SELECT n.key, n.value FROM unnest($1::text[], $2::text[]) AS n (key, value)
 ),
-gone AS (
-    DELETE FROM plant.setting AS s USING said AS n WHERE s.key = n.key AND n.value IS NULL
+deleted AS (
+    DELETE FROM plant.setting AS s USING configured AS n WHERE s.key = n.key AND n.value IS NULL
 )
 INSERT INTO plant.setting AS s (key, value, installation_id)
-SELECT n.key, n.value, $3 FROM said AS n WHERE n.value IS NOT NULL
+SELECT n.key, n.value, $3 FROM configured AS n WHERE n.value IS NOT NULL
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, installation_id = excluded.installation_id
 WHERE (s.value, s.installation_id) IS DISTINCT FROM (excluded.value, excluded.installation_id);
 
--- name: retention_classes
--- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A class that its
--- configuration no longer names keeps everything: a retired channel may still have it.
-WITH said AS (
+-- name: upsert_retention_classes
+-- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A retired channel of a
+-- class that the configuration no longer names keeps everything.
+WITH configured AS (
     SELECT n.name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
            INTERVAL '1 second' * n.hour AS hour, INTERVAL '1 second' * n.event AS event
     FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[]) AS n (name, raw, minute, hour, event)
 ),
-gone AS (
+deleted AS (
     DELETE FROM plant.retention_class AS c WHERE c.installation_id = $6 AND c.name <> ALL ($1::text[])
 )
 INSERT INTO plant.retention_class AS c (name, raw, minute, hour, event, installation_id)
-SELECT n.name, n.raw, n.minute, n.hour, n.event, $6 FROM said AS n
+SELECT n.name, n.raw, n.minute, n.hour, n.event, $6 FROM configured AS n
 ON CONFLICT (name) DO UPDATE
 SET raw = excluded.raw, minute = excluded.minute, hour = excluded.hour, event = excluded.event,
     installation_id = excluded.installation_id
 WHERE (c.raw, c.minute, c.hour, c.event, c.installation_id)
       IS DISTINCT FROM (excluded.raw, excluded.minute, excluded.hour, excluded.event, excluded.installation_id);
 
--- name: sources
+-- name: select_source_ids
 -- Ids of sources: $1 names text[].
 SELECT s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[]);
 
--- name: ids
--- Of the configuration's channels, in its order.
-SELECT array_agg(c.id ORDER BY n.place) FROM pg_temp.said AS n JOIN plant.channel AS c ON c.name = n.name;
+-- name: select_channel_ids
+-- Ids of the configuration's channels, in its order.
+SELECT array_agg(c.id ORDER BY n.place) FROM pg_temp.configured AS n JOIN plant.channel AS c ON c.name = n.name;
 
--- name: versions
--- Of the configuration's channels, the newest version that a collector has to follow.
+-- name: select_versions
+-- The newest version of each configured channel that a collector has to follow.
 SELECT c.name, max(v.version) AS version
 FROM plant.channel_version AS v
 JOIN plant.channel AS c ON c.id = v.channel_id
-JOIN pg_temp.said AS n ON n.name = c.name
+JOIN pg_temp.configured AS n ON n.name = c.name
 WHERE v.collected
 GROUP BY c.name;
 
--- name: created
--- Channels that push sources created: $1 source names text[].
+-- name: select_created_channels
+-- Channels that the push sources $1 text[] created.
 SELECT s.name AS source, c.name, c.id, c.kind
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE s.kind = 'push'
   AND c.name = c.address
   AND s.name = ANY ($1::text[])
-  AND NOT EXISTS (SELECT FROM pg_temp.said AS n WHERE n.name = c.name);
+  AND NOT EXISTS (SELECT FROM pg_temp.configured AS n WHERE n.name = c.name);

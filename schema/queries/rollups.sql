@@ -1,6 +1,6 @@
--- What `plantlog verify rollups` asks. Each statement looks with one snapshot at stored rows, samples and what is dirty.
+-- `plantlog verify rollups`. Each statement reads stored rows, samples and rollup_dirty in one snapshot.
 
--- name: days
+-- name: select_days
 -- Days (UTC) with rollups or samples between $1 and $2 (NULL: no bound), by time.
 WITH bounds AS (
     SELECT min(k.range_start) AS first, max(k.range_end) AS last
@@ -13,16 +13,16 @@ CROSS JOIN LATERAL generate_series(plant.day_of(greatest(b.first, $1::timestampt
                                    INTERVAL '24 hours') AS d (day)
 ORDER BY d.day;
 
--- name: channels
+-- name: select_channels
 SELECT c.id, c.kind = 'discrete' AS discrete FROM plant.channel AS c WHERE c.kind <> 'text' ORDER BY c.id;
 
--- name: minutes
--- Minutes of channels $1 from $2 to $3 that are not what their samples give. What is dirty, or may become so by what is
--- dirty before it, is left out; so is what is older than the oldest sample that is still stored (retention).
+-- name: compare_minutes
+-- Minutes of channels $1 from $2 to $3 that differ from what their samples give. Excluded are minutes that are dirty or
+-- that earlier dirty minutes may change, and minutes older than the oldest sample that retention has left.
 WITH
 oldest AS MATERIALIZED (
     SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
-           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS goes_on
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS has_earlier
     FROM unnest($1::int[]) AS c (id)
 ),
 dirty AS MATERIALIZED (
@@ -32,19 +32,19 @@ dirty AS MATERIALIZED (
 )
 SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
        to_jsonb(f) AS found, to_jsonb(e) AS expected,
-       -- What was carried in from samples that retention has dropped is no longer known.
-       NOT o.goes_on AND coalesce(e.bucket, f.bucket) = plant.minute_of(o.time) AS first_of_all
+       -- The value carried in is unknown once retention has dropped its sample.
+       NOT o.has_earlier AND coalesce(e.bucket, f.bucket) = plant.minute_of(o.time) AS first_of_all
 FROM plant.minutes_of($1, $2::timestamptz, $3::timestamptz) AS e
 FULL JOIN plant.minutes_between($1, $2::timestamptz, $3::timestamptz) AS f ON f.channel_id = e.channel_id AND f.bucket = e.bucket
 JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
 WHERE (e IS NULL OR f IS NULL OR e *<> f)
-  AND (o.goes_on OR coalesce(e.bucket, f.bucket) >= plant.minute_of(o.time))
+  AND (o.has_earlier OR coalesce(e.bucket, f.bucket) >= plant.minute_of(o.time))
   AND NOT EXISTS (SELECT FROM dirty AS d
                   WHERE coalesce(e.bucket, f.bucket) >= d.from_time AND coalesce(e.bucket, f.bucket) < d.to_time
                     AND (d.channels IS NULL OR o.id = ANY (d.channels)))
 ORDER BY 1, 2;
 
--- name: hours
+-- name: compare_hours
 -- The same for the hour $2, from stored minutes.
 WITH dirty AS MATERIALIZED (
     SELECT d.channels
@@ -60,12 +60,12 @@ WHERE (e IS NULL OR f IS NULL OR e::plant.rollup_1h *<> ROW(f.*)::plant.rollup_1
   AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
 ORDER BY 1;
 
--- name: state_minutes
+-- name: compare_state_minutes
 -- The same for the states of discrete channels $1 from $2 to $3; found and expected are objects of one state each.
 WITH
 oldest AS MATERIALIZED (
     SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
-           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS goes_on
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS has_earlier
     FROM unnest($1::int[]) AS c (id)
 ),
 dirty AS MATERIALIZED (
@@ -81,13 +81,13 @@ FULL JOIN (SELECT r.* FROM plant.rollup_states_1m AS r
     ON f.channel_id = e.channel_id AND f.bucket = e.bucket AND f.state = e.state
 JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
 WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
-  AND (o.goes_on OR coalesce(e.bucket, f.bucket) > plant.minute_of(o.time))
+  AND (o.has_earlier OR coalesce(e.bucket, f.bucket) > plant.minute_of(o.time))
   AND NOT EXISTS (SELECT FROM dirty AS d
                   WHERE coalesce(e.bucket, f.bucket) >= d.from_time AND coalesce(e.bucket, f.bucket) < d.to_time
                     AND (d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels)))
 ORDER BY 1, 2, 3;
 
--- name: state_hours
+-- name: compare_state_hours
 -- The same for the hour $2, from stored minutes.
 WITH dirty AS MATERIALIZED (
     SELECT d.channels
@@ -103,5 +103,5 @@ WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
   AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
 ORDER BY 1, 3;
 
--- name: names
+-- name: select_channel_names
 SELECT c.id, c.name FROM plant.channel AS c WHERE c.id = ANY ($1);

@@ -1,9 +1,9 @@
--- The spool's own file (SQLite, WAL mode): a durable log of encoded batches, one file a protocol.
--- https://www.sqlite.org/wal.html; synchronous=FULL makes each COMMIT wait for the disk.
+-- The spool file (SQLite, WAL mode): a durable log of encoded batches, one file a protocol. synchronous=FULL makes each
+-- COMMIT wait for the disk. https://www.sqlite.org/wal.html
 
--- name: create
--- Sequences never repeat, not even in a file made anew: a new file counts on from the clock (µs), which is
--- far ahead of any count of batches. plant.ingest_batch is keyed by them. first_sequence() is ours.
+-- name: create_tables
+-- Sequences never repeat, not even in a new file: it counts on from the clock (µs), which is far ahead of any count of
+-- batches. They are the key of plant.ingest_batch. first_sequence() is a function of the application.
 CREATE TABLE IF NOT EXISTS batch (
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
     source_id   INTEGER NOT NULL,
@@ -24,84 +24,84 @@ INSERT INTO sqlite_sequence (name, seq)
 SELECT 'batch', first_sequence()
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
 
--- name: has_table
+-- name: has_batch_table
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'batch';
 
--- name: allow_kinds
--- Files of before there were gaps (version 0), and counts (version 1).
+-- name: update_kind_check
+-- For files without gaps (version 0) or counts (version 1).
 UPDATE sqlite_master
 SET sql = replace(replace(sql, 'CHECK (kind IN (''samples'', ''events''))', 'CHECK (kind IN (''samples'', ''events'', ''gaps''))'),
                   'CHECK (kind IN (''samples'', ''events'', ''gaps''))',
                   'CHECK (kind IN (''samples'', ''events'', ''gaps'', ''counts''))')
 WHERE type = 'table' AND name = 'batch';
 
--- name: has_note
--- The table of before notes had checksums (version 0).
+-- name: has_note_without_crc
+-- The table of version 0, in which notes have no checksum.
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note' AND sql NOT LIKE '%crc32%';
 
--- name: note_crc
+-- name: add_note_crc
 ALTER TABLE note ADD COLUMN crc32 INTEGER NOT NULL DEFAULT 0;
 
--- name: note_crc_fill
+-- name: update_note_crc
 UPDATE note SET crc32 = note_crc32(name, value);
 
--- name: last
--- The highest sequence ever given.
+-- name: select_last_sequence
+-- The highest sequence ever assigned.
 SELECT seq FROM sqlite_sequence WHERE name = 'batch';
 
--- name: append
+-- name: insert_batch
 INSERT OR IGNORE INTO batch (sequence, source_id, kind, rows, received_at, first_time, last_time, crc32, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: notes
+-- name: select_notes
 SELECT name, value, crc32 FROM note;
 
--- name: note
+-- name: upsert_note
 INSERT INTO note (name, value, crc32) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, crc32 = excluded.crc32;
 
--- name: unnote
+-- name: delete_note
 DELETE FROM note WHERE name = ?;
 
--- name: take
--- The oldest batches behind a sequence; the reader stops fetching when it has rows enough.
+-- name: select_batches
+-- Batches after a sequence, oldest first; the reader stops fetching when it has enough rows.
 SELECT sequence, source_id, kind, rows, received_at, first_time, last_time, crc32, body
 FROM batch
 WHERE sequence > ?
 ORDER BY sequence;
 
--- name: waits
--- Whether there is a batch behind a sequence.
+-- name: has_batch_after
+-- Whether there is a batch after a sequence.
 SELECT 1 FROM batch WHERE sequence > ? LIMIT 1;
 
--- name: oldest
--- The oldest batch that is left: everything before it is in the database.
+-- name: select_oldest_batch
+-- The oldest remaining batch: everything before it is in the database.
 SELECT sequence, received_at FROM batch ORDER BY sequence LIMIT 1;
 
--- name: one
+-- name: select_batch
 SELECT source_id, kind, rows, received_at, first_time, last_time, crc32, body FROM batch WHERE sequence = ?;
 
--- name: delete
+-- name: delete_batch
 DELETE FROM batch WHERE sequence = ? RETURNING received_at;
 
--- name: depth
+-- name: count_batches
 SELECT count(*), coalesce(sum(rows), 0) FROM batch;
 
--- name: oldest_waiting
--- When the batch that waits longest was received (µs): they are in the order of their arrival.
+-- name: select_oldest_received_at
+-- When the oldest batch was received (µs): batches are in the order of their arrival.
 SELECT received_at FROM batch ORDER BY sequence LIMIT 1;
 
--- name: oldest_received
--- Microseconds since 1970; NULL: nothing waits.
+-- name: select_min_received_at
+-- Microseconds since 1970; NULL: no batch.
 SELECT min(received_at) FROM batch;
 
--- name: by_source
+-- name: count_batches_by_source
 SELECT source_id, kind, count(*) AS batches, sum(rows) AS rows, sum(length(body)) AS bytes,
        min(received_at) AS oldest, max(received_at) AS newest
 FROM batch
 GROUP BY source_id, kind
 ORDER BY source_id, kind;
 
--- name: count_from
--- A repaired file never gives a sequence again: it goes on from the clock, or from what was given, if that is more.
+-- name: update_last_sequence
+-- A repaired file never reuses a sequence: it continues from the clock, or from the last sequence if that is higher.
 UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'batch';

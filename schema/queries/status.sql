@@ -1,10 +1,10 @@
--- What `plantlog status` asks, as the reader.
+-- `plantlog status`, as role plant_reader.
 
--- name: missing
--- What this server lacks, in words. Days are chunks, 2 to 5 locks each for a query without a bound of time; room for five
--- such sessions over ten years.
+-- name: select_problems
+-- Problems of the server's configuration, as text. A query without a time bound locks 2 to 5 relations a chunk, and each day
+-- is a chunk: there must be room for five such sessions over ten years.
 SELECT format('max_locks_per_transaction is %s: set %s or more and restart the server, or queries over years fail',
-              s.locks, ceil(5 * 5 * 3650.0 / s.sessions)) AS said
+              s.locks, ceil(5 * 5 * 3650.0 / s.sessions)) AS problem
 FROM (SELECT current_setting('max_locks_per_transaction')::int AS locks,
              current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int AS sessions) AS s
 WHERE s.locks * s.sessions < 5 * 5 * 3650
@@ -16,9 +16,9 @@ UNION ALL
 SELECT format('the reader may make temporary tables: REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database())
 WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
--- name: database
--- Edition, version, size and chunks of the samples, and what is known to be missing: outages are stretches of time in
--- which a source, or some of its channels, has gaps. Gaps in which nothing was missing after all are none.
+-- name: select_database
+-- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
+-- Gaps that turned out to be empty do not count.
 WITH
 day AS (
     SELECT date_trunc('day', now(), 'UTC') AS began

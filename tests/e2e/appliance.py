@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import sqlite3
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from ops.appliance.status import StatusMonitor
+from ops.appliance.supervisor import Supervisor
 from ops.paths import CHECKOUT, State
-from ops.supervisor import Supervisor
 from simulator.compare import Comparison, compare
-from tests.patience import PATIENCE
-
-_LOOK_SECONDS = 0.2
+from tests.waiting import until
 
 _NEWEST = """
 SELECT (extract(epoch FROM min(newest)) * 1000000)::int8
@@ -45,9 +43,9 @@ class Appliance:
         return run.stdout
 
     def status(self) -> dict[str, Any]:
-        """``status --json``."""
-        said: dict[str, Any] = json.loads(self.plantlog("status", "--json"))
-        return said
+        """What ``status --json`` prints, but for rates, and without a process for it."""
+        with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
+            return thread.submit(StatusMonitor(State(self.root)).snapshot).result()
 
     def writer_ready(self) -> bool:
         """Whether the writer can write."""
@@ -72,12 +70,13 @@ class Appliance:
 
         Both: after a failure one connection may still hold an older group while the other writes newer ones.
         """
-        deadline = time.monotonic() + 180
-        while await self._newest() <= us or self._oldest_waiting() <= us:
-            assert time.monotonic() < deadline, self.plantlog("status", "--once")
-            time.sleep(_LOOK_SECONDS)  # noqa: ASYNC251
 
-    def _oldest_waiting(self) -> float:
+        async def stored() -> bool:
+            return await self._newest() > us and self.oldest_waiting() > us
+
+        await until(stored, 180, 0.2, lambda: self.plantlog("status", "--once"))
+
+    def oldest_waiting(self) -> float:
         """The oldest source time (µs) in the spools; infinite where they are empty."""
         oldest = math.inf
         for path in (self.root / "spool").glob("*.sqlite"):
@@ -98,14 +97,6 @@ class Appliance:
         await self.until_stored(to_us + 1_000_000)
         dsn = (self.root / "secrets" / "reader.dsn").read_text().strip()
         return await compare(self.root / "simulator" / "truth", dsn, from_us, to_us)
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for something in another process."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 from dashboards.viewer.library import FOLDER
 from ops.ports import free_ports
-from tests.e2e.appliance import Appliance, until
+from tests.e2e.appliance import Appliance
+from tests.waiting import until_sync
 
 VARIABLE = "PLANTLOG_TEST_GRAFANA"
 WITHOUT = f"{VARIABLE} names no Grafana: its home (with bin/, conf/ and public/), or its program in there"
@@ -72,18 +73,15 @@ def program() -> tuple[Path, Path] | None:
 
 
 def _provisioning(folder: Path, password: str) -> Path:
-    """Our files as they are, but with the password where it is here, and rules that are evaluated more often."""
+    """Our files as they are, but with the password where it is here."""
     secret = folder / "reader"
     secret.write_text(password)
     copy = folder / "provisioning"
     shutil.copytree(FOLDER.parent / "provisioning", copy)
-    for file, old, new in (
-        (copy / "datasources" / "plantlog.yaml", "/run/secrets/plantlog_reader", str(secret)),
-        (copy / "alerting" / "plantlog.yaml", 'interval: "1m"', 'interval: "10s"'),
-    ):
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new))
+    source = copy / "datasources" / "plantlog.yaml"
+    text = source.read_text()
+    assert "/run/secrets/plantlog_reader" in text
+    source.write_text(text.replace("/run/secrets/plantlog_reader", str(secret)))
     return copy
 
 
@@ -131,7 +129,7 @@ def provisioned(appliance: Appliance, prometheus: str, folder: Path) -> Iterator
         server = subprocess.Popen(command, env=environment, cwd=home, stdout=said, stderr=subprocess.STDOUT)
         grafana = Grafana(f"http://127.0.0.1:{port}", log)
         try:
-            until(lambda: grafana.answers() or server.poll() is not None, _START_SECONDS)
+            until_sync(lambda: grafana.answers() or server.poll() is not None, _START_SECONDS)
             assert server.poll() is None, log.read_text()[-5000:]
             yield grafana
         finally:

@@ -9,19 +9,19 @@ from pathlib import Path
 from ops.paths import CHECKOUT
 
 
-def test_the_appliance_comes_back_from_each_strain(tmp_path: Path) -> None:
+def test_appliance_recovers_from_each_overload(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    short = ("--seconds", "3", "--window", "2", "--warm-up", "5")
-    small = ("--channels", "5200", "--busy", "3", "--database", "0.1", "--load", "2", *short)
+    short = ("--seconds", "2", "--window", "1", "--before", "1", "--warm-up", "0")
+    small = ("--channels", "5200", "--busy", "3", "--database", "", "--load", "2", *short)
     command: list[str | Path] = [CHECKOUT / "plantlog", "bench", "overload", *small, "--json", file]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr
     cases = json.loads(file.read_text())["overload"]
-    assert [case["name"] for case in cases] == ["3 busy", "database × 0.1", "load × 2"]
+    assert [case["name"] for case in cases] == ["3 busy", "load × 2"]
     for case in cases:
         assert case["lost"] == 0, case
         assert case["recovered"] is not None, case
-        assert case["samples"] > 2600, case
+        assert case["samples"] > 500, case
         assert case["gaps"] <= case["gap_rows"] == sum(rows for rows, _ in case["gap_reasons"].values()), case
         assert case["cpu_before"] > 0 < case["cpu_after"], case
         assert case["name"] in run.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ops.paths import CHECKOUT
 from tests.peer_builds import node
+from tests.waiting import PATIENCE
 
 
 def test_node_opcua_survived() -> None:
@@ -19,9 +20,9 @@ def test_node_opcua_survived() -> None:
         "--server",
         "node-opcua",
         "--seconds",
-        "30",
+        "15",
         "--seed",
-        "3",
+        "70",
     ]
     run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -35,16 +36,17 @@ def test_node_opcua_survived() -> None:
         [],
     ]
     assert sum(said["faults"].values()) >= 5
+    assert {"OPC UA server killed and restarted", "collector-opcua killed"} <= said["faults"].keys()
 
 
 def test_an_unknown_server_is_named() -> None:
     command: list[str | Path] = [CHECKOUT / "plantlog", "chaos", "--server", "none"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert run.returncode == 2
     assert "node-opcua" in run.stderr
 
 
-def test_told_to_end_it_brings_everything_down() -> None:
+def test_sigterm_ends_the_whole_chaos_run() -> None:
     command: list[str | Path] = [CHECKOUT / "plantlog", "chaos", "--seconds", "600", "--channels", "50"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -53,7 +55,7 @@ def test_told_to_end_it_brings_everything_down() -> None:
         running.terminate()
         said, _ = running.communicate(timeout=120)
     assert running.returncode == 2
-    assert "it was told to end" in said
+    assert "chaos failed: terminated" in said
     folder = said.rsplit(" ", maxsplit=1)[-1].strip()
     assert folder not in Path("/proc/mounts").read_text()
     assert folder not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

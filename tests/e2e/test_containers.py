@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ import asyncpg
 import pytest
 from rich.console import Console
 
-from ingest.batch import now_us
-from ops.init import init
+from ingest.timestamps import now_us
+from ops.containers.init import init
 from ops.maintenance.jobs import jobs
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from simulator.compare import Comparison, compare
-from tests.docker import Docker, engine
+from tests.docker import FILES, Docker, engine
+from tests.waiting import until, until_sync
 
 SECOND = 1_000_000  # µs
 PORTS = ("PLANTLOG_DATABASE_PORT", "PLANTLOG_PUSH_PORT", "PLANTLOG_VIEWER_PORT", "PLANTLOG_PROMETHEUS_PORT")
@@ -42,12 +42,20 @@ class Stack:
         changed = [f"{name}={port}" for name, port in self.ports.items()]
         environment.write_text("\n".join([*kept, *changed, "PLANTLOG_PROJECT=plantlog-test", ""]))
         self._options = ("--env-file", str(environment))
+        self._files = (*FILES, "-f", str(self._impatient(folder / "compose.test.yml")))
         self.secrets = folder / "secrets"
         dsn = (self.secrets / "reader_dsn").read_text()
         self.dsn = dsn.replace("@database:5432", f"@127.0.0.1:{self.ports['PLANTLOG_DATABASE_PORT']}")
 
+    def _impatient(self, override: Path) -> Path:
+        """Health is looked at each second: what waits for it need not wait for ten."""
+        services = self.docker.described(*self._options)["services"]
+        health = {name: {"healthcheck": {"interval": "1s"}} for name in services if "healthcheck" in services[name]}
+        override.write_text(json.dumps({"services": health}))  # JSON is YAML
+        return override
+
     def compose(self, *arguments: str) -> str:
-        return self.docker.compose(*self._options, *arguments)
+        return self.docker.compose(*self._options, *arguments, files=self._files)
 
     def states(self) -> dict[str, str]:
         """Service → healthy, starting, …; of one that ended its exit code."""
@@ -76,7 +84,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         up = Stack(docker, tmp_path_factory.mktemp("made"), free_ports(len(PORTS)))
         try:
             try:
-                up.compose("up", "--build", "--detach")  # the README's line
+                up.compose("down", "--volumes", "--timeout", "1")  # what a run that was killed has left
+                up.compose("up", "--build", "--detach")  # as docs/operations.md has it
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{up.compose('logs', '--no-color', '--tail', '30')}") from None
             yield up
@@ -86,46 +95,44 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             assert up.docker.run("docker", "volume", "ls", "--quiet", "--filter", "name=plantlog-test") == ""
 
 
-def until(condition: Callable[[], bool], stack: Stack, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, stack.states()
-        time.sleep(0.5)
+def until_well(stack: Stack) -> None:
+    until_sync(stack.well, 240, 0.5, stack.states)
 
 
 async def connected(stack: Stack) -> None:
     """Wait until every source that is read is."""
-    deadline = time.monotonic() + 240
-    while True:
-        found = await stack.fetch("SELECT name, state, reason FROM plant.source WHERE kind <> 'push'")
-        if len(found) == 4 and all(row["state"] in ("connected", "degraded") for row in found):
-            return
-        assert time.monotonic() < deadline, found
-        time.sleep(0.5)  # noqa: ASYNC251
+    found: list[Any] = []
+
+    async def connected() -> bool:
+        found[:] = await stack.fetch("SELECT name, state, reason FROM plant.source WHERE kind <> 'push'")
+        return len(found) == 4 and all(row["state"] in ("connected", "degraded") for row in found)
+
+    await until(connected, 240, 0.5, lambda: found)
 
 
 async def settled(stack: Stack, folder: Path, from_us: int, to_us: int) -> dict[str, Comparison]:
     """Ground truth and table, once what was published up to ``to_us`` is in the table or on record as a gap."""
-    deadline = time.monotonic() + 120
-    while True:
+    result: dict[str, Comparison] = {}
+
+    async def settled() -> bool:
         stack.compose("cp", "simulator:/var/lib/simulator/truth/.", str(folder))
-        result = await compare(folder, stack.dsn, from_us, to_us)
-        if result["all"].missing_silent == 0 and now_us() > to_us + SECOND:
-            return result
-        assert time.monotonic() < deadline, result
-        time.sleep(1)  # noqa: ASYNC251
+        result.update(await compare(folder, stack.dsn, from_us, to_us))
+        return result["all"].missing_silent == 0 and now_us() > to_us + SECOND
+
+    await until(settled, 120, 1, lambda: result)
+    return result
 
 
-async def test_from_up_to_rows_over_kills(stack: Stack, tmp_path: Path) -> None:
-    until(stack.well, stack)
+async def test_containers_store_exactly_once_over_kills(stack: Stack, tmp_path: Path) -> None:
+    until_well(stack)
     await connected(stack)
     begun = now_us() + SECOND
     # The writer is killed: the spools, in a volume, keep what comes. The database is started again: the writer waits.
     stack.compose("kill", "--signal", "KILL", "writer")
     stack.compose("up", "--detach", "--no-build", "writer")
-    until(stack.well, stack)
+    until_well(stack)
     stack.compose("restart", "database")
-    until(stack.well, stack)
+    until_well(stack)
     ended = now_us()
     truth = tmp_path / "truth"
     truth.mkdir()
@@ -139,7 +146,7 @@ async def test_from_up_to_rows_over_kills(stack: Stack, tmp_path: Path) -> None:
     assert (await stack.fetch("SELECT value FROM plant.setting WHERE key = 'edition'"))[0]["value"] == "apache"
 
 
-def test_processes_are_nobody_and_can_change_nothing(stack: Stack) -> None:
+def test_container_processes_are_unprivileged_and_read_only(stack: Stack) -> None:
     for service in ("writer", "collector-opcua", "viewer", "simulator"):
         said = stack.compose(
             *("exec", "--no-TTY", service, "sh", "-c"),
@@ -160,16 +167,16 @@ def test_prometheus_scrapes_every_process(stack: Stack) -> None:
         return {one["metric"]["process"]: one["value"][1] for one in found}
 
     wanted = {"writer", "collector-opcua", "collector-modbus", "collector-push", "maintenance", "viewer", "notifier"}
-    until(lambda: up() == dict.fromkeys(wanted, "1"), stack)
+    until_sync(lambda: up() == dict.fromkeys(wanted, "1"), 240, 0.5, stack.states)
 
 
-async def test_every_job_of_maintenance_runs_and_none_fails(stack: Stack) -> None:
+async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
     """Those that take the owner's rights and the sealing key among them: a day that is closed is sealed."""
     two_days_ago = now_us() - 2 * 86_400 * SECOND
     push(stack, "".join(f"old,host=h,member=all used={n} {(two_days_ago + n) * 1000}\n" for n in range(10)).encode())
     await stored(stack, "telegraf/h/old/all/used", 10)
-    for job in (*jobs(), *jobs()):  # what follows from another one, too
-        stack.compose(*PLANTLOG, "maintenance", "run", job.name)
+    names = [job.name for job in (*jobs(), *jobs())]  # twice: what follows from another one, too
+    stack.compose(*PLANTLOG, "maintenance", "run", *names)
     found = await stack.fetch("SELECT job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL")
     assert [tuple(row) for row in found if row["outcome"] == "failed"] == []
     assert {row["job"] for row in found if row["outcome"] == "ok"} == {job.name for job in jobs()}
@@ -189,14 +196,17 @@ def push(stack: Stack, lines: bytes) -> None:
 async def stored(stack: Stack, channel: str, n: int) -> list[float]:
     """The channel's values by time, once there are ``n`` of them."""
     query = f"SELECT value FROM plant.samples_named WHERE name = '{channel}' ORDER BY time"
-    deadline = time.monotonic() + 60
-    while len(found := [row["value"] for row in await stack.fetch(query)]) < n:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)  # noqa: ASYNC251
+    found: list[float] = []
+
+    async def enough() -> bool:
+        found[:] = [row["value"] for row in await stack.fetch(query)]
+        return len(found) >= n
+
+    await until(enough, 60, 0.2, lambda: found)
     return found
 
 
-async def test_a_gateway_pushes_with_the_token_that_init_made(stack: Stack) -> None:
+async def test_gateway_pushes_with_the_generated_token(stack: Stack) -> None:
     lines = "".join(f"mem,host=h,member=all used={n} {(now_us() + n) * 1000}\n" for n in range(100)).encode()
     for _ in range(2):  # as a gateway does that did not hear the first answer
         push(stack, lines)

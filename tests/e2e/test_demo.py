@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import urllib.request
@@ -14,16 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
-from ingest.batch import now_us
-from ingest.config.model import OpcuaTag
+from ingest.config.sources import OpcuaTag
 from ingest.config.tags import read_tags
 from ingest.errors import Problem
+from ingest.timestamps import now_us
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
-from tests import readme
-from tests.e2e.appliance import Appliance, running, until
+from tests import docs
+from tests.e2e.appliance import Appliance, running
+from tests.e2e.prometheus import ask, firing, health, running_prometheus, series
+from tests.prometheus_rules import ALERTS, RECORDS
+from tests.waiting import PATIENCE, until_sync
 
 SECOND = 1_000_000  # µs
 PORT = free_ports(13)
@@ -35,16 +38,16 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
         yield up
 
 
-def fault(**asked: object) -> None:
+def control(deed: str, **asked: object) -> None:
     body = json.dumps(asked).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/fault", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/{deed}", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         assert answer.status == 200
 
 
-async def test_every_channel_is_there_and_equals_the_truth(appliance: Appliance) -> None:
+async def test_every_channel_equals_the_truth(appliance: Appliance) -> None:
     start = now_us() + SECOND
-    result = await appliance.compared(start, start + 15 * SECOND)
+    result = await appliance.compared(start, start + 5 * SECOND)
     total = result["all"]
     # On a busy machine a poll may come too late: then it is on record.
     assert (total.invented, total.altered, total.missing_silent) == (0, 0, 0), result
@@ -56,14 +59,15 @@ async def test_every_channel_is_there_and_equals_the_truth(appliance: Appliance)
     assert silent == 0
 
 
-async def test_a_device_that_fails_is_on_record_and_comes_back(appliance: Appliance) -> None:
-    fault(target="conveyor-plc", fault="close_connections", seconds=8)  # `status` has to look meanwhile
+async def test_failed_device_is_recorded_and_comes_back(appliance: Appliance) -> None:
+    control("fault", target="conveyor-plc", fault="close_connections", seconds=3600)
 
     def state() -> str:
         return str(next(s["state"] for s in appliance.status()["sources"] if s["name"] == "conveyor-plc"))
 
-    until(lambda: state() in ("disconnected", "connecting"))
-    until(lambda: state() == "connected")
+    until_sync(lambda: state() in ("disconnected", "connecting"))
+    control("clear")
+    until_sync(lambda: state() == "connected")
     back = now_us()
     await appliance.until_stored(back + SECOND)
     states = await appliance.fetchval(
@@ -81,25 +85,25 @@ def test_psql_answers_as_the_reader(appliance: Appliance) -> None:
     assert appliance.plantlog("psql", "-Atc", "SELECT current_user").strip() == "plantlog_reader"
 
 
-def test_every_process_tells_its_health_and_metrics(appliance: Appliance) -> None:
+def test_every_process_serves_health_and_metrics(appliance: Appliance) -> None:
     said = {}
     for port in (PORT + 1, PORT + 2, PORT + 3):
         for path in ("health/live", "health"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as answer:
                 assert json.loads(answer.read())["alive"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
             said[port] = answer.read().decode()
     assert 'plantlog_samples_total{source="demo-opcua"}' in said[PORT + 1]
     assert 'plantlog_source_up{source="meters"} 1.0' in said[PORT + 2]
-    assert 'plantlog_written_rows_total{lane="copy"}' in said[PORT + 3]
+    assert 'plantlog_written_rows_total{method="copy"}' in said[PORT + 3]
     assert "plantlog_lag_seconds_bucket" in said[PORT + 3]
 
 
-def test_maintenance_runs_by_itself_and_says_what_it_did(appliance: Appliance) -> None:
+def test_maintenance_runs_and_records_its_jobs(appliance: Appliance) -> None:
     def jobs() -> dict[str, str | None]:
         return {job["name"]: job["outcome"] for job in appliance.status()["jobs"]}
 
-    until(lambda: bool(jobs()) and all(jobs().values()))
+    until_sync(lambda: bool(jobs()) and all(jobs().values()))
     assert {name for name, outcome in jobs().items() if outcome == "failed"} == set()
     listed = json.loads(appliance.plantlog("maintenance", "--json"))
     assert [job["job"] for job in listed] == list(jobs())
@@ -112,25 +116,27 @@ def test_maintenance_runs_by_itself_and_says_what_it_did(appliance: Appliance) -
     planned = json.loads(appliance.plantlog("retention", "--json"))
     assert (planned["slices"], planned["disk_budget"]) == ([], None)
     assert "compress" in appliance.plantlog("status", "--once")
-    with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 5}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 5}/metrics", timeout=PATIENCE) as answer:
         said = answer.read().decode()
     assert 'plantlog_job_last_success_timestamp_seconds{job="compress"}' in said
     assert "plantlog_storage_days_left" in said
 
 
-def test_up_again_is_harmless(appliance: Appliance) -> None:
+def test_second_up_changes_nothing(appliance: Appliance) -> None:
     before = {p["name"]: p["pid"] for p in appliance.status()["processes"]}
     appliance.plantlog("up")
     assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
 
 
-def test_a_configuration_that_was_broken_stops_no_process_that_is_started_anew(appliance: Appliance) -> None:
+def test_broken_configuration_file_does_not_stop_restarted_processes(appliance: Appliance) -> None:
     file = appliance.root / "plant" / "plant.toml"
     text = file.read_text()
     try:
         file.write_text("[plant")
         killed = appliance.kill("writer")
-        until(lambda: any(p["name"] == "writer" and p["ready"] and p["pid"] != killed for p in processes(appliance)))
+        until_sync(
+            lambda: any(p["name"] == "writer" and p["ready"] and p["pid"] != killed for p in processes(appliance))
+        )
         said = appliance.status()["configuration"]
         assert (said["file"], said["differs"], len(said["problems"])) == (str(file), True, 1)
     finally:
@@ -146,7 +152,7 @@ def processes(appliance: Appliance) -> list[dict[str, Any]]:
 def test_its_dashboards_are_served(appliance: Appliance) -> None:
     said = appliance.plantlog("up")
     (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
-    with urllib.request.urlopen(f"{address}api/dashboards", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}api/dashboards", timeout=PATIENCE) as answer:
         assert len(json.loads(answer.read())) == 6
 
 
@@ -162,7 +168,7 @@ def edited(plant: Path, name: str, interval: str, step: int, chance: random.Rand
         csv.writer(file).writerows([header, *rows])
 
 
-async def test_edits_of_a_running_plant_lose_nothing(appliance: Appliance, tmp_path: Path) -> None:
+async def test_edits_of_a_running_configuration_lose_nothing(appliance: Appliance, tmp_path: Path) -> None:
     plant, chance = tmp_path / "plant", random.Random(18)
     shutil.copytree(appliance.root / "plant", plant)
     appliance.plantlog("up", "--config", str(plant / "plant.toml"), "--simulator")
@@ -183,47 +189,7 @@ async def test_edits_of_a_running_plant_lose_nothing(appliance: Appliance, tmp_p
     assert {p["name"]: p["pid"] for p in appliance.status()["processes"]} == before
 
 
-# What README says can be run, on a running appliance
-
-# How what only reads is run where README's words leave something open.
-RUN: dict[str, list[list[str]]] = {
-    "alarms": [[]],
-    "ask": [[]],
-    "certificate": [["list"]],
-    "check": [[]],
-    "discover": [["demo-opcua"]],
-    "logs": [[], ["postgres"]],
-    "maintenance": [[]],
-    "psql": [["-c", "SELECT 1"]],
-    "retention": [[]],
-    "seal": [[], ["--public-key"]],
-    "simulator": [["compare"]],
-    "spool": [["show"], ["quarantine"]],
-    "status": [["--once"], ["--json"], ["--channels"]],
-    "targets": [[]],
-    "verify": [["rollups"]],
-}
-# What makes, ends or measures something: other tests run it, tests/unit/test_readme.py asks each for its help.
-NOT_RUN = {"bench", "chaos", "down", "export", "init", "prepare", "rename", "test", "up"}
-AS_IT_STANDS = [words for words in readme.plantlog() if words[0] in ("psql", "simulator", "ask") and len(words) > 2]
-
-
-def test_every_command_of_readme_can_be_run() -> None:
-    assert {words[0] for words in readme.plantlog()} <= RUN.keys() | NOT_RUN
-
-
-@pytest.mark.parametrize("words", AS_IT_STANDS, ids=lambda words: " ".join(words)[:60])
-def test_a_command_as_readme_has_it(appliance: Appliance, words: list[str]) -> None:
-    appliance.plantlog(*words)
-
-
-@pytest.mark.parametrize("command", RUN)
-def test_a_command_of_readme(appliance: Appliance, command: str) -> None:
-    for arguments in RUN[command]:
-        assert appliance.plantlog(command, *arguments).strip(), arguments
-
-
-def test_what_discover_prints_is_a_tag_list_of_what_is_served(appliance: Appliance, tmp_path: Path) -> None:
+def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) -> None:
     command = [str(CHECKOUT / "plantlog"), "discover", "demo-opcua", "--output", str(tmp_path / "found.csv")]
     environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
@@ -236,11 +202,111 @@ def test_what_discover_prints_is_a_tag_list_of_what_is_served(appliance: Applian
     assert found == set(appliance.plantlog("psql", "-Atc", query).splitlines())
 
 
-@pytest.mark.parametrize("statement", readme.statements())
-def test_a_query_of_readme(appliance: Appliance, statement: str) -> None:
-    call = re.fullmatch(r"CALL plant\.(\w+)\(.*\)", statement)
-    if call is not None:  # the owner's to call: it is there
-        statement = f"SELECT proname FROM pg_proc WHERE pronamespace = 'plant'::regnamespace AND proname = '{call[1]}'"
-        assert call[1] in appliance.plantlog("psql", "-Atc", statement)
-    else:
-        appliance.plantlog("psql", "-v", "ON_ERROR_STOP=1", "-c", statement)
+# What the documentation says can be run, on a running appliance
+
+# What makes, ends or measures something, or needs what is not here: other tests run it, and tests/unit/test_docs.py
+# checks its words.
+NOT_RUN = {"bench", "chaos", "discover", "down", "export", "init", "prepare", "rename", "test", "up"}
+LINKED = ("plantlog", "ops", "dashboards")  # what commands name relative to the checkout
+
+
+def names(blocks: list[docs.Block]) -> set[str]:
+    """The commands of plantlog in some blocks."""
+    lines = [words for block in blocks for words in docs.simple_commands(block.text)]
+    return {words[1] for words in lines if words[0] == "./plantlog"}
+
+
+def test_every_documented_command_is_run_by_a_test() -> None:
+    run = names(docs.blocks("sh", "sh fails")) | NOT_RUN | {"--help", "--version"}
+    assert {words[0] for words in docs.plantlog()} | names(docs.blocks("sh no_run")) <= run
+
+
+@pytest.mark.parametrize("block", docs.blocks("sh", "sh fails"), ids=str)
+def test_documented_script_runs(appliance: Appliance, block: docs.Block, tmp_path: Path) -> None:
+    for name in LINKED:
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / ".state").symlink_to(appliance.root)
+    (tmp_path / "script.sh").write_text(block.text)
+    environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
+    command = ["bash", "-euo", "pipefail", "script.sh"]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert run.returncode == (1 if block.language == "sh fails" else 0), run.stdout + run.stderr
+
+
+def test_readme_kill_command_hits_only_this_writer(appliance: Appliance) -> None:
+    (script,) = [block.text for block in docs.blocks("sh no_run") if block.text.startswith("pkill -9 -f ")]
+    pattern = script.split('"')[1].replace("$PWD/.state", str(appliance.root))
+    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True).stdout
+    assert [int(pid) for pid in found.split()] == [
+        process["pid"] for process in appliance.status()["processes"] if process["name"] == "writer"
+    ]
+
+
+@pytest.mark.parametrize("block", docs.blocks("sql"), ids=str)
+def test_documented_query_runs(appliance: Appliance, block: docs.Block) -> None:
+    appliance.plantlog("psql", "-v", "ON_ERROR_STOP=1", "-c", block.text)
+
+
+@pytest.mark.parametrize("block", docs.blocks("sql owner"), ids=str)
+async def test_documented_owner_statement_runs(appliance: Appliance, block: docs.Block) -> None:
+    connection = await asyncpg.connect((appliance.root / "secrets" / "owner.dsn").read_text().strip())
+    try:
+        for statement in block.statements():
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def test_every_table_is_documented(appliance: Appliance) -> None:
+    page = CHECKOUT / "docs" / "sql.md"
+    query = "SELECT relname FROM pg_class WHERE relnamespace = 'plant'::regnamespace AND relkind IN ('r', 'v')"
+    there = set(appliance.plantlog("psql", "-Atc", query).split())
+    assert there - set(docs.spans(page)) == set()
+    headings = ("Plant", "Samples", "Rollups", "Counts", "Alarms", "Evidence and maintenance")
+    assert {name for heading in headings for name in docs.names(page, heading)} - there == set()
+
+
+def test_every_documented_function_exists(appliance: Appliance) -> None:
+    query = "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'plant'::regnamespace"
+    there = set(appliance.plantlog("psql", "-Atc", query).split())
+    named = {name.partition("(")[0] for name in docs.names(CHECKOUT / "docs" / "sql.md", "Functions")}
+    assert named
+    assert named - there == set()
+
+
+# Prometheus beside it: it finds every process, rules are evaluated, an alert reaches somebody
+
+
+@pytest.fixture(scope="module")
+def prometheus(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_prometheus(appliance, tmp_path_factory.mktemp("prometheus")) as address:
+        yield address
+
+
+def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance, prometheus: str) -> None:
+    started = {one["labels"]["process"] for one in json.loads(appliance.plantlog("targets"))}
+    assert {"writer", "collector-opcua", "collector-modbus", "maintenance"} <= started
+    expected = dict.fromkeys(started, "up")
+    until_sync(lambda: health(prometheus) == expected)
+    for record in RECORDS:
+        until_sync(lambda record=record: bool(series(prometheus, record)))
+    groups = ask(prometheus, "rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == len(RECORDS) + len(ALERTS)
+    assert [rule for rule in rules if rule["health"] == "err"] == []
+    (rate,) = [one["value"][1] for one in series(prometheus, "sum(plantlog:samples:rate1m)")]
+    assert float(rate) > 0
+    (days,) = [one["value"][1] for one in series(prometheus, 'plantlog:certificate_left:days{certificate="own.der"}')]
+    assert 1800 < float(days) <= 1825  # ours are made for five years
+
+
+def test_alert_fires_only_while_a_collector_is_stopped(appliance: Appliance, prometheus: str) -> None:
+    down = ("PlantlogProcessDown", "collector-modbus")
+    until_sync(lambda: health(prometheus).get("collector-modbus") == "up")
+    until_sync(lambda: down not in firing(prometheus))
+    appliance.supervisor.stop_programs("collector-modbus")
+    until_sync(lambda: {alert for alert in firing(prometheus) if alert[0] == down[0]} == {down})
+    appliance.supervisor.start_program("collector-modbus")
+    until_sync(lambda: down not in firing(prometheus))

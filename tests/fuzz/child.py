@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import resource
 import sys
 from typing import Any
 
@@ -19,12 +20,14 @@ _COMPARISONS = (
     operator.gt,
     operator.ge,
 )  # as the bytecode has them
+_MEMORY = 1 << 30  # bytes; a target that takes more gets a MemoryError, which is a crash with its input
 _TRACED = (int, float, str, bytes)
 
 
 def main() -> None:
     """Does not return: libFuzzer ends the process."""
     name, *options = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     logging.disable(logging.CRITICAL)
     with atheris.instrument_imports(include=["ingest", "tomllib", "csv"], enable_loader_override=False):
         fuzzed = target(name)

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from ingest.config.load import load
-from ingest.config.model import ModbusSource, OpcuaSource, Plant, PushSource
+from ingest.config.model import Plant
+from ingest.config.sources import ModbusSource, OpcuaSource, PushSource
 from ingest.errors import ConfigError, Problem
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import MAX_BITS, plan
 from ingest.opcua.tags import Tags
 from ingest.push.line_protocol import Series
-from ingest.push.template import Template, Unnamed
+from ingest.push.template import NoChannelName, Template
 from tests.secrets import write_secret
 
 MAX_LEN = 4096
@@ -122,7 +123,7 @@ def _at_work(plant: Plant) -> None:
             series = Series("m", {"host": "h"})
             try:
                 assert Template(source.channel).name(series, "f")
-            except Unnamed as why:
+            except NoChannelName as why:
                 assert "is missing" in str(why)
 
 

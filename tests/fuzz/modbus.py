@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from ingest.config.model import ModbusTag
+from ingest.config.sources import ModbusTag
 from ingest.config.tags import width
 from ingest.errors import DecodeError, SourceError
 from ingest.modbus.decode import Decoder
-from ingest.modbus.failures import ConnectionLost, ExceptionAnswer, Garbled
+from ingest.modbus.failures import ConnectionLost, ExceptionResponse, FramingError
 from ingest.modbus.frame import Frame, Framer, registers, request
 from ingest.modbus.plan import Read, plan
-from ingest.modbus.transport import _Link
+from ingest.modbus.transport import _Protocol
 
 MAX_LEN = 1024
 WORDS = (
@@ -127,7 +127,7 @@ def _framing(pieces: Sequence[bytes], frames: list[Frame], garbled: bool) -> Non
     for piece in pieces:
         try:
             got.extend(framer.feed(piece))  # extend keeps what came before the error
-        except Garbled:
+        except FramingError:
             refused = True
             break
         assert len(framer._rest) < _LONGEST_FRAME, "more than a frame is kept"
@@ -142,7 +142,7 @@ def _answer(read: Read, tags: list[ModbusTag], decoder: Decoder, pdu: bytes) -> 
     whole = len(pdu) == 2 + due and pdu[0] == function and pdu[1] == due
     try:
         raw = registers(read, pdu)
-    except ExceptionAnswer:
+    except ExceptionResponse:
         assert len(pdu) == 2
         assert pdu[0] == function | 0x80
         return
@@ -210,24 +210,24 @@ async def _exchange(read: Read, pieces: Sequence[bytes], frames: Sequence[Frame]
         late[0] += 1
 
     with socket.socket() as connection:
-        link, wire = _Link(counted, count(_TRANSACTION)), _Wire(connection)
-        link.connection_made(wire)
+        protocol, wire = _Protocol(counted, count(_TRANSACTION)), _Wire(connection)
+        protocol.connection_made(wire)
         read = replace(read, unit_id=_UNIT)
         answers: list[bytes] = []
-        asking = asyncio.ensure_future(link.ask(read, 60.0, answers.append))
+        asking = asyncio.ensure_future(protocol.exchange(read, 60.0, answers.append))
         await asyncio.sleep(0)
         assert wire.written == request(_TRANSACTION, read)
         for piece in pieces:
             if not wire.closed:  # asyncio gives nothing more to a protocol whose transport was aborted
-                link.get_buffer(-1)[: len(piece)] = piece
-                link.buffer_updated(len(piece))
+                protocol.get_buffer(-1)[: len(piece)] = piece
+                protocol.buffer_updated(len(piece))
         assert wire.closed == garbled
-        link.connection_lost(None)
+        protocol.connection_lost(None)
         ours = [frame.pdu for frame in frames if (frame.transaction, frame.unit_id) == (_TRANSACTION, _UNIT)]
         try:
             await asking
         except SourceError as error:
-            assert isinstance(error, Garbled if garbled else ConnectionLost)
+            assert isinstance(error, FramingError if garbled else ConnectionLost)
         assert answers == ours[:1]
         assert late[0] == len(frames) - bool(ours)
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,7 +31,7 @@ from asyncua.ua import ua_binary
 from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
 
 from ingest.batch import EventBatch, GapBatch, SampleBatch
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import DataChange, data_change
@@ -42,8 +42,9 @@ from ingest.opcua.receive import Receiver
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
-from ingest.versions import Versions
-from tests.appender import Kept
+from ingest.timestamps import microseconds
+from ingest.versions import ChannelVersions
+from tests.memory_appender import MemoryAppender
 
 MAX_LEN = 2048
 WORDS = (
@@ -62,7 +63,6 @@ WORDS = (
 
 _ARRIVAL = 1_790_000_000_123_456
 _ASKED = (5, 6, 7)  # tags whose history was asked for
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime(1601, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)  # asyncua clamps times to these
 _SECONDS = 0.01  # of processor time that asyncua's codec may take: it reads arrays of nothing to their end
 _NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
@@ -209,7 +209,7 @@ def _time(value: Any) -> int | None:
 
 
 def _microseconds(time: datetime) -> int | None:
-    return None if time <= _FIRST or time >= _LAST else (time - _EPOCH) // timedelta(microseconds=1)
+    return None if time <= _FIRST or time >= _LAST else microseconds(time)
 
 
 class _Whole(Buffer):  # type: ignore[misc]
@@ -294,12 +294,14 @@ _OURS = Tags(_source(), {f"t{i}": channel for i, channel in enumerate(_IDS.tolis
 async def _received(body: bytes) -> None:
     response = publish_response(body)
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
-    spool = Kept()
-    receiver = Receiver(_OURS, status, spool, Gaps(status, spool), Versions(status.name, status.source_id, spool))
+    spool = MemoryAppender()
+    receiver = Receiver(
+        _OURS, status, spool, Gaps(status, spool), ChannelVersions(status.name, status.source_id, spool)
+    )
     items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
     subscription = Subscription(1, 0.5, 0.5, 5.0, items)
-    await receiver.durable(body, response.notification, subscription, {})
-    await receiver.look()
+    await receiver.store(body, response.notification, subscription, {})
+    await receiver.check()
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:
         try:

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingest.batch import EventBatch
-from ingest.push.body import Inflate, Refused
+from ingest.push.body import BodyRefused, GzipReader
 from ingest.push.counts import CountRule, digest_of
 from ingest.push.line_protocol import PRECISIONS, BadLine, Parsed, Point, Precision, Value, parse
-from ingest.push.mapping import Place, names, rows
+from ingest.push.mapping import Resolved, names, rows
 from ingest.push.template import Template
 from ingest.spool.format import decode, encode
 
@@ -157,7 +157,7 @@ def _value(value: Value) -> str:
 def _mapped(parsed: Parsed, template: Template) -> None:
     named = names(parsed.points, template, _COUNTS)
     assert all(_CHANNEL.fullmatch(name) and len(name) <= 255 for name in named.of.values())
-    places: dict[Any, Place] = dict(named.unnamed)
+    places: dict[Any, Resolved] = dict(named.unnamed)
     for number, (key, name) in enumerate(named.of.items()):
         places[key] = (sorted(named.kinds).index(name) + 1, "it is refused", None)[
             0 if number % 5 < 3 else number % 5 - 2
@@ -195,7 +195,7 @@ def _inflated(packed: bytes, size: int) -> None:
 
 def _inflate(pieces: Sequence[bytes]) -> bytes | int:
     """What it inflates to, or the status of the refusal."""
-    inflate = Inflate(_LIMIT)
+    inflate = GzipReader(_LIMIT)
     parts: list[bytes] = []
     try:
         for piece in pieces:
@@ -203,7 +203,7 @@ def _inflate(pieces: Sequence[bytes]) -> bytes | int:
             parts.append(part)
             assert sum(map(len, parts)) <= _LIMIT
         inflate.finish()
-    except Refused as refused:
+    except BodyRefused as refused:
         return refused.status
     return b"".join(parts)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +11,52 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.alarms import kept
-from ingest.alarms.channel import Change
-from ingest.alarms.columns import Columns
+from ingest.alarms import checkpoint
+from ingest.alarms.channel import AlarmChange
+from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import limits_of
 from ingest.batch import Event, EventBatch
 from ingest.config.load import load
 from ingest.config.model import WriterOptions
-from ingest.spool.append import Spool
-from ingest.writer.clock import timestamp
+from ingest.timestamps import timestamp
 from ingest.writer.writer import Writer
 from ops.paths import State
-from ops.register import register
+from ops.registration.register import register
 from tests.alarms import SOURCE, batches
-from tests.database import Database
-from tests.patience import PATIENCE
+from tests.database import Database, add_sources
 from tests.samples import T0
+from tests.spooling import drained, spooled
 
 MIB = 1024**2
 
 
 @pytest.fixture
-async def owner(database: Database) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'plc', 'modbus', '')"
-    )
-    await connection.executemany(
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "plc", kind="modbus")
+    await owner.executemany(
         "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
         " VALUES ($1, $2, 1, '', 'analog', 'm')",
         [(number, tag.name) for number, tag in enumerate(SOURCE.tags, 1)],
     )
-    yield connection
-    await connection.close()
+    return owner
 
 
-def changes(seed: int) -> list[Change]:
-    columns = Columns({number: limits_of(tag) for number, tag in enumerate(SOURCE.tags, 1)}, T0)
+def changes(seed: int) -> list[AlarmChange]:
+    columns = AlarmColumns({number: limits_of(tag) for number, tag in enumerate(SOURCE.tags, 1)}, T0)
     return [change for batch in batches(seed) for change in columns.evaluate(batch)]
 
 
 async def written(folder: Path, database: Database, parts: Sequence[Sequence[Event]]) -> None:
-    spool = Spool(folder / "opcua.sqlite", 64 * MIB)
-    for part in parts:
-        await spool.append(EventBatch(1, T0, part))
-    await spool.close()
-    writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
+    await spooled(folder, *(EventBatch(1, T0, part) for part in parts))
+    writer = await drained(Writer(folder, database.ingest_dsn, WriterOptions(connections=3, max_rows=1000)))
     assert writer.quarantined == 0
 
 
-async def test_the_newest_wins_in_whatever_order_they_come(
+async def test_newest_alarm_state_wins_in_any_order(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     all_changes = changes(7)
-    events = [kept.event_of(change) for change in all_changes]
+    events = [checkpoint.to_event(change) for change in all_changes]
     shuffled = random.Random(7).sample(events, len(events))
     parts = [shuffled[i : i + 9] for i in range(0, len(shuffled), 9)]
     await written(tmp_path / "1", database, parts)
@@ -94,28 +83,28 @@ async def test_the_newest_wins_in_whatever_order_they_come(
     }
 
 
-async def test_what_operators_did_is_there_and_nobody_is_told_of_what_is_shelved(
+async def test_operator_actions_are_stored_and_shelved_alarms_not_notified(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
-    columns = Columns({1: limits_of(SOURCE.tags[0])}, T0)
-    found: list[Change] = []
+    columns = AlarmColumns({1: limits_of(SOURCE.tags[0])}, T0)
+    found: list[AlarmChange] = []
 
     def sample(at: int, value: float) -> None:
-        found.extend(columns.act(1, lambda channel: channel.sample(T0 + at, value, False, T0 + at)))
+        found.extend(columns.apply_command(1, lambda channel: channel.sample(T0 + at, value, False, T0 + at)))
 
     def hi(deed: str, at: int, *more: Any) -> None:
-        def do(channel: Any) -> list[Change]:
-            return getattr(channel, deed)(channel.watches[2], T0 + at, *more)  # type: ignore[no-any-return]
+        def do(channel: Any) -> list[AlarmChange]:
+            return getattr(channel, deed)(channel.monitors[2], T0 + at, *more)  # type: ignore[no-any-return]
 
-        found.extend(columns.act(1, do))
+        found.extend(columns.apply_command(1, do))
 
     sample(1, 8.5)
     hi("acknowledge", 2, "ann")
     sample(3, 5.0)
-    hi("shelve", 4, T0 + 3_600_000_000, "bob\0", "valve \U0001f527")
+    hi("inhibit", 4, "shelved", "bob\0", "valve \U0001f527", T0 + 3_600_000_000)
     sample(5, 8.5)
     sample(6, 9.5)
-    events = [kept.event_of(change) for change in found]
+    events = [checkpoint.to_event(change) for change in found]
     await written(tmp_path, database, [events])
     row = await owner.fetchrow("SELECT * FROM plant.alarm_inhibited")
     assert row is not None
@@ -136,21 +125,19 @@ async def test_what_operators_did_is_there_and_nobody_is_told_of_what_is_shelved
     ]  # fmt: skip
 
 
-async def test_readers_may_read_and_not_write(database: Database) -> None:
-    connection = await asyncpg.connect(database.reader_dsn)
+async def test_reader_can_read_alarms_and_not_write(reader: asyncpg.Connection) -> None:
     for relation in ("alarm", "alarm_active", "alarm_inhibited", "alarm_limit", "notification", "alarm_notice"):
-        assert await connection.fetch(f"SELECT * FROM plant.{relation}") == []
+        assert await reader.fetch(f"SELECT * FROM plant.{relation}") == []
     with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
-        await connection.execute("DELETE FROM plant.alarm")
-    await connection.close()
+        await reader.execute("DELETE FROM plant.alarm")
 
 
-async def test_the_limits_of_the_tag_lists_are_in_the_database(database: Database, tmp_path: Path) -> None:
+async def test_alarm_limits_of_the_tag_lists_are_in_the_database(
+    database: Database, reader: asyncpg.Connection, tmp_path: Path
+) -> None:
     golden = Path(__file__).parents[1] / "unit" / "golden" / "config" / "alarms"
     await register(load(golden / "plant.toml"), database.owner_dsn, State(tmp_path))
-    connection = await asyncpg.connect(database.reader_dsn)
-    rows = await connection.fetch("SELECT channel, limit_name, threshold, deadband, priority FROM plant.alarm_limit")
-    await connection.close()
+    rows = await reader.fetch("SELECT channel, limit_name, threshold, deadband, priority FROM plant.alarm_limit")
     level = [("lolo", 1.0), ("lo", 2.0), ("hi", 8.0), ("hihi", 9.0), ("rate", 0.25), ("stale", 60.0), ("bad", 0.0)]
     assert sorted(map(tuple, rows)) == sorted(
         [
@@ -161,7 +148,7 @@ async def test_the_limits_of_the_tag_lists_are_in_the_database(database: Databas
     )
 
 
-def test_the_series_has_something_of_everything() -> None:
+def test_test_series_contains_every_case() -> None:
     said = changes(7)
     assert {change.action for change in said} == {"raised", "returned"}
     assert {change.limit.name for change in said} == {"lolo", "lo", "hi", "hihi", "bad"}

@@ -8,7 +8,7 @@ import hmac
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
@@ -29,14 +29,14 @@ from cryptography.x509.oid import NameOID
 
 from ingest.alarms.notifier.process import Notifier
 from ingest.alarms.notifier.receivers import receivers
-from ingest.alarms.record import record
 from ingest.batch import Event
 from ingest.config.model import NotifyOptions
+from ingest.writer.alarm_rows import write_alarms
 from ops.ports import free_ports
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.database import Database, add_sources
 from tests.samples import T0
+from tests.waiting import PATIENCE, until
 
 SECRET = "a secret of the webhook"
 PASSWORD = "a password of the mail server"
@@ -46,21 +46,21 @@ class Hook:
     """An HTTP server that takes messages, or behaves otherwise."""
 
     def __init__(self) -> None:
-        self.port = 0
+        self.port = free_ports(1)  # where it comes back to
         self.got: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         self.status = 200
         self.asked = 0
+        self.silent_from: int | None = None  # this request and all after it get no answer
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         app = web.Application()
         app.add_routes([web.post("/alarms", self._take)])
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         if self._runner is not None:
@@ -74,6 +74,8 @@ class Hook:
             self.bodies.append(body)
             self.headers.append(dict(request.headers))
             self.got.append(json.loads(body))
+        if self.silent_from is not None and self.asked >= self.silent_from:
+            await asyncio.Event().wait()  # until who asks is gone
         return web.Response(status=self.status)
 
     def ids(self) -> set[str]:
@@ -89,19 +91,13 @@ async def hook() -> AsyncIterator[Hook]:
 
 
 @pytest.fixture
-async def ingest(database: Database) -> AsyncIterator[asyncpg.Connection[Any]]:
-    owner = await asyncpg.connect(database.owner_dsn)
-    await owner.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'plc', 'modbus', '')"
-    )
+async def ingest(owner: asyncpg.Connection, ingest: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "plc", kind="modbus")
     await owner.execute(
         "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
         " SELECT i, 'area/unit' || i % 5 || '/c' || i, 1, '', 'analog', 'bar' FROM generate_series(0, 999) i"
     )
-    await owner.close()
-    connection = await asyncpg.connect(database.ingest_dsn)
-    yield connection
-    await connection.close()
+    return ingest
 
 
 def alarm(
@@ -126,7 +122,7 @@ def alarm(
 async def happen(connection: asyncpg.Connection[Any], *events: Event) -> None:
     """What the writer does with them."""
     async with connection.transaction():
-        await record(connection, [(1, event) for event in events])
+        await write_alarms(connection, [(1, event) for event in events])
 
 
 @asynccontextmanager
@@ -140,15 +136,6 @@ async def notifying(database: Database, options: NotifyOptions) -> AsyncIterator
         await asyncio.wait((running,))
         if not running.cancelled() and (error := running.exception()) is not None:
             raise error
-
-
-async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = condition()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.02)
 
 
 def to(hook: Hook, **more: Any) -> NotifyOptions:
@@ -171,12 +158,26 @@ async def test_a_message_has_an_id_and_a_signature_and_is_on_record(
     assert hook.asked == 1
 
 
+async def test_messages_older_than_a_year_are_deleted(
+    database: Database, ingest: asyncpg.Connection[Any], hook: Hook
+) -> None:
+    await ingest.execute(
+        "INSERT INTO plant.notification (created_at, kind, subject, body)"
+        " SELECT now() - days * INTERVAL '1 day', 'alarm', days::text, '{}' FROM unnest(ARRAY[364, 366]) AS d (days)"
+    )
+    await happen(ingest, alarm(7))
+    async with notifying(database, to(hook)):
+        await until(lambda: _recorded(ingest, 1))
+    kept = await ingest.fetch("SELECT m.subject FROM plant.notification AS m ORDER BY m.created_at")
+    assert [row["subject"] for row in kept][:-1] == ["364"]
+
+
 async def _recorded(connection: asyncpg.Connection[Any], deliveries: int) -> bool:
     query = "SELECT count(*) FROM plant.notification_delivery WHERE delivered_at IS NOT NULL"
     return bool(await connection.fetchval(query) == deliveries)
 
 
-async def test_a_receiver_that_is_away_gets_it_later_also_from_another_process(
+async def test_unreachable_receiver_gets_the_message_later(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook
 ) -> None:
     await hook.stop()
@@ -197,7 +198,7 @@ async def test_a_receiver_that_is_away_gets_it_later_also_from_another_process(
     assert await ingest.fetchval("SELECT max(attempts) FROM plant.notification_delivery") > 1
 
 
-async def test_a_flood_is_one_message_and_what_follows_is_held(
+async def test_flood_is_one_message_and_the_rest_is_held_back(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook
 ) -> None:
     await happen(ingest, *(alarm(channel, -channel) for channel in range(500)))
@@ -211,8 +212,9 @@ async def test_a_flood_is_one_message_and_what_follows_is_held(
         assert flood["by_unit"] == {f"area/unit{unit}": 100 for unit in range(5)}
         # Ten minutes pass: the flood's message and notices are as old as that.
         owner = await asyncpg.connect(database.owner_dsn)
-        await owner.execute("UPDATE plant.notification SET created_at = created_at - INTERVAL '11 minutes'")
-        await owner.execute("UPDATE plant.alarm_notice SET queued_at = queued_at - INTERVAL '11 minutes'")
+        async with owner.transaction():
+            await owner.execute("UPDATE plant.notification SET created_at = created_at - INTERVAL '11 minutes'")
+            await owner.execute("UPDATE plant.alarm_notice SET queued_at = queued_at - INTERVAL '11 minutes'")
         await owner.close()
         await until(lambda: _recorded(ingest, 2))
     assert [(message["kind"], message["alarms"]) for message in hook.got] == [("flood", 500), ("flood", 21)]
@@ -220,7 +222,7 @@ async def test_a_flood_is_one_message_and_what_follows_is_held(
     assert {row["outcome"]: row["n"] for row in outcomes} == {"sent": 521}
 
 
-async def test_what_is_shelved_meanwhile_is_not_sent_and_returns_are_where_they_are_wanted(
+async def test_alarm_shelved_meanwhile_is_not_sent(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook
 ) -> None:
     await happen(ingest, alarm(1), alarm(2), alarm(3))
@@ -235,17 +237,20 @@ async def test_what_is_shelved_meanwhile_is_not_sent_and_returns_are_where_they_
     assert why == "shelved"
 
 
-async def test_a_process_that_is_killed_between_sending_and_noting_it_sends_it_again(
+async def test_notifier_killed_before_recording_sends_again(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook, tmp_path: Path
 ) -> None:
     notify = f'[notify]\nwebhook = "http://127.0.0.1:{hook.port}/alarms"\nflood = 100\n'
     command = configured(tmp_path, notify, free_ports(8), database.ingest_dsn)
     await happen(ingest, *(alarm(channel) for channel in range(20)))
     for asked in (3, 9):
+        hook.silent_from = asked
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         await until(lambda asked=asked: hook.asked >= asked)
         process.kill()
         assert await process.wait() == -signal.SIGKILL
+    assert not await _recorded(ingest, 20)
+    hook.silent_from = None
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
     await until(lambda: _recorded(ingest, 20))
     process.terminate()
@@ -263,11 +268,11 @@ def configured(folder: Path, notify: str, port: int, dsn: str) -> tuple[str, ...
     )
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ingest.dsn").write_text(dsn)
-    put_in_force(folder, folder / "plant.toml")
+    activate(folder, folder / "plant.toml")
     return (sys.executable, "-m", "ingest", "notifier", "--state", str(folder))
 
 
-async def test_with_nobody_to_tell_it_says_so_and_waits(database: Database, tmp_path: Path) -> None:
+async def test_notifier_without_receivers_says_so_and_waits(database: Database, tmp_path: Path) -> None:
     """A container that ended would be started for ever."""
     port = free_ports(8)
     command = configured(tmp_path, "", port, database.ingest_dsn)
@@ -347,7 +352,7 @@ def mail(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mailb
         options |= {"tls_context": context, "require_starttls": True}
     if security == "tls":
         options |= {"ssl_context": context}
-    controller = Controller(box, hostname="127.0.0.1", port=port, **options)
+    controller = Controller(box, hostname="127.0.0.1", port=port, ready_timeout=PATIENCE, **options)
     (tmp_path / "password").write_text(PASSWORD)
     secret = {"smtp_username": "plantlog", "smtp_password_file": tmp_path / "password"} if security != "none" else {}
     wanted = NotifyOptions(
@@ -363,7 +368,7 @@ def mail(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mailb
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")  # TLS is around it, from the start
-async def test_mail(
+async def test_mail_is_sent_over_each_kind_of_connection(
     database: Database, ingest: asyncpg.Connection[Any], mail: tuple[Mailbox, Controller, NotifyOptions]
 ) -> None:
     box, controller, options = mail

@@ -12,13 +12,13 @@ from ingest.config.model import HealthOptions
 from ingest.errors import OperationError
 from ingest.registry import Registry
 from ops import health
-from ops.alarms import desk
+from ops.alarms import client
 from ops.paths import State
 from ops.ports import free_ports
 from tests.alarms import spooled_events
 from tests.integration.test_modbus_restart import collector
-from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE
+from tests.modbus_wire import good_response, misbehaving_device
+from tests.waiting import PATIENCE, until
 
 
 class Level:
@@ -27,33 +27,32 @@ class Level:
     value = 50
 
 
-async def until(state: State, wanted: dict[str, str]) -> None:
+async def until_states(state: State, wanted: dict[str, str]) -> None:
     """Wait until the alarms are in these states, by limit."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if state.root.joinpath("run", "modbus.alarms").exists():
-                found = await asyncio.to_thread(_states, state)
-                if found == wanted:
-                    return
-            await asyncio.sleep(0.05)
+    socket = state.root / "run" / "modbus.alarms"
+
+    async def reached() -> bool:
+        return socket.exists() and await asyncio.to_thread(_states, state) == wanted
+
+    await until(reached, show=lambda: _states(state))
 
 
 def _states(state: State) -> dict[str, str]:
     try:
-        return {alarm["limit"]: alarm["state"] for alarm in desk.alarms(state, every=True)}
+        return {alarm["limit"]: alarm["state"] for alarm in client.list_alarms(state, include_all=True)}
     except OperationError:  # it does not listen yet, or no more
         return {}
 
 
 def _metrics(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 
 async def test_alarms_of_a_collector(tmp_path: Path) -> None:
     level, port = Level(), free_ports(3)
     state = State(tmp_path)
-    async with nasty(lambda frame, number: [(0, good(frame, level.value))]) as device:
+    async with misbehaving_device(lambda frame, number: [(0, good_response(frame, level.value))]) as device:
         (tmp_path / "plant.toml").write_text(
             f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
             f'address = "tcp://127.0.0.1:{device}"\npoll_interval = "50ms"\ntags = "tags.csv"\n'
@@ -63,22 +62,24 @@ async def test_alarms_of_a_collector(tmp_path: Path) -> None:
         )
         Registry({"plc": 1}, {"plc": {"a": 1}}).save(tmp_path / "registry.json")
         async with collector(tmp_path, signal.SIGKILL):
-            await until(state, {"hi": "normal", "hihi": "normal"})
+            await until_states(state, {"hi": "normal", "hihi": "normal"})
             level.value = 85
-            await until(state, {"hi": "unacknowledged_active", "hihi": "normal"})
-            done = await asyncio.to_thread(desk.do, state, {"deed": "ack", "channel": "a", "limit": None, "who": "ann"})
+            await until_states(state, {"hi": "unacknowledged_active", "hihi": "normal"})
+            done = await asyncio.to_thread(
+                client.execute, state, {"action": "ack", "channel": "a", "limit": None, "who": "ann"}
+            )
             assert done == ["a hi: acknowledged_active"]
-            said: Any = await asyncio.to_thread(health.ask, "collector-modbus", HealthOptions(port=port))
+            said: Any = await asyncio.to_thread(health.fetch, "collector-modbus", HealthOptions(port=port))
             assert (said["alarms"]["high"], said["alarms"]["unacknowledged"]) == (1, 0)
             shown = await asyncio.to_thread(_metrics, port + 1)
             assert 'plantlog_alarms_active{priority="high",source="plc"} 1.0' in shown
-        assert _states(state) == {}, "nobody listens on the socket that the killed one left"
+        assert await asyncio.to_thread(_states, state) == {}, "nobody listens on the socket that the killed one left"
         async with collector(tmp_path, signal.SIGTERM):
-            await until(state, {"hi": "acknowledged_active", "hihi": "normal"})
+            await until_states(state, {"hi": "acknowledged_active", "hihi": "normal"})
             level.value = 50
-            await until(state, {"hi": "normal", "hihi": "normal"})
+            await until_states(state, {"hi": "normal", "hihi": "normal"})
             level.value = 95
-            await until(state, {"hi": "unacknowledged_active", "hihi": "unacknowledged_active"})
+            await until_states(state, {"hi": "unacknowledged_active", "hihi": "unacknowledged_active"})
     events = [
         (event.detail["limit"], event.detail["action"])
         for event in spooled_events(tmp_path / "spool" / "modbus.sqlite")

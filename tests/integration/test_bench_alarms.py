@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.bench.alarm_share import measure
-from ops.bench.copy_speed import Bench, prepare
+from ops.bench.alarm_overhead import measure
+from ops.bench.copy_speed import BenchDatabase, prepare
 from tests.database import Database
 
 
-async def test_every_way_of_coming(database: Database, tmp_path: Path) -> None:
-    bench = Bench(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
+async def test_alarm_benchmark_measures_every_arrival(database: Database, tmp_path: Path) -> None:
+    bench = BenchDatabase(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
     load = await prepare(bench, 500, 20)
     said: list[str] = []
     shares = await measure(bench, load, [100, 500], 1, said.append)

@@ -12,14 +12,15 @@ from ops.bench.choose.adapters.plantlog import Plantlog
 from ops.bench.choose.adapters.postgresql import PostgreSql
 from ops.bench.choose.answers import AS_SENT, CONFLICT, SCORED
 from ops.bench.choose.contestants import ALL, contestants
-from ops.bench.choose.data import SEVERITY_BAD, Columns
 from ops.bench.choose.matrix import WEIGHTS, rank, read_weights
 from ops.bench.choose.plan import Plan
 from ops.bench.choose.plots import plot
 from ops.bench.choose.results import combine
-from ops.bench.choose.steps import CLIENTS, SIZES, measure
+from ops.bench.choose.steps import measure
+from ops.bench.data import SEVERITY_BAD, Columns
 
 PLAN = Plan(8, 1200, 0.1, 0.3, 0.5, 500, 1)
+SIZES, CLIENTS = (100, 1_000), (1, 2)  # instead of up to 100,000 samples a batch, of eight clients
 OTHERS = [name for name in ALL if not name.startswith(("plantlog", "postgresql"))]
 ROUNDS_OR_REFUSES = {"extremes", "times", "values", "a sample sent twice"}  # what one or another of them does
 
@@ -37,7 +38,14 @@ class Wrong(PostgreSql):
         await super().write(altered[: max(1, len(columns) - 1)], client)
 
 
-async def test_all_steps_and_answers_to_the_bit(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("steps", "tables"):
+        monkeypatch.setattr(f"ops.bench.choose.{module}.SIZES", SIZES)
+        monkeypatch.setattr(f"ops.bench.choose.{module}.CLIENTS", CLIENTS)
+
+
+async def test_benchmark_steps_and_exact_answers(tmp_path: Path) -> None:
     said: list[str] = []
     found = await measure([Plantlog("packed"), PostgreSql(None), Wrong(None)], PLAN, said.append)
     results = [combine(repeats) for repeats in found]
@@ -66,7 +74,7 @@ async def test_all_steps_and_answers_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-async def test_the_others_where_they_are(name: str) -> None:
+async def test_installed_contestants_are_measured(name: str) -> None:
     contestant = contestants(None, name)[name]
     if reason := contestant.available():
         pytest.skip(f"{contestant.installation}: {reason}")

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from ingest.errors import OperationError
-from ops.bench.copy_speed import Bench
-from ops.bench.counters import Way, measure
+from ops.bench.copy_speed import BenchDatabase
+from ops.bench.counters import Method, measure
 from ops.bench.increments import BATCH
 from tests.database import Database
 
@@ -20,22 +20,20 @@ CREATE TRIGGER wrong BEFORE INSERT ON plant.event_count_1m FOR EACH ROW EXECUTE 
 """
 
 
-def bench(database: Database, folder: Path) -> Bench:
-    return Bench(database.owner_dsn, database.ingest_dsn, (), {}, folder)
+def bench(database: Database, folder: Path) -> BenchDatabase:
+    return BenchDatabase(database.owner_dsn, database.ingest_dsn, (), {}, folder)
 
 
-async def test_every_way_counts_exactly(database: Database, tmp_path: Path) -> None:
+async def test_every_counting_method_is_exact(database: Database, tmp_path: Path) -> None:
     said: list[str] = []
     ways = await measure(bench(database, tmp_path), 40, 2, 0.2, 1, said.append)
-    assert [way.way for way in ways] == list(get_args(Way))
+    assert [way.way for way in ways] == list(get_args(Method))
     assert all(way.increments >= BATCH and way.increments % BATCH == 0 for way in ways)
-    assert [way.ratio for way in ways if way.way == "an upsert an increment"] == [1.0]
+    assert [way.ratio for way in ways if way.way == "one upsert per increment"] == [1.0]
     assert len(said) == len(ways)
 
 
-async def test_what_the_table_does_not_hold_is_said(database: Database, tmp_path: Path) -> None:
-    owner = await asyncpg.connect(database.owner_dsn)
+async def test_missing_increments_are_reported(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     await owner.execute(_WRONG)
-    await owner.close()
     with pytest.raises(OperationError, match=r"spool \+ writer: \d+ increments were sent, the table holds \d+"):
         await measure(bench(database, tmp_path), 40, 1, 0.1, 1, lambda line: None)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from ops.bench.day import tables
-from ops.bench.day.measure import Asked, measure
+from ops.bench.day.measure import DayOptions, measure
 
 CHANNELS = 8
 HOURS = 4.5
 
 
+@pytest.mark.timeout(900)
 async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
     """From 22:00 on: the hours before midnight are packed when their time is over, and then the day is sealed."""
     said: list[str] = []
-    asked = Asked(CHANNELS, 1 / 10, HOURS, 3.0, 22, 2**30)
+    asked = DayOptions(CHANNELS, 1 / 10, HOURS, 14.0, 22, 2**30)  # on a busy machine packing steps back
     found = await measure(asked, tmp_path, None, said.append)
-    assert found.ended == "the day is over"
+    assert found.ended == "end of the day"
     assert found.checked is not None
     assert (found.checked.wrong, found.checked.failed_jobs) == ([], {})
     assert found.checked.samples == CHANNELS * (HOURS * 360 + 1)

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ops.bench.copy_speed import Bench
-from ops.bench.live import live
+from ops.bench.copy_speed import BenchDatabase
+from ops.bench.live_writer import live
 from ops.bench.plot import plot_queries
 from ops.bench.query import KINDS, measure
-from ops.bench.rows import Load
+from ops.bench.workload import Workload
 from tests.database import Database
-from tests.patience import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
-async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> None:
+async def test_query_benchmark_fills_every_cell(database: Database, tmp_path: Path) -> None:
     said: list[str] = []
-    where = Bench(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
-    cells, rate = await measure(where, channels=2, days=2, queries=3, say=said.append)
+    where = BenchDatabase(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
+    cells, rate = await measure(where, channels=2, days=2, queries=3, progress=said.append)
     closed = cells[-1].form
     assert closed in ("packed", "columnstore")
     assert {(c.form, c.kind, c.length) for c in cells} == {
@@ -40,11 +40,10 @@ async def test_every_cell_of_both_forms(database: Database, tmp_path: Path) -> N
     assert all(f"<!-- {text} -->" in drawn for text in ("rows", closed, "1 day"))
 
 
-async def test_live_data_that_are_never_in_time_end_with_the_signal(database: Database, tmp_path: Path) -> None:
-    load = Load(1, np.arange(1, 3, dtype=np.int32), 86_400)
+async def test_late_live_data_end_with_sigterm(database: Database, tmp_path: Path) -> None:
+    load = Workload(1, np.arange(1, 3, dtype=np.int32), 86_400)
     async with asyncio.timeout(PATIENCE):
         running = asyncio.create_task(live(database.ingest_dsn, tmp_path, load, 0, pace=0.0))
-        while not (tmp_path / "live.sqlite").exists():
-            await asyncio.sleep(0.01)
+        await until((tmp_path / "live.sqlite").exists)
         os.kill(os.getpid(), signal.SIGTERM)
         assert await running > 0

@@ -13,13 +13,13 @@ from tests.database import Database
 _MOST = {"noisy": 8.6, "transmitter": 1.8, "jittered": 3.0, "slow": 0.2}  # bytes a sample
 
 
-async def test_every_form_of_every_series(database: Database, tmp_path: Path) -> None:
+async def test_storage_benchmark_fills_every_cell(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     said: list[str] = []
     cells = await measure(database.owner_dsn, 4, 2, said.append)
-    connection = await asyncpg.connect(database.owner_dsn)
-    expected = await forms(connection)
-    edition = await connection.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
-    await connection.close()
+    expected = await forms(owner)
+    edition = await owner.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
     assert expected == {"apache": ("packed", "rows"), "community": ("packed", "columnstore", "rows")}[edition]
     assert [(cell.form, cell.series) for cell in cells] == [(form, s) for form in expected for s in SERIES]
     assert len(said) == len(cells)

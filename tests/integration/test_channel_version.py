@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import asyncpg
 
-from ops.postgres.bootstrap import create_database
-from schema.migrate import FOLDER, migrate
-from tests.database import Database
-from tests.integration.test_register import rows
+from tests.database import Database, rows
 
 _SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '')"
 _CHANNEL = (
@@ -19,25 +15,23 @@ _CHANNEL = (
 _NAMED = "SELECT name, unit, value FROM plant.samples_named ORDER BY time"
 
 
-async def test_samples_keep_the_unit_and_name_that_they_were_stored_under(database: Database) -> None:
-    owner = await asyncpg.connect(database.owner_dsn)
+async def test_samples_keep_the_unit_and_name_that_they_were_stored_under(
+    database: Database, owner: asyncpg.Connection
+) -> None:
     await owner.execute(f"{_SOURCE}; {_CHANNEL}")
     await owner.execute("INSERT INTO plant.samples_raw VALUES (now() - INTERVAL '1 day', 44.6, 1, 0)")
     await owner.execute("UPDATE plant.channel SET unit = 'K', name = 'b'")
     await owner.execute("INSERT INTO plant.samples_raw VALUES (now() + INTERVAL '1 second', 317.75, 1, 0)")
-    await owner.close()
     assert await rows(database, _NAMED) == [("a", "°C", 44.6), ("b", "K", 317.75)]
 
 
-async def test_each_change_is_an_event_and_a_version(database: Database) -> None:
-    owner = await asyncpg.connect(database.owner_dsn)
+async def test_each_change_is_an_event_and_a_version(database: Database, owner: asyncpg.Connection) -> None:
     await owner.execute(f"{_SOURCE}; {_CHANNEL}")
     await owner.execute("UPDATE plant.channel SET unit = 'K', attributes = '{\"alarm_hi\": 90}'")
     await owner.execute("UPDATE plant.channel SET unit = 'K'")  # the same: nothing
     await owner.execute("UPDATE plant.channel SET retired_at = '2026-03-01Z'")  # an event, and the same meaning
     await owner.execute("UPDATE plant.source SET state = 'connected', address = 'tcp://other'")
     await owner.execute("UPDATE plant.retention_class SET raw = INTERVAL '7 days'")
-    await owner.close()
     assert await rows(
         database,
         "SELECT v.unit, v.attributes::text, v.valid_from = '-infinity', v.valid_to = 'infinity',"
@@ -59,8 +53,7 @@ async def test_each_change_is_an_event_and_a_version(database: Database) -> None
     }
 
 
-async def test_a_clock_that_was_set_back_keeps_the_order_of_versions(database: Database) -> None:
-    owner = await asyncpg.connect(database.owner_dsn)
+async def test_clock_set_back_keeps_the_order_of_versions(database: Database, owner: asyncpg.Connection) -> None:
     await owner.execute(f"{_SOURCE}; {_CHANNEL}; UPDATE plant.channel SET unit = 'K'")
     await owner.execute(
         "UPDATE plant.channel_version SET valid_to = now() + INTERVAL '1 hour' WHERE valid_to < 'infinity'"
@@ -69,23 +62,8 @@ async def test_a_clock_that_was_set_back_keeps_the_order_of_versions(database: D
         "UPDATE plant.channel_version SET valid_from = now() + INTERVAL '1 hour' WHERE valid_to = 'infinity'"
     )
     await owner.execute("UPDATE plant.channel SET unit = 'mK'")
-    await owner.close()
     assert await rows(database, "SELECT unit FROM plant.channel_version ORDER BY valid_from") == [
         ("°C",),
         ("K",),
         ("mK",),
     ]
-
-
-async def test_channels_of_an_earlier_version_have_meant_what_they_mean(empty_database: str, tmp_path: Path) -> None:
-    earlier = sorted(FOLDER.glob("*.sql"))[:19]
-    for file in earlier:
-        (tmp_path / file.name).write_text(file.read_text())
-    await create_database(empty_database)
-    await migrate(empty_database, tmp_path)
-    owner = await asyncpg.connect(empty_database)
-    await owner.execute(f"{_SOURCE}; {_CHANNEL}")
-    await owner.execute("INSERT INTO plant.samples_raw VALUES ('2020-01-01Z', 1, 1, 0)")
-    await migrate(empty_database)
-    assert [tuple(row) for row in await owner.fetch(_NAMED)] == [("a", "°C", 1.0)]
-    await owner.close()

@@ -15,23 +15,25 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.batch import GapBatch, SampleBatch, now_us
-from ingest.collectors import Collectors
+from ingest.batch import GapBatch, SampleBatch
 from ingest.config import snapshot
-from ingest.config.model import CollectorOptions, HealthOptions, ModbusSource, ModbusTag, OpcuaTag, Plant
+from ingest.config.model import CollectorOptions, HealthOptions, Plant
+from ingest.config.processes import collector
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaTag
 from ingest.errors import SpoolError
 from ingest.opcua.certificate import identity
-from ingest.processes import collector
 from ingest.registry import Registry
+from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import now_us
 from ops import health
 from ops.ports import free_ports
 from tests.integration.test_collectors import Spooled, opcua, states
 from tests.integration.test_opcua_recovery import serving
-from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE, until
+from tests.modbus_wire import good_response, misbehaving_device
 from tests.samples import batch
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024**2
@@ -56,9 +58,9 @@ async def collecting(state: Path, kind: str, number: int) -> AsyncIterator[Colle
         await spool.close()
 
 
-async def test_gaps_and_alarms_go_along(tmp_path: Path) -> None:
+async def test_gaps_and_alarms_move_with_their_source(tmp_path: Path) -> None:
     spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
-    async with nasty(lambda frame, number: [(0, good(frame, 9))]) as port:
+    async with misbehaving_device(lambda frame, number: [(0, good_response(frame, 9))], free_ports(1)) as port:
         one, two = device("one", ALARMED, port), device("two", ModbusTag(name="b", address="holding:1"), port)
         async with collecting(tmp_path, "modbus", 1) as first, collecting(tmp_path, "modbus", 2) as second:
             await first.configure([one, two], REGISTRY)
@@ -73,8 +75,8 @@ async def test_gaps_and_alarms_go_along(tmp_path: Path) -> None:
                 await until(lambda: states(first) == {"one": "connected", "two": "connected"})
                 await second.configure([one], REGISTRY, elsewhere=["two"])
             assert [event.text for _, event in spooled.events("alarm")] == ["unacknowledged_active"], "it is one alarm"
-            (stage,) = [stage for stage in first.stages() if stage.source == "one"]
-            assert stage.summary()["unacknowledged"] == 1
+            (evaluator,) = [evaluator for evaluator in first.evaluators() if evaluator.source == "one"]
+            assert evaluator.summary()["unacknowledged"] == 1
             assert len([source for source, _ in spooled.events("restart") if source == 2]) == 1, "that stays"
             seen = len(spooled.values(11))
             await until(lambda: len(spooled.values(11)) > seen + 3)
@@ -86,12 +88,12 @@ async def test_gaps_and_alarms_go_along(tmp_path: Path) -> None:
         await second.configure([one], REGISTRY)
         await until(lambda: [gap.to_time for gap in spooled.gaps(1)][-1:] == [None])
         assert [gap.to_time for gap in spooled.gaps(1)].count(None) == 1, "the same gap"
-        async with nasty(lambda frame, number: [(0, good(frame, 9))], port):
+        async with misbehaving_device(lambda frame, number: [(0, good_response(frame, 9))], port):
             await until(lambda: states(second) == {"one": "connected"} and not second.statuses()[0].open_gaps)
             await until(lambda: all(gap.to_time is not None for gap in spooled.gaps(1)))
 
 
-async def test_nothing_is_lost_of_a_subscription_that_goes_along(tmp_path: Path) -> None:
+async def test_subscription_moved_to_another_process_loses_nothing(tmp_path: Path) -> None:
     spooled = Spooled(tmp_path / "spool" / "opcua.sqlite")
     async with (
         serving(tmp_path / "server") as server,
@@ -110,13 +112,29 @@ async def test_nothing_is_lost_of_a_subscription_that_goes_along(tmp_path: Path)
         await until(lambda: [v for v in spooled.values(11) if v] == server.written)
         batches = [batch for batch in spooled.read() if isinstance(batch, SampleBatch)]
         samples = [of for b in batches for of in zip(b.time.tolist(), b.value.tolist(), strict=True)]
-        again = len(samples) - len({time for time, _ in samples})
-        assert again <= 3, "what the one before had not acknowledged yet comes again, and no more"
-        assert len(set(samples)) == len({time for time, _ in samples}), "as it was"
+        assert handovers(samples) <= 3
         await until(lambda: spooled.gaps() == [])
 
 
-async def test_a_removed_source_leaves_no_open_gap_where_its_process_ends_too(tmp_path: Path) -> None:
+def handovers(samples: Sequence[tuple[int, float]]) -> int:
+    """How often another process had again what the one before had not acknowledged.
+
+    That is the last of what that one had, all of it, as it was; how much it is the machine decides.
+    """
+    had: list[tuple[int, float]] = []
+    found = begun = at = 0  # ``begun``: where that which the last process had begins
+    while at < len(samples):
+        if not had or samples[at][0] > had[-1][0]:
+            had.append(samples[at])
+            at += 1
+            continue
+        since = had.index(samples[at], begun)
+        assert samples[at : at + len(had) - since] == had[since:]
+        found, begun, at = found + 1, since, at + len(had) - since
+    return found
+
+
+async def test_removed_source_and_process_leave_no_open_gap(tmp_path: Path) -> None:
     spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
     port = free_ports(1)  # nobody listens
     async with collecting(tmp_path, "modbus", 2) as collectors:
@@ -155,9 +173,7 @@ class Killed:
             if self.running[gone].returncode is None:
                 self.running[gone].terminate()
             await self.running.pop(gone).wait()
-        async with asyncio.timeout(PATIENCE):
-            while not await self._each_is_read(processes, number):
-                await asyncio.sleep(0.1)
+        await until(lambda: self._each_is_read(processes, number), every=0.1)
 
     async def _each_is_read(self, processes: int, number: int) -> bool:
         read: list[str] = []
@@ -165,7 +181,7 @@ class Killed:
             if k not in self.running or self.running[k].returncode is not None:
                 command = (sys.executable, "-m", "ingest", "modbus" if k == 1 else f"modbus-{k}")
                 self.running[k] = await asyncio.create_subprocess_exec(*command, "--state", str(self.state), cwd=ROOT)
-            said = await asyncio.to_thread(health.ask, collector("modbus", k), self._options)
+            said = await asyncio.to_thread(health.fetch, collector("modbus", k), self._options)
             if said is not None and said["configuration"] != number:
                 self.running[k].send_signal(signal.SIGHUP)
             elif said is not None and said["ready"]:
@@ -178,7 +194,7 @@ class Killed:
             assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
-async def test_processes_that_are_killed_while_sources_move(tmp_path: Path) -> None:
+async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) -> None:
     """No two read one device, and every silence is a gap, whoever is killed while sources go to and fro."""
     chance, names = random.Random(12), [f"plc{n}" for n in range(4)]
     channels = {f"c{n}": 100 + n for n in range(4)}
@@ -208,9 +224,12 @@ async def test_processes_that_are_killed_while_sources_move(tmp_path: Path) -> N
         assert len(turns) == len(set(turns)), "nobody asks any more once another one does"
         gaps = spooled.gaps(1 + n)
         assert all(gap.to_time is not None for gap in gaps)
+        # On a busy machine gaps are measured by the pace that was said.
+        said = (event.detail["pace_seconds"] for of, event in spooled.events("poll_stretched") if of == 1 + n)
+        slowest = max(said, default=0.0)
         for a, b in pairwise(_times(spooled, n)):
             on_record = any(gap.from_time <= b and (gap.to_time or b) >= a for gap in gaps)
-            assert b - a < 1_500_000 or on_record, (names[n], (b - a) / 1e6, gaps)
+            assert b - a < max(1.5, 2.1 * slowest) * 1e6 or on_record, (names[n], (b - a) / 1e6, gaps)
 
 
 def _times(spooled: Spooled, n: int) -> list[int]:
@@ -231,7 +250,7 @@ async def _counting(asked: list[int]) -> AsyncIterator[int]:
             while True:
                 frame = await reader.readexactly(12)
                 asked.append(own)
-                writer.write(good(frame, len(asked) % 60_000))
+                writer.write(good_response(frame, len(asked) % 60_000))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
@@ -251,14 +270,14 @@ from pathlib import Path
 from ingest.spool.append import Spool
 from tests.samples import batch
 
-async def main(folder, source):
+async def main(folder, source, rounds):
     spool = Spool(Path(folder) / "modbus.sqlite", 1 << 30)
     async def one(i):
         await spool.append(batch([(source, i, float(i), 0)], source), {f"heard:{source}": str(i)})
         os.write(1, b"%d\\n" % i)
-    for k in range(100):
+    for k in range(rounds):
         await asyncio.gather(*(one(10 * k + i) for i in range(10)))
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 """
 
 
@@ -267,7 +286,7 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _APPENDING, str(tmp_path), str(source)),
+            *(sys.executable, "-c", _APPENDING, str(tmp_path), str(source), "100" if source != 3 else "1000000"),
             env=environment,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -285,8 +304,8 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
 
     await asyncio.gather(*(listen(k) for k in range(4)))
     assert [await process.wait() for process in started] == [0, 0, -signal.SIGKILL, 0]
-    file = SpoolFile(tmp_path / "modbus.sqlite")
-    taken = file.take(10**6)
+    file = SpoolReader(tmp_path / "modbus.sqlite")
+    taken = file.read(10**6)
     file.close()
     assert len({one.sequence for one in taken}) == len(taken)
     for k in range(4):
@@ -298,11 +317,11 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
     await spool.close()
 
 
-async def test_a_repair_keeps_the_notes_and_names_the_sources_of_all(tmp_path: Path) -> None:
+async def test_spool_repair_keeps_notes_and_names_all_sources(tmp_path: Path) -> None:
     path = tmp_path / "modbus.sqlite"
     spools = [Spool(path, 64 * MIB) for _ in (1, 2)]
     for source, spool in enumerate(spools, 1):
-        spool.ours = lambda note, source=source: note.endswith(f":{source}")  # type: ignore[misc]
+        spool.owns_note = lambda note, source=source: note.endswith(f":{source}")  # type: ignore[misc]
         for k in range(5):
             rows = batch([(source, i, float(i), 0) for i in range(100)], source)
             await spool.append(rows, {f"heard:{source}": str(k), f"gaps:{source}": None if k % 2 else "[]"})
@@ -319,14 +338,14 @@ async def test_a_repair_keeps_the_notes_and_names_the_sources_of_all(tmp_path: P
                 continue
     fresh = Spool(path, 64 * MIB)
     assert dict(fresh.notes) == {"heard:1": "last", "heard:2": "last", "gaps:1": "[]", "gaps:2": "[]"}
-    file = SpoolFile(path)
-    lost = {one.batch.source_id for one in file.take(10**6) if isinstance(one.batch, GapBatch)}
+    file = SpoolReader(path)
+    lost = {one.batch.source_id for one in file.read(10**6) if isinstance(one.batch, GapBatch)}
     assert lost == {1, 2}, "both had batches in it"
     file.close()
     for spool in (*spools, fresh):
         await spool.close()
 
 
-async def test_two_processes_make_one_certificate(tmp_path: Path) -> None:
+async def test_two_processes_create_one_certificate(tmp_path: Path) -> None:
     made = await asyncio.gather(*(asyncio.to_thread(identity, tmp_path) for _ in range(4)))
     assert len({one.uri for one in made}) == 1

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingest import processes
+from ingest.config import processes
 from ingest.config.load import load
 from ingest.config.model import Plant
 from ops import health
-from ops.init import init
+from ops.containers.init import init
 from ops.paths import CHECKOUT, EXAMPLE
 from tests.docker import Docker, client
 
@@ -71,7 +71,7 @@ def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
         assert re.match(r"v?\d+\.\d+\.\d+", tag) or service["image"] == "plantlog:local", name
 
 
-def test_no_container_has_more_than_it_needs(official: dict[str, Any]) -> None:
+def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
     for name, service in official["services"].items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -99,7 +99,7 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
     }
 
 
-def test_no_secret_stands_in_a_file_or_an_environment(official: dict[str, Any], environment: Path) -> None:
+def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any], environment: Path) -> None:
     secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
     assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
     said = str(official) + environment.read_text()
@@ -109,7 +109,7 @@ def test_no_secret_stands_in_a_file_or_an_environment(official: dict[str, Any], 
         assert (environment.parent / "secrets" / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_both_files_agree_but_for_what_the_images_are(official: dict[str, Any], debian: dict[str, Any]) -> None:
+def test_compose_files_differ_only_in_images(official: dict[str, Any], debian: dict[str, Any]) -> None:
     assert set(debian["services"]) == set(official["services"])
     for name, service in official["services"].items():
         other = debian["services"][name]
@@ -123,7 +123,7 @@ def test_both_files_agree_but_for_what_the_images_are(official: dict[str, Any], 
         assert debian[part] == official[part], part
 
 
-def test_debians_file_takes_nothing_from_a_registry(docker: Docker, environment: Path) -> None:
+def test_debian_compose_file_uses_no_registry(docker: Docker, environment: Path) -> None:
     described = docker.described("--env-file", str(environment))
     for name, service in described["services"].items():
         assert service["pull_policy"] == ("build" if "build" in service else "never"), name
@@ -166,29 +166,17 @@ def test_the_plant_in_containers_is_the_example(official: dict[str, Any]) -> Non
     assert {**telegraf, "token_file": ""} == {**documented, "token_file": ""}
 
 
-def test_grafana_and_telegraf_are_told_what_their_files_ask_for(official: dict[str, Any]) -> None:
+def test_grafana_and_telegraf_get_their_variables(official: dict[str, Any]) -> None:
     grafana, telegraf = official["services"]["grafana"], official["services"]["telegraf"]
     asked: set[str] = set()
     for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
         settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
-        if path.parent.name != "alerting":  # where $labels and $values are Grafana's own
-            asked |= set(re.findall(r"\$([A-Z][A-Z_]+)", settings))
-            for secret in re.findall(r"/run/secrets/(\w+)", settings):
-                assert secret in {one["source"] for one in grafana["secrets"]}, path
+        asked |= set(re.findall(r"\$([A-Z][A-Z_]+)", settings))
+        for secret in re.findall(r"/run/secrets/(\w+)", settings):
+            assert secret in {one["source"] for one in grafana["secrets"]}, path
     assert asked <= grafana["environment"].keys()
     config = (CHECKOUT / "ops" / "telegraf" / "telegraf.conf").read_text()
     mounted = {one.get("target", one["source"]).rpartition("/")[2] for one in telegraf["secrets"]}
     assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) == mounted
     variables = {name for name in re.findall(r"\$\{(\w+):-", config) if name != "PLANTLOG_SECRETS"}
     assert variables == {name for name in telegraf["environment"] if name.startswith("PLANTLOG_")}
-
-
-def test_the_alerts_ask_a_data_source_that_grafana_has() -> None:
-    provisioning = CHECKOUT / "dashboards" / "provisioning"
-    asked = set(re.findall(r"datasourceUid: (\S+)", (provisioning / "alerting" / "plantlog.yaml").read_text()))
-    there = {
-        uid
-        for path in (provisioning / "datasources").glob("*.yaml")
-        for uid in re.findall(r"uid: (\S+)", path.read_text())
-    }
-    assert asked - {"__expr__"} == {"plantlog-prometheus"} <= there

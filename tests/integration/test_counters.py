@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,26 +18,27 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.batch import MOST_COUNTED, Batch, Event, EventBatch, Gap, GapBatch, now_us
+from ingest.batch import MAX_INCREMENT, Batch, Event, EventBatch, Gap, GapBatch
 from ingest.config.model import WriterOptions
+from ingest.database import connect_writer
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
-from ingest.writer.clock import microseconds
-from ingest.writer.connection import connect
+from ingest.timestamps import microseconds, now_us
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import TimeLimits, assemble
-from ingest.writer.repeating import Repeating
+from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.spool.retry import retry
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.packed import compress
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.database import Database, add_channels, add_sources
+from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
 from tests.secrets import write_secret
+from tests.spooling import drained, spooled
+from tests.waiting import until
 
 MIB = 1024**2
 MINUTE = T0 // MINUTE_US * MINUTE_US - T0  # µs since T0 of the minute that T0 is in
@@ -47,30 +48,14 @@ Cell: TypeAlias = tuple[int, str, int]  # µs since T0, type, channel
 
 
 @pytest.fixture
-async def owner(database: Database) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '')"
-    )
-    await connection.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', 'analog' FROM generate_series(1, 100) i"
-    )
-    yield connection
-    await connection.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a")
+    await add_channels(owner, range(1, 101))
+    return owner
 
 
-async def spooled(folder: Path, *batches: Batch) -> None:
-    spool = Spool(folder / "push.sqlite", 512 * MIB)
-    await asyncio.gather(*(spool.append(b) for b in batches))
-    await spool.close()
-
-
-async def drained(folder: Path, database: Database, options: WriterOptions | None = None) -> Writer:
-    writer = Writer(folder, database.ingest_dsn, options or WriterOptions())
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
-    return writer
+async def written(folder: Path, database: Database, options: WriterOptions | None = None) -> Writer:
+    return await drained(Writer(folder, database.ingest_dsn, options or WriterOptions()))
 
 
 async def counted(owner: asyncpg.Connection[Any]) -> dict[Cell, int]:
@@ -78,29 +63,23 @@ async def counted(owner: asyncpg.Connection[Any]) -> dict[Cell, int]:
     return {(microseconds(r["bucket"]) - T0, r["type"], r["channel_id"]): r["n"] for r in rows}
 
 
-def increased(of: str) -> float:
+def added(of: str) -> float:
     return REGISTRY.get_sample_value("plantlog_increments_total", {"of": of}) or 0
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
-async def test_events_and_quality_count_once_however_often_they_come(
+async def test_repeated_events_and_samples_count_once(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     samples = batch([(1, 0, 0.0, BAD), (1, 1, 0.0, UNCERTAIN), (1, 2, 1.5, 0), (2, 0, 0.0, BAD), (2, 1, 0.0, BAD)])
     events = EventBatch(1, T0, (Event("channel_state", T0, 1, text="bad"), Event("source_state", T0, text="degraded")))
-    before = [increased(of) for of in ("events", "quality", "counts")]
+    before = [added(of) for of in ("events", "quality", "counts")]
     # Each spool has sequences of its own: a source that sends all again.
     for attempt in ("first", "again", "and again"):
         await spooled(tmp_path / attempt, samples, events, samples)
-        await drained(tmp_path / attempt, database)
+        await written(tmp_path / attempt, database)
     # In the conflict lane only what is new: of these four a bad one that is there and one that is not.
     await spooled(tmp_path / "more", batch([(1, 2, 1.5, 0), (2, 0, 0.0, BAD), (2, 2, 0.0, BAD), (3, 0, 7.0, 0)]))
-    writer = await drained(tmp_path / "more", database)
+    writer = await written(tmp_path / "more", database)
     assert writer.written == 2
     assert await counted(owner) == {
         (MINUTE, "bad_quality", 1): 1,
@@ -109,7 +88,7 @@ async def test_events_and_quality_count_once_however_often_they_come(
         (MINUTE, "channel_state", 1): 1,
         (MINUTE, "source_state", 0): 1,
     }
-    after = [increased(of) for of in ("events", "quality", "counts")]
+    after = [added(of) for of in ("events", "quality", "counts")]
     assert [new - old for old, new in zip(before, after, strict=True)] == [2, 5, 0]
 
 
@@ -118,35 +97,35 @@ async def test_a_conflict_is_an_event_and_not_a_second_bad_sample(
 ) -> None:
     for attempt in ("first", "again"):
         await spooled(tmp_path / attempt, batch([(1, 0, 1.0, 0)]), batch([(1, 0, 0.0, BAD)]))
-        await drained(tmp_path / attempt, database, WriterOptions(max_rows=1000))
+        await written(tmp_path / attempt, database, WriterOptions(max_rows=1000))
     assert await counted(owner) == {(MINUTE, "conflict", 1): 1}
 
 
-async def test_a_replay_into_a_packed_hour_is_not_new(
+async def test_replay_into_a_packed_hour_counts_nothing(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     samples = batch([(1, i * 1000, 0.0, BAD) for i in range(50)])
     await spooled(tmp_path / "first", samples)
-    await drained(tmp_path / "first", database)
+    await written(tmp_path / "first", database)
     await compress(owner)
     if await owner.fetchval("SELECT count(*) FROM plant.samples_packed"):
         assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 0
     late = batch([(1, 7, 0.0, BAD)])
     await spooled(tmp_path / "again", samples, late)
-    await drained(tmp_path / "again", database)
+    await written(tmp_path / "again", database)
     assert await counted(owner) == {(MINUTE, "bad_quality", 1): 51}
 
 
-async def test_a_spool_that_is_replayed_adds_nothing(
+async def test_replayed_spool_adds_no_counts(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     """As after a crash between the commit and the spool's delete: the same batches under the same sequences."""
     batches = [count_batch([(i * MINUTE_US, "pulses.n", 1, 3), (0, "alarms.high", 0, 1)]) for i in range(40)]
     await spooled(tmp_path / "first", *batches)
     shutil.copytree(tmp_path / "first", tmp_path / "again")
-    first = await drained(tmp_path / "first", database)
+    first = await written(tmp_path / "first", database)
     await spooled(tmp_path / "again", count_batch([(0, "pulses.n", 1, 100)]))
-    again = await drained(tmp_path / "again", database)
+    again = await written(tmp_path / "again", database)
     assert (first.increments, again.increments) == (80, 1)
     found = await counted(owner)
     assert found.pop((MINUTE, "pulses.n", 1)) == 103
@@ -154,19 +133,19 @@ async def test_a_spool_that_is_replayed_adds_nothing(
     assert found == {(MINUTE + i * MINUTE_US, "pulses.n", 1): 3 for i in range(1, 40)}
 
 
-async def test_a_digest_is_refused_from_whatever_spool_it_comes(
+async def test_repeated_body_digest_is_refused_from_any_spool(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     one, other = count_batch([(0, "pulses.n", 1, 1)], digest=-7), count_batch([(0, "pulses.n", 1, 10)], digest=-8)
     for attempt in ("first", "again"):
         await spooled(tmp_path / attempt, one, one, other)
-        await drained(tmp_path / attempt, database)
+        await written(tmp_path / attempt, database)
     assert await counted(owner) == {(MINUTE, "pulses.n", 1): 11}
     facts = await owner.fetch("SELECT sequence, kind, rows FROM plant.ingest_batch ORDER BY 1")
     assert [tuple(fact) for fact in facts] == [(-8, "counts", 1), (-7, "counts", 1)]
 
 
-async def test_what_the_database_refuses_is_quarantined_and_the_rest_lands(
+async def test_refused_counts_are_quarantined_and_the_rest_is_written(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     """A sum that no bigint holds, a text that is none, and a time limit; all are tried again later."""
@@ -180,11 +159,11 @@ async def test_what_the_database_refuses_is_quarantined_and_the_rest_lands(
     )
     day = 86_400_000_000
     good = [(i * MINUTE_US, "pulses.n", c, 1) for i in range(5) for c in range(20)]
-    bad = [(0, "full", 1, MOST_COUNTED), (3, "a\0b", 2, 5), (2 * day, "early", 3, 6)]
+    bad = [(0, "full", 1, MAX_INCREMENT), (3, "a\0b", 2, 5), (2 * day, "early", 3, 6)]
     for attempt in ("first", "again"):
         batches = count_batch([*good, *bad], digest=-3), count_batch([(0, "other", 0, 2)], digest=-4)
         await spooled(tmp_path / attempt, *batches)
-        await drained(tmp_path / attempt, database)
+        await written(tmp_path / attempt, database)
     expected: Counter[Cell] = Counter({(MINUTE + t, kind, c): n for t, kind, c, n in good})
     expected[MINUTE, "full", 1] = 2**63 - 1
     expected[MINUTE, "other", 0] = 2
@@ -198,8 +177,8 @@ async def test_what_the_database_refuses_is_quarantined_and_the_rest_lands(
     await owner.execute("UPDATE plant.event_count_1m SET n = 1 WHERE type = 'full'")
     for _ in range(2):
         counts = await asyncio.to_thread(retry, state, True)
-        assert (counts["refused"], counts["outside"]) == (1, 0)
-    expected[MINUTE, "full", 1] = 1 + MOST_COUNTED
+        assert (counts["refused"], counts["outside_limits"]) == (1, 0)
+    expected[MINUTE, "full", 1] = 1 + MAX_INCREMENT
     expected[(T0 + 2 * day) // MINUTE_US * MINUTE_US - T0, "early", 3] = 6
     assert await counted(owner) == expected
 
@@ -217,13 +196,13 @@ def _same_rows(what: str, turn: int, number: int, own: random.Random) -> Batch:
 
 
 @pytest.mark.parametrize("what", ["counts", "events", "gaps", "states"])
-async def test_connections_that_write_the_same_rows_do_not_deadlock(
+async def test_concurrent_writes_of_the_same_rows_do_not_deadlock(
     database: Database, owner: asyncpg.Connection[Any], what: str
 ) -> None:
     """Six connections at once, the same rows in an order of each one's own."""
     connections, turns = 6, 12
     limits = TimeLimits(86400.0, 3650 * 86400.0)
-    opened = [await connect(database.ingest_dsn, 60.0) for _ in range(connections)]
+    opened = [await connect_writer(database.ingest_dsn, 60.0) for _ in range(connections)]
     together = asyncio.Barrier(connections)
     await owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
@@ -240,7 +219,7 @@ async def test_connections_that_write_the_same_rows_do_not_deadlock(
             taken = [SpooledBatch(turn, T0, T0, one) for one in batches]
             group = assemble([(Path("x"), taken)], limits)
             await together.wait()
-            await write(opened[number], group, taken if what == "counts" else (), Repeating())
+            await write(opened[number], group, taken if what == "counts" else (), RepeatingChannels())
 
     await asyncio.gather(*(adds(number) for number in range(connections)))
     for connection in opened:
@@ -258,14 +237,13 @@ async def test_connections_that_write_the_same_rows_do_not_deadlock(
         assert await owner.fetchval("SELECT count(*) FROM plant.gap") == 118
 
 
-async def test_the_views_say_names_and_hours(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
+async def test_count_views_show_names_and_hours(
+    database: Database, reader: asyncpg.Connection, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     hour = 60 * MINUTE_US
     increments = [(0, "pulses.n", 1, 2), (hour, "pulses.n", 1, 3), (hour + MINUTE_US, "pulses.n", 1, 4)]
     await spooled(tmp_path, count_batch([*increments, (0, "alarms.high", 0, 1)]))
-    await drained(tmp_path, database)
-    reader = await asyncpg.connect(database.reader_dsn)
+    await written(tmp_path, database)
     named = await reader.fetch(
         "SELECT type, channel, source, sum(n)::int FROM plant.event_count_named GROUP BY 1, 2, 3"
     )
@@ -277,12 +255,9 @@ async def test_the_views_say_names_and_hours(
         (0, "pulses.n", 2),
         (hour, "pulses.n", 7),
     ]
-    await reader.close()
 
 
-async def test_hours_between_two_times_are_read_from_their_chunk_alone(
-    database: Database, owner: asyncpg.Connection[Any]
-) -> None:
+async def test_count_hours_read_only_their_chunk(database: Database, owner: asyncpg.Connection[Any]) -> None:
     times = "generate_series(TIMESTAMPTZ '2026-01-01Z', '2026-03-01Z', '1 hour')"
     await owner.execute(f"INSERT INTO plant.event_count_1m SELECT t, 'a', 0, 1 FROM {times} AS t")
     query = "SELECT * FROM plant.event_count_1h WHERE bucket >= '2026-02-20Z' AND bucket < '2026-02-21Z'"
@@ -297,7 +272,7 @@ async def test_hours_between_two_times_are_read_from_their_chunk_alone(
 @asynccontextmanager
 async def writer_process(state: State) -> AsyncIterator[asyncio.subprocess.Process]:
     """The writer as the supervisor starts it; killed behind the block."""
-    put_in_force(state.root, state.root / "plant.toml")
+    activate(state.root, state.root / "plant.toml")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ingest", "writer", "--state", str(state.root)),
         cwd=CHECKOUT,
@@ -347,7 +322,7 @@ class Stream:
         return [replace(b, received_at=now_us()) for b in (*once, *twice)]
 
 
-async def test_killed_again_and_again_the_table_is_what_was_sent(
+async def test_counts_are_exact_over_repeated_kills(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     """SIGKILL of the writer, its backends terminated, its spool put back: counts are those of the stream."""
@@ -363,11 +338,11 @@ async def test_killed_again_and_again_the_table_is_what_was_sent(
     spool = Spool(state.spool / "push.sqlite", 512 * MIB)
     stream, stop = Stream(spool), asyncio.Event()
     feeding = asyncio.create_task(stream.run(stop))
-    for turn in range(6):
+    for turn in range(4):
         before = await facts(owner)
         async with writer_process(state):
             for part in range(1, 4):
-                await until(lambda n=before + part * 20: has_facts(owner, n))  # type: ignore[misc]
+                await until(lambda n=before + part * 20: has_facts(owner, n))
                 if turn % 2:
                     await owner.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -385,7 +360,7 @@ async def test_killed_again_and_again_the_table_is_what_was_sent(
 
         await until(empty, 120)
         await probe.close()
-    await drained(tmp_path / "copy", database)
+    await written(tmp_path / "copy", database)
     expected = {cell: n for cell, n in stream.expected.items() if n or cell in await counted(owner)}
     assert stream.sent > 100
     assert await counted(owner) == expected

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.database import Database
-from tests.patience import PATIENCE
+from tests.waiting import PATIENCE
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -90,7 +90,7 @@ async def test_a_gap_of_the_source_is_one_of_each_channel_and_is_cut_at_midnight
     await connection.close()
 
 
-async def test_overlapping_gaps_count_once_and_what_remains_is_not_backfilled(database: Database) -> None:
+async def test_overlapping_gaps_count_once(database: Database) -> None:
     connection = await filled(database)
     await connection.execute(_GAP, "server", DAY + hours(1), DAY + hours(5), True)
     await connection.execute(_GAP, "server/x", DAY + hours(1), DAY + hours(2), False)
@@ -99,7 +99,7 @@ async def test_overlapping_gaps_count_once_and_what_remains_is_not_backfilled(da
     await connection.close()
 
 
-async def test_bad_samples_are_got_and_a_channel_is_expected_from_its_first_day_s_first_sample(
+async def test_bad_samples_count_and_expectation_begins_with_the_first_sample(
     database: Database,
 ) -> None:
     connection = await filled(database)
@@ -109,7 +109,7 @@ async def test_bad_samples_are_got_and_a_channel_is_expected_from_its_first_day_
     await connection.close()
 
 
-async def test_gaps_in_which_nothing_was_missing_do_not_show(database: Database) -> None:
+async def test_empty_gaps_are_not_listed(database: Database) -> None:
     connection = await filled(database)
     await connection.execute(_GAP, "plc/a", DAY + hours(1), DAY + hours(1), False)
     assert await coverage(connection) == {}
@@ -127,7 +127,7 @@ async def test_an_open_gap_lasts_until_now(database: Database) -> None:
     await connection.close()
 
 
-async def test_what_is_in_quarantine_is_missing_and_a_channel_without_a_sample_is_not_covered(
+async def test_quarantined_samples_are_missing_from_coverage(
     database: Database,
 ) -> None:
     connection = await filled(database)
@@ -146,7 +146,7 @@ async def test_what_is_in_quarantine_is_missing_and_a_channel_without_a_sample_i
     await connection.close()
 
 
-async def test_a_channel_lacks_what_was_not_yet_read_and_nothing_before_it_was_configured(database: Database) -> None:
+async def test_coverage_begins_with_the_configuration(database: Database) -> None:
     connection = await filled(database)
     await connection.execute("UPDATE plant.channel SET configured_at = $1", DAY + hours(6))
     await connection.execute(_GAP, "plc", DAY + hours(1), DAY + hours(2), False)  # of the source
@@ -162,7 +162,7 @@ async def test_a_channel_lacks_what_was_not_yet_read_and_nothing_before_it_was_c
     await connection.close()
 
 
-async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_once(database: Database) -> None:
+async def test_sample_older_than_the_configuration_means_no_initial_gap(database: Database) -> None:
     """A valve that last moved the day before: its first sample has that source timestamp."""
     connection = await filled(database)
     await connection.execute("UPDATE plant.channel SET configured_at = $1", DAY + hours(6))
@@ -174,7 +174,7 @@ async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_
     await connection.close()
 
 
-async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(database: Database) -> None:
+async def test_nothing_is_expected_while_a_channel_is_retired(database: Database) -> None:
     connection = await filled(database)
     await connection.execute(
         "UPDATE plant.channel SET configured_at = $1, retirements = tstzmultirange(tstzrange($2, $3))",
@@ -196,7 +196,7 @@ async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(da
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_what_was_expected_is_what_was_got_and_what_is_missing(database: Database, data: st.DataObject) -> None:
+async def test_expected_equals_stored_plus_missing(database: Database, data: st.DataObject) -> None:
     """Whatever samples, gaps and quarantine there are, by the day and by the question."""
     span = st.tuples(st.integers(0, 2 * 1440), st.integers(0, 600)).map(
         lambda s: (DAY + s[0] * MINUTE, DAY + sum(s) * MINUTE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,43 +19,30 @@ from prometheus_client import REGISTRY
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from simulator.relay import Relay
-from tests.database import Database, logins_of
-from tests.patience import PATIENCE
+from tests.database import PASSWORDS, Database, add_channels, add_sources, connected, drop, logins_of
+from tests.peers import free_port
 from tests.samples import T0, batch
+from tests.spooling import spooled
+from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
 QUICK = WriterOptions(connections=1, time_out=1.0)
 
 
 @pytest.fixture
-async def owner(database: Database) -> AsyncIterator[asyncpg.Connection]:
-    connection = await _owner(database)
-    yield connection
-    await connection.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_plant(owner)
+    return owner
 
 
-async def _owner(database: Database) -> asyncpg.Connection:
-    connection: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '')"
-    )
-    await connection.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', 'analog', '' FROM generate_series(0, 100) i"
-    )
-    return connection
-
-
-async def spooled(folder: Path, *batches: Batch) -> None:
-    spool = Spool(folder / "opcua.sqlite", 512 * MIB)
-    for one in batches:
-        await spool.append(one)
-    await spool.close()
+async def add_plant(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "a")
+    await add_channels(owner, range(101))
 
 
 @asynccontextmanager
@@ -70,22 +57,18 @@ async def writing(folder: Path, dsn: str, options: WriterOptions = QUICK) -> Asy
     finally:
         running.cancel()
         await asyncio.wait((running,))
-    file = SpoolFile(folder / "opcua.sqlite")
+    file = SpoolReader(folder / "opcua.sqlite")
     assert file.depth()[0] == 0
     file.close()
 
 
 async def until_rows(owner: asyncpg.Connection, rows: int) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while await owner.fetchval("SELECT count(*) FROM plant.samples_raw") < rows:
-            await asyncio.sleep(0.05)
+    await until(partial(owner.fetchval, "SELECT count(*) >= $1 FROM plant.samples_raw", rows))
 
 
 async def until_failed(reason: str, since: float) -> None:
     """Until the writer has counted a failure of that kind."""
-    async with asyncio.timeout(PATIENCE):
-        while failures(reason) <= since:
-            await asyncio.sleep(0.02)
+    await until(lambda: failures(reason) > since)
 
 
 def failures(reason: str) -> float:
@@ -98,12 +81,10 @@ async def counted(owner: asyncpg.Connection, table: str) -> int:
 
 async def until_waiting(owner: asyncpg.Connection) -> None:
     """Until the writer waits for a lock."""
-    async with asyncio.timeout(PATIENCE):
-        while not await owner.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog writer'"
-            " AND wait_event_type = 'Lock' AND datname = current_database()"
-        ):
-            await asyncio.sleep(0.02)
+    waiting = """
+    SELECT count(*) FROM pg_stat_activity AS a
+    WHERE a.application_name = 'plantlog writer' AND a.wait_event_type = 'Lock' AND a.datname = current_database()"""
+    await until(partial(owner.fetchval, waiting))
 
 
 async def set_for_writer(owner: asyncpg.Connection, setting: str) -> None:
@@ -132,7 +113,8 @@ async def own_database(own_server: Server) -> Database:
 
 
 async def test_restart_and_crash_of_the_server(own_server: Server, own_database: Database, tmp_path: Path) -> None:
-    owner = await _owner(own_database)
+    owner = await asyncpg.connect(own_database.owner_dsn)
+    await add_plant(owner)
     await owner.close()
     spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
     async with writing(tmp_path, own_database.ingest_dsn, WriterOptions(connections=2, max_rows=1000, time_out=5.0)):
@@ -157,7 +139,8 @@ def _tenth(place: int, i: int) -> Batch:
 
 async def test_full_disk_of_the_server(own_server: Server, own_database: Database, tmp_path: Path) -> None:
     """The chunks stand on a file system of 8 MiB, which grows later."""
-    owner = await _owner(own_database)
+    owner = await asyncpg.connect(own_database.owner_dsn)
+    await add_plant(owner)
     with small_tablespace(own_server) as grow:
         await owner.execute("CREATE TABLESPACE small LOCATION '/var/lib/postgresql/small'")
         await owner.execute("SELECT attach_tablespace('small', 'plant.samples_raw')")
@@ -197,7 +180,7 @@ def small_tablespace(server: Server) -> Iterator[Callable[[], None]]:
 # A network that swallows packets
 
 
-async def test_black_hole_in_front_of_one_address(
+async def test_silent_address_fails_over_to_the_other(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     """The connection stands, no packet comes through, and nobody says so: the rows take the other address."""
@@ -213,29 +196,26 @@ async def test_black_hole_in_front_of_one_address(
             ]
             await spooled(tmp_path, *many)  # 17 MB: more than the socket's buffers take
             await until_rows(owner, 401_000)
-            assert writer.database == "connected"
+            await until(lambda: writer.database == "connected")
         assert failures("TimeoutError") > 0
     assert await counted(owner, "samples_raw") == 401_000
     assert await counted(owner, "ingest_batch") == 5
 
 
-async def test_black_hole_that_ends(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_silent_connection_that_recovers(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     async with relayed(database.ingest_dsn) as (relay, dsn):
         await spooled(tmp_path, ROWS)
         async with writing(tmp_path, dsn) as writer:
             await until_rows(owner, 1000)
             relay.silence(True)
             await spooled(tmp_path, batch([(1, 500, 1.0, 0)]))
-            async with asyncio.timeout(PATIENCE):
-                while writer.database == "connected":
-                    await asyncio.sleep(0.02)
-            assert writer.database.startswith("unreachable: TimeoutError")
+            await until(lambda: writer.database.startswith("unreachable: TimeoutError"))
             relay.silence(False)
             await until_rows(owner, 1001)
     assert await counted(owner, "samples_raw") == 1001
 
 
-async def test_a_stopping_writer_leaves_a_black_hole_behind(database: Database, tmp_path: Path) -> None:
+async def test_writer_stops_despite_a_silent_connection(database: Database, tmp_path: Path) -> None:
     async with relayed(database.ingest_dsn) as (relay, dsn):
         await spooled(tmp_path, ROWS)
         relay.silence(True)
@@ -244,7 +224,7 @@ async def test_a_stopping_writer_leaves_a_black_hole_behind(database: Database, 
         running.cancel()
         await asyncio.wait((running,), timeout=PATIENCE)
         assert running.cancelled()
-    file = SpoolFile(tmp_path / "opcua.sqlite")
+    file = SpoolReader(tmp_path / "opcua.sqlite")
     assert file.depth()[1] == 1000
     file.close()
 
@@ -254,10 +234,7 @@ async def relayed(dsn: str) -> AsyncIterator[tuple[Relay, str]]:
     """A wire in front of the server, and the DSN that goes through it."""
     address = urlsplit(dsn).netloc.rpartition("@")[2]
     host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free = probe.getsockname()[1]
-    relay = Relay()
+    free, relay = free_port(), Relay()
     await relay.start(("127.0.0.1", free), (host, int(port)))
     try:
         yield relay, dsn.replace(address, f"127.0.0.1:{free}")
@@ -281,7 +258,7 @@ async def test_fail_over_to_the_second_address(database: Database, owner: asyncp
 
 
 @pytest.mark.parametrize("attributes", ["", "?target_session_attrs=read-write"])
-async def test_a_primary_that_became_read_only_is_waited_out(
+async def test_read_only_primary_is_waited_out(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, attributes: str
 ) -> None:
     await set_for_writer(owner, "default_transaction_read_only = on")
@@ -294,6 +271,22 @@ async def test_a_primary_that_became_read_only_is_waited_out(
         await set_for_writer(owner, "default_transaction_read_only = off")
         await until_rows(owner, 1000)
     assert await counted(owner, "quarantine") == 0
+
+
+async def test_read_only_server_fails_over_to_the_other(
+    own_server: Server, database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """It takes the connection, as a standby does."""
+    name = urlsplit(database.owner_dsn).path
+    read_only = own_server.owner_dsn.rpartition("/")[0] + name
+    await bootstrap(read_only, PASSWORDS)
+    async with connected(read_only) as other:
+        await other.execute(f"ALTER DATABASE {name[1:]} SET default_transaction_read_only = on")
+    direct = urlsplit(database.ingest_dsn).netloc.rpartition("@")[2]
+    await spooled(tmp_path, ROWS)
+    async with writing(tmp_path, logins_of(read_only).ingest_dsn.replace(name, f",{direct}{name}")):
+        await until_rows(owner, 1000)
+    await drop(own_server.owner_dsn, name[1:])
 
 
 # Locks
@@ -347,17 +340,13 @@ async def test_lock_time_out(database: Database, owner: asyncpg.Connection, tmp_
     await transaction.start()
     await owner.execute("LOCK TABLE plant.samples_raw IN ACCESS EXCLUSIVE MODE")
     async with writing(tmp_path, database.ingest_dsn):
-        async with asyncio.timeout(PATIENCE):
-            while failures("LockNotAvailableError") + failures("QueryCanceledError") < before + 2:
-                await asyncio.sleep(0.02)
+        await until(lambda: failures("LockNotAvailableError") + failures("QueryCanceledError") >= before + 2)
         await transaction.rollback()
         await until_rows(owner, 1000)
     assert await counted(owner, "quarantine") == 0
 
 
-async def test_a_group_that_takes_too_long_is_divided(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_group_that_times_out_is_split(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     """Ten rows a second, and a second of time: all at once it would be for ever."""
     await owner.execute(
         "CREATE FUNCTION plant.slow() RETURNS trigger LANGUAGE plpgsql"
@@ -378,7 +367,7 @@ async def test_a_group_that_takes_too_long_is_divided(
 # What is wrong with the database stays in the spool until somebody puts it right
 
 
-async def test_a_missing_permission_is_said_and_waited_for(
+async def test_missing_permission_is_reported_and_retried(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await owner.execute("REVOKE INSERT ON plant.samples_raw FROM plant_ingest")
@@ -386,8 +375,8 @@ async def test_a_missing_permission_is_said_and_waited_for(
     before = failures("InsufficientPrivilegeError")
     async with writing(tmp_path, database.ingest_dsn) as writer:
         await until_failed("InsufficientPrivilegeError", before)
-        assert writer.database.startswith("not usable: InsufficientPrivilegeError: permission denied")
-        assert "NOTHING IS WRITTEN until that is put right" in caplog.text
+        assert writer.database.startswith("unusable: InsufficientPrivilegeError: permission denied")
+        assert "NOTHING IS WRITTEN until this is fixed" in caplog.text
         await owner.execute("GRANT INSERT ON plant.samples_raw TO plant_ingest")
         await until_rows(owner, 1000)
     assert await counted(owner, "quarantine") == 0
@@ -396,7 +385,7 @@ async def test_a_missing_permission_is_said_and_waited_for(
 # Rows that the database refuses
 
 
-async def test_poison_rows_go_to_quarantine_and_the_rest_lands(
+async def test_refused_rows_go_to_quarantine_and_the_rest_is_written(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     await owner.execute("ALTER TABLE plant.samples_raw ADD CONSTRAINT beast CHECK (value <> 666)")
@@ -426,7 +415,9 @@ async def test_poison_rows_go_to_quarantine_and_the_rest_lands(
     assert await counted(owner, "event") == 0
 
 
-async def test_poison_among_events_and_gaps(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_refused_events_and_gaps_go_to_quarantine(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     events = [Event("text", T0 + i, 1, 0, str(i)) for i in range(5)]
     events[2] = Event("text", T0 + 2, 2**40, 0, "no channel has such a number")
     events[4] = Event("te\0xt", T0 + 4, 1, 0, "no text has such a character")
@@ -445,7 +436,7 @@ async def test_poison_among_events_and_gaps(database: Database, owner: asyncpg.C
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 1007
 
 
-async def test_a_batch_whose_facts_are_refused_is_kept_on_our_disk(
+async def test_batch_with_refused_facts_is_kept_as_a_dead_letter(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     await owner.execute("ALTER TABLE plant.ingest_batch ADD CONSTRAINT unlucky CHECK (rows <> 13)")
@@ -457,7 +448,7 @@ async def test_a_batch_whose_facts_are_refused_is_kept_on_our_disk(
     assert "unlucky" in kept.read_text()
 
 
-async def test_times_beyond_the_limits_make_no_chunk(
+async def test_times_beyond_the_limits_create_no_chunk(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     day = 86_400_000_000

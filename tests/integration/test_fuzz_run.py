@@ -12,7 +12,7 @@ from tests.fuzz.targets import seeds_of
 pytest.importorskip("atheris", reason="there are wheels of it for some platforms only")
 
 
-def test_a_target_that_holds(tmp_path: Path) -> None:
+def test_passing_fuzz_target(tmp_path: Path) -> None:
     figures = run("spool", 2, 1, tmp_path / "corpus", tmp_path / "found")
     assert figures.clean, figures.said
     assert figures.executions > len(list(seeds_of("spool").iterdir()))
@@ -24,7 +24,7 @@ def test_a_target_that_holds(tmp_path: Path) -> None:
     assert not any((tmp_path / "found").iterdir())
 
 
-def test_a_target_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_fuzz_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the child, what the decoder raises is no error that the contract knows."""
     broken = tmp_path / "sitecustomize.py"
     broken.write_text(

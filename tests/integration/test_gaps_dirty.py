@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 
 from ingest.batch import Gap, GapBatch
 from ingest.config.model import WriterOptions
-from ingest.spool.append import Spool
-from ingest.writer.clock import microseconds
+from ingest.timestamps import microseconds
 from ingest.writer.writer import Writer
-from tests.database import Database
-from tests.patience import PATIENCE
+from tests.database import Database, add_channels, add_sources
+from tests.spooling import drained, spooled
 
 MINUTE = datetime(2026, 9, 22, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -25,20 +23,12 @@ Dirty = set[tuple[datetime, int]]
 
 
 @pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
-        " VALUES (1, 'a', 'modbus', ''), (2, 'b', 'modbus', ''), (3, 'no channels', 'push', '')"
-    )
-    await connection.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1 + i % 2, '', 'analog', '' FROM generate_series(1, $1::int) i",
-        CHANNELS,
-    )
-    await connection.execute("DELETE FROM plant.rollup_dirty")
-    yield connection
-    await connection.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a", "b", "no channels", kind="modbus")
+    for source in (1, 2):
+        await add_channels(owner, range(3 - source, CHANNELS + 1, 2), source=source)
+    await owner.execute("DELETE FROM plant.rollup_dirty")
+    return owner
 
 
 async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:
@@ -51,12 +41,8 @@ async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:
 
 
 async def written(database: Database, folder: Path, *batches: GapBatch) -> None:
-    spool = Spool(folder / "modbus.sqlite", 512 * 1024**2)
-    await asyncio.gather(*(spool.append(batch) for batch in batches))
-    await spool.close()
-    writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=1))
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
+    await spooled(folder, *batches)
+    await drained(Writer(folder, database.ingest_dsn, WriterOptions(connections=1)))
 
 
 def gap(begin: datetime, end: datetime | None, channels: tuple[int, ...] | None, *, backfilled: bool = False) -> Gap:
@@ -77,9 +63,7 @@ async def test_the_gaps_of_a_group_make_each_minute_dirty_once(
     assert rows == 2
 
 
-async def test_of_one_gap_what_was_said_last_stays(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_last_statement_on_a_gap_wins(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     opened, ended = gap(MINUTE, None, (1, 2)), gap(MINUTE, MINUTE + SECOND, (1, 2))
     await written(database, tmp_path / "1", GapBatch(1, 1000, [opened, ended]))  # in one group
     await written(database, tmp_path / "2", GapBatch(2, 2000, [ended]), GapBatch(2, 1000, [opened]))  # in turned order
@@ -94,7 +78,7 @@ async def test_of_one_gap_what_was_said_last_stays(
     ]
 
 
-async def test_a_gap_of_a_whole_source_and_what_becomes_of_it(
+async def test_source_gap_and_its_changes_mark_dirty_minutes(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     of_source = {(MINUTE, c) for c in range(1, CHANNELS + 1) if 1 + c % 2 == 2}

@@ -12,19 +12,19 @@ import asyncpg
 import pytest
 
 from ingest.errors import DatabaseError, PlantlogError
-from ops import presence
-from ops.database import Database as Used
+from ops.appliance.database import Database as Used
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import Site, run
+from ops.maintenance.run import JobContext, run
+from ops.migration.migrate import migrate
 from ops.paths import State
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
-from ops.register import Registered, register
-from schema.migrate import FOLDER, migrate
+from ops.registration import heartbeat
+from ops.registration.register import Registration, register
 from schema.queries import load
-from tests.database import Database
-from tests.integration.test_register import plant, rows
-from tests.patience import PATIENCE
+from tests.database import Database, rows
+from tests.integration.test_register import plant
+from tests.waiting import until
 
 _TAGS = "a,holding:0,,,,,,,,\n"
 _OTHERS = "b,holding:0,,,,,,,,\n"
@@ -58,30 +58,31 @@ async def test_a_second_installation_is_refused_and_changes_nothing(database: Da
     assert await everything(database) == before
 
 
-async def test_what_is_taken_over_is_said_and_recorded(database: Database, tmp_path: Path) -> None:
+async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_path: Path) -> None:
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
     described = plant(tmp_path / "p", _TAGS)
     await register(described, database.owner_dsn, first)
     others = plant(tmp_path / "q", _OTHERS)
-    taken: Registered = await register(others, database.owner_dsn, second, take_over=True)
+    taken: Registration = await register(others, database.owner_dsn, second, take_over=True)
     assert taken.taken_over.startswith("plant demo (installation ")
     assert taken.taken_over.endswith("1 source (plc) with 1 channels")
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'taken_over'") == [(taken.taken_over,)]
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'retention_changed'") == []
     changes = list(taken.difference.lines())
     assert changes[0] == "source plc: 1 channel added (b); 1 channel retired (a)"
-    assert changes[1:] == ["b reads what a did: `plantlog rename a b`, then `plantlog up`, keeps its history"]
+    assert changes[1:] == ["b has the address of retired a: `plantlog rename a b`, then `up`, keeps its history"]
     with pytest.raises(PlantlogError, match="belongs to another installation"):
         await register(described, database.owner_dsn, first)
     assert (await register(others, database.owner_dsn, second)).taken_over == ""
 
 
-async def test_retirement_goes_by_installation(database: Database, tmp_path: Path) -> None:
+async def test_retirement_is_limited_to_the_installation(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     """Several installations on one database are not made yet; what is another's is left alone all the same."""
     state = state_in(tmp_path / "first")
     described = plant(tmp_path / "p", _TAGS)
     await register(described, database.owner_dsn, state)
-    owner = await asyncpg.connect(database.owner_dsn)
     await owner.execute("INSERT INTO plant.installation VALUES (gen_random_uuid(), 'other')")
     await owner.execute(
         "INSERT INTO plant.source (name, kind, address, installation_id)"
@@ -92,32 +93,25 @@ async def test_retirement_goes_by_installation(database: Database, tmp_path: Pat
     queries = load("register")
     ours = await owner.fetchval("SELECT i.id FROM plant.installation AS i WHERE i.plant = 'demo'")
     async with owner.transaction():
-        await owner.execute(queries["said"])
+        await owner.execute(queries["create_temporary_tables"])
         await owner.execute(
-            "INSERT INTO said SELECT 0, c.name, s.name, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband,"
-            " c.description, c.attributes, c.retention"
+            "INSERT INTO configured SELECT (jsonb_populate_record(NULL::configured, to_jsonb(c) ||"
+            " jsonb_build_object('place', 0, 'source', s.name, 'lo', c.range_lo, 'hi', c.range_hi))).*"
             " FROM plant.channel AS c JOIN plant.source AS s ON s.id = c.source_id WHERE c.name = 'a'"
         )
-        await owner.execute(queries["compare"], ours)
-        assert await owner.fetch("SELECT * FROM differing") == []
+        await owner.execute(queries["insert_differences"], ours)
+        assert await owner.fetch("SELECT * FROM difference") == []
         await owner.execute(queries["retire_channels"])
     await owner.execute(queries["retire_sources"], ["plc"], ours)
-    await owner.execute(queries["retention_classes"], [], [], [], [], [], ours)
-    await owner.close()
+    await owner.execute(queries["upsert_retention_classes"], [], [], [], [], [], ours)
     assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
     assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == []
 
 
-async def test_a_database_from_before_installations_is_adopted_by_whose_ids_it_has(
-    empty_database: str, tmp_path: Path
-) -> None:
-    earlier = tmp_path / "earlier"
-    earlier.mkdir()
-    for file in sorted(FOLDER.glob("*.sql"))[:18]:
-        (earlier / file.name).write_text(file.read_text())
+async def test_sources_without_installation_are_adopted_by_id(empty_database: str, tmp_path: Path) -> None:
     state = state_in(tmp_path / "first")
     await create_database(empty_database)
-    await migrate(empty_database, earlier)
+    await migrate(empty_database)
     owner = await asyncpg.connect(empty_database)
     await owner.execute(
         "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '');"
@@ -127,22 +121,23 @@ async def test_a_database_from_before_installations_is_adopted_by_whose_ids_it_h
     described = plant(tmp_path / "p", _TAGS)
     state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 2}}')
     used = _used(state, empty_database)
-    with pytest.raises(PlantlogError, match=r"version before this one.*1 source \(plc\) with 1 channels"):
+    with pytest.raises(PlantlogError, match=r"of an earlier version.*1 source \(plc\) with 1 channels"):
         await used.prepare()
-    assert await _fetchval(empty_database, "SELECT max(version) FROM plant.migration") == 18
     state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 1}}')
     await used.prepare()
     done = await register(described, empty_database, state)
     assert (done.taken_over, done.registry.channels) == ("", {"plc": {"a": 1}})
 
 
-async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(database: Database, tmp_path: Path) -> None:
+async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     first = state_in(tmp_path / "first")
     await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
     (job,) = (job for job in jobs() if job.name == "presence")
 
     async def runs(state: State) -> str:
-        ran = await run(job, Site(database.maintenance_dsn, database.owner_dsn, state))
+        ran = await run(job, JobContext(database.maintenance_dsn, database.owner_dsn, state))
         return ran.done.detail
 
     assert await runs(first) == ""
@@ -150,28 +145,24 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(database
     copy = State(tmp_path / "copy")
     assert f"runs in {socket.gethostname()}:{first.root}" in await runs(copy)
     said: list[str] = []
-    owner = await asyncpg.connect(database.owner_dsn)
-    refused = asyncio.create_task(presence.check(owner, copy, said.append))
-    async with asyncio.timeout(PATIENCE):
-        while not said:
-            await asyncio.sleep(0.05)
+    refused = asyncio.create_task(heartbeat.check(owner, copy, said.append))
+    await until(lambda: said)
     assert await runs(first) == ""  # it goes on
     with pytest.raises(PlantlogError, match=rf"{copy.root} is a copy of its state folder.*plantlog down"):
         await refused
-    await presence.check(owner, first, said.append)  # `up` of what runs
+    await heartbeat.check(owner, first, said.append)  # `up` of what runs
     first.root.rename(tmp_path / "moved")
-    await presence.check(owner, State(tmp_path / "moved"), said.append)
+    await heartbeat.check(owner, State(tmp_path / "moved"), said.append)
     await owner.execute("UPDATE plant.presence SET seen_at = seen_at - INTERVAL '1 minute'")  # it was stopped
-    await presence.check(owner, copy, said.append)
+    await heartbeat.check(owner, copy, said.append)
     assert await runs(copy) == ""
     assert len(said) == 1
-    await owner.close()
 
 
 _STORED = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'plantlog%'"
 
 
-def test_logins_that_work_are_left_alone_and_those_of_others_are_refused(server: str, tmp_path: Path) -> None:
+def test_working_logins_are_kept_and_foreign_ones_refused(server: str, tmp_path: Path) -> None:
     assert server  # it sees to the programs being there
 
     async def logins(dsn: str) -> None:
@@ -181,14 +172,14 @@ def test_logins_that_work_are_left_alone_and_those_of_others_are_refused(server:
             await create_database(f"{dsn}/{name}")
         await first.prepare()
         before = await _fetchval(f"{dsn}/north", _STORED)
-        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*its owner.*Nothing was changed.*--take-over"):
+        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*the owner is.*Nothing was changed.*--take-over"):
             await second.prepare()
         assert await _fetchval(f"{dsn}/south", "SELECT to_regnamespace('plant') IS NULL"), "not even its schema"
         assert await _fetchval(f"{dsn}/north", _STORED) == before
         assert "new passwords" not in await first.prepare()
         assert await _fetchval(f"{dsn}/north", _STORED) == before, "a login that works is not altered"
         assert "new passwords for plantlog_ingest" in await second.prepare(take_over=True)
-        with pytest.raises(DatabaseError, match="another password than this state folder's"):
+        with pytest.raises(DatabaseError, match="the password is not that of this state folder"):
             await first.prepare()
 
     with Server(tmp_path / "server") as private:

@@ -22,22 +22,27 @@ from ingest import metrics
 from ingest.scheduling import NICE
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
-from ops.maintenance.run import Connection, Done, Job, Session, Site, Skip, run
+from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.ports import free_ports
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.maintained import DAY, SAMPLES, day, keep, pack_days, plant_in, ran, setting, settled, site_of, stored
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.database import Database, connected
+from tests.maintenance import (
+    DAY,
+    SAMPLES,
+    add_plant,
+    day,
+    job_context,
+    pack_days,
+    run_ok,
+    sample_counts,
+    set_retention,
+    set_setting,
+    vacuumed_size,
+)
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 JOBS = {job.name: job for job in jobs()}
-
-
-@pytest.fixture
-async def owner(database: Database) -> AsyncIterator[Connection]:
-    connection = await asyncpg.connect(database.owner_dsn)
-    yield connection
-    await connection.close()
 
 
 async def runs(owner: Connection, job: str) -> list[tuple[str | None, int | None, str]]:
@@ -63,7 +68,7 @@ def told(state: Path, database: Database, port: int) -> Path:
 @asynccontextmanager
 async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """A maintenance process as the supervisor starts it."""
-    put_in_force(state, state / "plant.toml")
+    activate(state, state / "plant.toml")
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ops.maintenance", "--state", str(state)),
         cwd=ROOT,
@@ -77,20 +82,14 @@ async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         await started.communicate()
 
 
-async def until(condition: Any, seconds: float = PATIENCE) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.05)
-
-
 async def test_every_job_runs_as_the_login_for_maintenance(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    await plant_in(owner, 9, 8)
-    await keep(owner, "fast", raw=5)
-    site = site_of(database, tmp_path)
+    await add_plant(owner, 9, 8)
+    await set_retention(owner, "fast", raw=5)
+    context = job_context(database, tmp_path)
     for job in JOBS.values():
-        done = await run(job, site)
+        done = await run(job, context)
         assert done.outcome in ("ok", "skipped"), (job.name, done)
         assert (await runs(owner, job.name))[-1][0] == done.outcome
         assert metrics.job_runs.labels(job=job.name, outcome=done.outcome)._value.get() >= 1
@@ -99,27 +98,27 @@ async def test_every_job_runs_as_the_login_for_maintenance(
     assert form in ("packed", "columnstore")
     hours = 2 * 2 * 24 if form == "packed" else 0
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == hours
-    assert await stored(owner) == {(ago, channel): SAMPLES for ago in (9, 8) for channel in (1, 3)}
+    assert await sample_counts(owner) == {(ago, channel): SAMPLES for ago in (9, 8) for channel in (1, 3)}
 
 
-async def test_a_job_that_this_build_lacks_is_said_once_and_no_failure(
+async def test_unavailable_job_is_recorded_once_as_skipped(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    async def lacking(site: Site, connection: Connection) -> Skip:
-        return Skip("this build has no plant.nothing()")
+    async def lacking(context: JobContext, connection: Connection) -> JobSkipped:
+        return JobSkipped("this build has no plant.nothing()")
 
     job = Job("nothing", 10, 10, False, lacking, "")
     for _ in range(3):
-        assert (await run(job, site_of(database, tmp_path))).outcome == "skipped"
+        assert (await run(job, job_context(database, tmp_path))).outcome == "skipped"
     assert await runs(owner, "nothing") == [("skipped", None, "this build has no plant.nothing()")]
 
 
-async def test_the_session_that_seals_steps_back_and_ends_where_it_gives_way(
+async def test_sealing_session_is_throttled_and_ends_on_yield(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
     """It is not the job's own: it would take the processor from ingest, and go on reading the day."""
-    await plant_in(owner, 9, 8)
-    await setting(owner, "sealing", "on")
+    await add_plant(owner, 9, 8)
+    await set_setting(owner, "sealing", "on")
     (tmp_path / "postgres" / "cluster").mkdir(parents=True)  # the server is on this machine
     other = await asyncpg.connect(database.owner_dsn)
     waiting = """
@@ -134,11 +133,11 @@ async def test_the_session_that_seals_steps_back_and_ends_where_it_gives_way(
 
     async with other.transaction():
         await other.execute("LOCK TABLE plant.seal_work IN ACCESS EXCLUSIVE MODE")
-        give_way = asyncio.Event()
-        sealing = asyncio.create_task(run(JOBS["seal"], site_of(database, tmp_path), give_way))
+        stop_requested = asyncio.Event()
+        sealing = asyncio.create_task(run(JOBS["seal"], job_context(database, tmp_path), stop_requested))
         await until(waits)
         assert psutil.Process(await owner.fetchval(waiting)).nice() == NICE
-        give_way.set()
+        stop_requested.set()
         assert (await sealing).done.more
         await until(gone)
     await other.close()
@@ -147,45 +146,45 @@ async def test_the_session_that_seals_steps_back_and_ends_where_it_gives_way(
 async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, tmp_path: Path) -> None:
     inside, leave = asyncio.Event(), asyncio.Event()
 
-    async def slow(site: Site, connection: Connection) -> Done:
+    async def slow(context: JobContext, connection: Connection) -> JobResult:
         inside.set()
         await leave.wait()
-        return Done(1)
+        return JobResult(1)
 
-    job, site = Job("slow", 10, 60, False, slow, ""), site_of(database, tmp_path)
-    first = asyncio.create_task(run(job, site))
+    job, context = Job("slow", 10, 60, False, slow, ""), job_context(database, tmp_path)
+    first = asyncio.create_task(run(job, context))
     await inside.wait()
-    second = await run(job, site)
-    assert (second.outcome, second.done.detail) == ("skipped", "another process runs it")
+    second = await run(job, context)
+    assert (second.outcome, second.done.detail) == ("skipped", "running in another process")
     leave.set()
     assert (await first).outcome == "ok"
     assert await runs(owner, "slow") == [("ok", 1, "")]
 
 
-async def test_a_job_that_runs_often_keeps_its_connection_but_not_its_lock(
+async def test_frequent_job_keeps_its_connection_but_not_its_lock(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
     pids: list[int] = []
 
-    async def note(site: Site, connection: Connection) -> Done:
+    async def note(context: JobContext, connection: Connection) -> JobResult:
         pids.append(connection.get_server_pid())
         await connection.execute("SET work_mem = '64kB'; SELECT pg_advisory_lock(7)")
-        return Done()
+        return JobResult()
 
     often, rarely = Job("often", 0.01, 10, False, note, ""), Job("rarely", 600, 10, False, note, "")
-    site = site_of(database, tmp_path)
-    session, of_rare = Session(often, site), Session(rarely, site)
+    context = job_context(database, tmp_path)
+    session, of_rare = Session(often, context), Session(rarely, context)
     for _ in range(2):
-        assert (await run(often, site, session=session)).outcome == "ok"
+        assert (await run(often, context, session=session)).outcome == "ok"
     assert pids[0] == pids[1]
-    assert (await run(often, site)).outcome == "ok", "another process may run it in between"
+    assert (await run(often, context)).outcome == "ok", "another process may run it in between"
     locks = "SELECT count(*) FROM pg_locks AS l WHERE l.pid = $1 AND l.locktype = 'advisory'"
     assert await owner.fetchval(locks, pids[0]) == 0
     await owner.execute("SELECT pg_terminate_backend($1, 10000)", pids[0])
-    assert (await run(often, site, session=session)).outcome == "ok", "one that was ended is made again"
+    assert (await run(often, context, session=session)).outcome == "ok", "one that was ended is made again"
     assert pids[-1] != pids[0]
     for _ in range(2):
-        assert (await run(rarely, site, session=of_rare)).outcome == "ok"
+        assert (await run(rarely, context, session=of_rare)).outcome == "ok"
     session.close()
     there = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.pid = ANY ($1)"
 
@@ -195,29 +194,27 @@ async def test_a_job_that_runs_often_keeps_its_connection_but_not_its_lock(
     await until(gone)
 
 
-async def test_one_failing_job_stops_no_other_and_is_tried_again_later(
+async def test_failing_job_stops_no_other_and_is_retried_later(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
     healthy = 0
 
-    async def wrong(site: Site, connection: Connection) -> Done:
+    async def wrong(context: JobContext, connection: Connection) -> JobResult:
         await connection.execute("SELECT 1 / 0")
         raise AssertionError("unreachable")
 
-    async def mistaken(site: Site, connection: Connection) -> Done:
+    async def mistaken(context: JobContext, connection: Connection) -> JobResult:
         raise KeyError("nobody foresaw this")
 
-    async def good(site: Site, connection: Connection) -> Done:
+    async def good(context: JobContext, connection: Connection) -> JobResult:
         nonlocal healthy
         healthy += 1
-        return Done()
+        return JobResult()
 
     todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("mistaken", 0.01, 10, True, mistaken, "")]
-    maintenance = Maintenance(site_of(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
+    maintenance = Maintenance(job_context(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
     working = asyncio.create_task(maintenance.run())
-    async with asyncio.timeout(PATIENCE):
-        while healthy < 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: healthy >= 3)
     working.cancel()
     await asyncio.wait((working,))
     assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
@@ -228,15 +225,15 @@ async def test_one_failing_job_stops_no_other_and_is_tried_again_later(
     assert maintenance.database == "connected"
 
 
-async def test_a_job_that_is_stopped_ends_on_the_server_and_says_so(
+async def test_stopped_job_ends_on_the_server_and_is_recorded(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    async def sleeping(site: Site, connection: Connection) -> Done:
+    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
         await connection.execute("SELECT pg_sleep(600)")
-        return Done()
+        return JobResult()
 
     job = Job("sleeping", 10, 600, False, sleeping, "")
-    working = asyncio.create_task(run(job, site_of(database, tmp_path)))
+    working = asyncio.create_task(run(job, job_context(database, tmp_path)))
     asleep = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.query = 'SELECT pg_sleep(600)'"
 
     async def sleeps() -> bool:
@@ -250,41 +247,39 @@ async def test_a_job_that_is_stopped_ends_on_the_server_and_says_so(
     with pytest.raises(asyncio.CancelledError):
         await working
     await until(gone)
-    assert await runs(owner, "sleeping") == [("skipped", None, "stopped; it goes on with the next start")]
+    assert await runs(owner, "sleeping") == [("skipped", None, "stopped; continues after the next start")]
 
 
 async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: Database, tmp_path: Path) -> None:
-    async def sleeping(site: Site, connection: Connection) -> Done:
+    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
         await connection.execute("SELECT pg_sleep(600)")
-        return Done()
+        return JobResult()
 
-    done = await run(Job("sleeping", 10, 0.2, False, sleeping, ""), site_of(database, tmp_path))
+    done = await run(Job("sleeping", 10, 0.2, False, sleeping, ""), job_context(database, tmp_path))
     assert (done.outcome, done.done.detail) == (
         "failed",
         "QueryCanceledError: canceling statement due to statement timeout",
     )
 
 
-async def test_packing_that_takes_longer_than_its_slice_goes_on_where_it_was(
-    owner: Connection, database: Database, tmp_path: Path
-) -> None:
+async def test_packing_continues_after_its_time_slice(owner: Connection, database: Database, tmp_path: Path) -> None:
     await pack_days(owner)
-    await plant_in(owner, *range(2, 6))
-    whole, site = await stored(owner), site_of(database, tmp_path)
+    await add_plant(owner, *range(2, 6))
+    whole, context = await sample_counts(owner), job_context(database, tmp_path)
     short = dataclasses.replace(JOBS["compress"], slice=0.3)
-    first = await ran(short, site)
-    assert (first.done.more, first.done.detail) == (True, "the time slice is used up; it goes on")
-    assert await stored(owner) == whole
-    assert not (await ran(JOBS["compress"], site)).done.more
+    first = await run_ok(short, context)
+    assert (first.done.more, first.done.detail) == (True, "time slice used up; continues")
+    assert await sample_counts(owner) == whole
+    assert not (await run_ok(JOBS["compress"], context)).done.more
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 4 * 4 * 24
-    assert await stored(owner) == whole
+    assert await sample_counts(owner) == whole
 
 
-async def test_killed_in_the_middle_it_goes_on(owner: Connection, database: Database, tmp_path: Path) -> None:
+async def test_killed_maintenance_continues(owner: Connection, database: Database, tmp_path: Path) -> None:
     """SIGKILL while hours are packed; the next process ends what the first began, and says that it was killed."""
     await pack_days(owner)
-    await plant_in(owner, *range(2, 12))
-    whole = await stored(owner)
+    await add_plant(owner, *range(2, 12))
+    whole = await sample_counts(owner)
     state = told(tmp_path / "state", database, free_ports(5))
 
     async def packing() -> bool:
@@ -295,7 +290,7 @@ async def test_killed_in_the_middle_it_goes_on(owner: Connection, database: Data
         first.send_signal(signal.SIGKILL)
         await first.wait()
     assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") >= 1
-    assert await stored(owner) == whole
+    assert await sample_counts(owner) == whole
 
     async def packed() -> bool:
         said = "ended without a word: killed, or cut off"
@@ -306,29 +301,31 @@ async def test_killed_in_the_middle_it_goes_on(owner: Connection, database: Data
         await until(packed)
         second.send_signal(signal.SIGTERM)
         assert await second.wait() == 0
-    assert await stored(owner) == whole
+    assert await sample_counts(owner) == whole
     assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
 
 
-async def test_two_processes_at_once_do_everything_once(owner: Connection, database: Database, tmp_path: Path) -> None:
-    await plant_in(owner, *range(2, 10))
-    await keep(owner, "fast", raw=5)
+async def test_two_maintenance_processes_do_each_job_once(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await add_plant(owner, *range(2, 10))
+    await set_retention(owner, "fast", raw=5)
     ports = [free_ports(5), free_ports(5)]
     states = [told(tmp_path / str(port), database, port) for port in ports]
 
-    async def settled() -> bool:
+    async def vacuumed_size() -> bool:
         said = [await asyncio.to_thread(_health, port) for port in ports]
         return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in said)
 
     async with process(states[0]) as first, process(states[1]) as second:
-        await until(settled)
+        await until(vacuumed_size)
         for one in (first, second):
             one.send_signal(signal.SIGTERM)
         assert [await first.wait(), await second.wait()] == [0, 0]
     closed = await owner.fetchval("SELECT plant.closed_until()")
     cutoff = round((day(0) - (closed - 5 * DAY)) / DAY)
     kept = {(ago, channel): SAMPLES for ago in range(2, 10) for channel in (1, 2, 3, 4) if channel % 2 or ago <= cutoff}
-    assert await stored(owner) == kept
+    assert await sample_counts(owner) == kept
     said = "SELECT sum((e.detail ->> 'rows')::int) FROM plant.event AS e WHERE e.type = 'retention'"
     gone = sum(2 * SAMPLES for ago in range(2, 10) if ago > cutoff)
     assert await owner.fetchval(said) == gone, "each row is recorded as gone once"
@@ -344,11 +341,11 @@ def _health(port: int) -> Any:
         return None
 
 
-async def test_tomorrows_chunks_are_there_and_nobody_saw_how(
-    owner: Connection, database: Database, tmp_path: Path
+async def test_chunks_are_created_ahead_without_visible_rows(
+    owner: Connection, database: Database, ingest: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    site = site_of(database, tmp_path)
-    done = await ran(JOBS["ahead"], site)
+    context = job_context(database, tmp_path)
+    done = await run_ok(JOBS["ahead"], context)
     assert (done.done.rows or 0) >= 5
     ahead = (
         "SELECT count(*) FROM timescaledb_information.chunks AS k WHERE k.hypertable_schema = 'plant'"
@@ -362,7 +359,6 @@ async def test_tomorrows_chunks_are_there_and_nobody_saw_how(
     for table in ("samples_raw", "samples_packed", "event"):
         assert await owner.fetchval(f"SELECT count(*) FROM plant.{table}") == 0
     # A writer needs no chunk to be made: it gets on while nobody can make one.
-    ingest = await asyncpg.connect(database.ingest_dsn)
     async with owner.transaction():
         await owner.execute("LOCK TABLE _timescaledb_catalog.chunk IN SHARE ROW EXCLUSIVE MODE")
         insert = "INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)"
@@ -370,33 +366,45 @@ async def test_tomorrows_chunks_are_there_and_nobody_saw_how(
         await ingest.execute("SET lock_timeout = '100ms'")
         with pytest.raises(asyncpg.LockNotAvailableError):
             await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2))
-    await ingest.close()
-    assert (await ran(JOBS["ahead"], site)).done.rows == 0
+    assert (await run_ok(JOBS["ahead"], context)).done.rows == 0
 
 
 async def test_closed_chunks_have_statistics_again_after_packing(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
     await pack_days(owner)
-    await plant_in(owner, 3, 2)
-    site = site_of(database, tmp_path)
+    await add_plant(owner, 3, 2)
+    context = job_context(database, tmp_path)
     estimates = (
         "SELECT sum(c.reltuples)::int FROM timescaledb_information.chunks AS k"
         " JOIN pg_class AS c ON c.relname = k.chunk_name"
         " WHERE k.hypertable_name = $1 AND k.range_end <= now()"
     )
-    assert (await ran(JOBS["analyze"], site)).done.rows == 2
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 2
     assert await owner.fetchval(estimates, "samples_raw") == 2 * 4 * SAMPLES
-    await ran(JOBS["compress"], site)
-    assert (await ran(JOBS["analyze"], site)).done.rows == 2
+    await run_ok(JOBS["compress"], context)
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 2
     assert await owner.fetchval(estimates, "samples_packed") == 2 * 4 * 24
-    assert (await ran(JOBS["analyze"], site)).done.rows == 0
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 0
 
 
-async def test_facts_of_batches_outlive_the_raw_data_that_they_are_evidence_of(
+async def test_chunk_dropped_while_it_is_analyzed_is_no_failure(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    await plant_in(owner)
+    await add_plant(owner, 9, 8)
+    waiting = """
+    SELECT EXISTS (SELECT FROM pg_stat_activity AS a
+                   WHERE a.application_name = 'plantlog maintenance: analyze' AND a.wait_event_type = 'Lock')"""
+    async with connected(database.owner_dsn) as other:
+        async with other.transaction():
+            await other.execute("SELECT drop_chunks('plant.samples_raw', now())")
+            analyzing = asyncio.create_task(run(JOBS["analyze"], job_context(database, tmp_path)))
+            await until(lambda: owner.fetchval(waiting))
+        assert (await analyzing).outcome == "ok"
+
+
+async def test_batch_facts_outlive_their_raw_data(owner: Connection, database: Database, tmp_path: Path) -> None:
+    await add_plant(owner)
     await owner.execute(
         "INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time,"
         " received_at, written_at)"
@@ -412,13 +420,13 @@ async def test_facts_of_batches_outlive_the_raw_data_that_they_are_evidence_of(
         " SELECT 'x', now() - make_interval(days => d), now(), CASE d % 2 WHEN 0 THEN 'ok' ELSE 'failed' END"
         " FROM generate_series(3, 100) AS d"
     )
-    site = site_of(database, tmp_path)
+    context = job_context(database, tmp_path)
     counts = "SELECT (SELECT count(*) FROM plant.ingest_batch), (SELECT count(*) FROM plant.quarantine)"
-    await keep(owner, "fast", raw=100)
-    await ran(JOBS["trim"], site)
+    await set_retention(owner, "fast", raw=100)
+    await run_ok(JOBS["trim"], context)
     assert tuple(await owner.fetchrow(counts) or ()) == (500, 500), "class default keeps raw data forever"
-    await keep(owner, "default", raw=200)
-    await ran(JOBS["trim"], site)
+    await set_retention(owner, "default", raw=200)
+    await run_ok(JOBS["trim"], context)
     assert tuple(await owner.fetchrow(counts) or ()) == (199, 364)
     left = await owner.fetch("SELECT r.outcome, count(*) AS n FROM plant.job_run AS r WHERE r.job = 'x' GROUP BY 1")
     assert {row["outcome"]: row["n"] for row in left} == {"ok": 2, "failed": 44}
@@ -428,21 +436,21 @@ async def test_a_database_over_its_budget_wakes_retention_at_once(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
     """Retention is due in an hour; the measure that finds too much wakes it."""
-    await plant_in(owner, 9, 8, 2)
+    await add_plant(owner, 9, 8, 2)
     retain, storage = JOBS["retain"], JOBS["storage"]
     quick = Job("storage", 0.2, 60, False, storage.work, storage.about)
-    maintenance = Maintenance(site_of(database, tmp_path), [retain, quick])
+    maintenance = Maintenance(job_context(database, tmp_path), [retain, quick])
     working = asyncio.create_task(maintenance.run())
 
     async def idle() -> bool:
         return bool((await runs(owner, "retain")) and all(one["outcome"] for one in maintenance.reports()))
 
     async def freed() -> bool:
-        return {ago for ago, _ in await stored(owner)} == {8, 2}
+        return {ago for ago, _ in await sample_counts(owner)} == {8, 2}
 
     await until(idle)
-    size = await settled(owner)
-    await setting(owner, "disk_budget", str(size - 100_000))
+    size = await vacuumed_size(owner)
+    await set_setting(owner, "disk_budget", str(size - 100_000))
     await until(freed)
     working.cancel()
     await asyncio.wait((working,))

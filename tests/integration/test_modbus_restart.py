@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.registry import Registry
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
 from ops.ports import free_ports
-from tests.configured import put_in_force
-from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.modbus_wire import good_response, misbehaving_device
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +33,8 @@ class Spooled:
         self.times, self.gaps, self.events = [], [], []
         if not self._path.exists():
             return
-        file = SpoolFile(self._path)
-        for taken in file.take(1_000_000):
+        file = SpoolReader(self._path)
+        for taken in file.read(1_000_000):
             if isinstance(taken.batch, SampleBatch):
                 self.times += taken.batch.time.tolist()
             elif isinstance(taken.batch, GapBatch):
@@ -45,16 +45,18 @@ class Spooled:
 
     async def until(self, samples: int) -> None:
         """At least this many samples."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.times) < samples:
-                await asyncio.sleep(0.05)
-                self.read()
+
+        def enough() -> bool:
+            self.read()
+            return len(self.times) >= samples
+
+        await until(enough, every=0.05)
 
 
 @asynccontextmanager
 async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[asyncio.subprocess.Process]:
     """``python -m ingest modbus``, ended with a signal."""
-    put_in_force(folder, folder / "plant.toml")
+    activate(folder, folder / "plant.toml")
     command = (sys.executable, "-m", "ingest", "modbus", "--state", str(folder))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
     try:
@@ -72,7 +74,7 @@ async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[asyncio.
 
 
 async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_path: Path) -> None:
-    async with nasty(lambda frame, number: [(0, good(frame, number))]) as port:
+    async with misbehaving_device(lambda frame, number: [(0, good_response(frame, number))]) as port:
         (tmp_path / "plant.toml").write_text(
             f'[plant]\nname = "demo"\n[health]\nport = {free_ports(3)}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
             f'address = "tcp://127.0.0.1:{port}"\npoll_interval = "50ms"\ntags = "tags.csv"\n'

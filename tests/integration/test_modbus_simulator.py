@@ -8,19 +8,20 @@ from contextlib import asynccontextmanager
 import numpy as np
 from pydantic import TypeAdapter
 
-from ingest.batch import Gap, GapBatch, now_us
-from ingest.config.model import ModbusSource, ModbusTag
+from ingest.batch import Gap, GapBatch
+from ingest.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.collector import Collector
-from ingest.modbus.transport import Lines
+from ingest.modbus.transport import Connections
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from simulator.demo_tags import demo_tags
 from simulator.export import devices
 from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.registers import Registers
-from tests.appender import Kept
-from tests.patience import running, until
+from tests.memory_appender import MemoryAppender
 from tests.peers import free_port
+from tests.waiting import running, until
 
 DAY = 86_400.0
 
@@ -37,7 +38,7 @@ def modbus_tags(device: str) -> list[ModbusTag]:
     return found
 
 
-def gaps(kept: Kept, channel: int) -> list[Gap]:
+def gaps(kept: MemoryAppender, channel: int) -> list[Gap]:
     """Gaps of a channel and of the source as a whole, the last that was said of each."""
     last: dict[tuple[bool, int], Gap] = {}
     for batch in kept.batches:
@@ -75,8 +76,8 @@ async def test_each_answer_is_stored_or_in_a_gap() -> None:
     source = ModbusSource.model_validate(
         {"name": "plc", "kind": "modbus", "address": f"tcp://127.0.0.1:{port}", **options}
     )
-    kept, status = Kept(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
-    collector = Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Lines())
+    kept, status = MemoryAppender(), SourceStatus(1, "plc", "modbus", source.address, len(tags))
+    collector = Collector(source, {t.name: i for i, t in enumerate(tags)}, status, kept, Connections())
 
     async def some_polls() -> None:
         first = status.samples

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
 from ingest.opcua.discover import discover
 from ingest.opcua.trust import trust
 from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
-from tests.appender import Kept
-from tests.patience import running, until
+from tests.memory_appender import MemoryAppender
 from tests.peers import free_port, opcua_tags, peer
+from tests.waiting import running, until
 
 SERVERS = ("milo", "node-opcua", "open62541")
 
@@ -29,19 +29,19 @@ async def collecting(
     address: str,
     tags: list[OpcuaTag],
     pki: Path,
-    kept: Kept | None = None,
-    lane: Kept | None = None,
+    kept: MemoryAppender | None = None,
+    backfill_spool: MemoryAppender | None = None,
     **options: Any,
-) -> AsyncIterator[tuple[Kept, SourceStatus]]:
+) -> AsyncIterator[tuple[MemoryAppender, SourceStatus]]:
     fast = {"publishing_interval": 0.1, "time_out": 5.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
     source = OpcuaSource.model_validate(
         {"name": "ua", "kind": "opcua", "address": address, **fast, **options, "tags": tags}
     )
     status = SourceStatus(1, "ua", "opcua", address, len(tags))
-    kept = Kept() if kept is None else kept
-    lane = Kept() if lane is None else lane
+    kept = MemoryAppender() if kept is None else kept
+    backfill_spool = MemoryAppender() if backfill_spool is None else backfill_spool
     ids = {t.name: i for i, t in enumerate(tags)}
-    async with running(Collector(source, ids, status, kept, pki, lane).run()):
+    async with running(Collector(source, ids, status, kept, pki, backfill_spool).run()):
         yield kept, status
 
 
@@ -59,7 +59,7 @@ async def simulated_server(
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_all_that_a_foreign_server_publishes(name: str, tmp_path: Path) -> None:
+async def test_everything_a_foreign_server_publishes_is_stored(name: str, tmp_path: Path) -> None:
     """Sign & encrypt; every value from the first one seen up to one seen everywhere, exactly once, and nothing else."""
     tags = opcua_tags(name, 100)
     async with peer(name, tmp_path / "peer", 100, "200") as server:
@@ -89,7 +89,7 @@ async def test_all_that_a_foreign_server_publishes(name: str, tmp_path: Path) ->
         assert status.missed == status.decode_errors == 0
 
 
-async def test_a_bad_node_costs_only_itself(tmp_path: Path) -> None:
+async def test_bad_node_affects_only_itself(tmp_path: Path) -> None:
     tags = [
         OpcuaTag(name="good", address="ns=1;s=Double0"),
         OpcuaTag(name="unknown", address="ns=1;s=nobody"),
@@ -109,7 +109,7 @@ TAGS = [SimTag("unit/a", "a", opcua="Double", period=0.1), SimTag("unit/b", "b",
 OURS = [OpcuaTag(name="a", address="ns=2;s=unit.a"), OpcuaTag(name="b", address="ns=2;s=unit.b")]
 
 
-async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
+async def test_restarted_server_is_reconnected(tmp_path: Path) -> None:
     port = free_port()
     async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", insecure=True) as (kept, status):
         for start in range(2):
@@ -125,20 +125,16 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         await until(lambda: [e.text for e in kept.events("source_state")][-1] == "disconnected")
 
 
-async def test_a_server_that_was_away_for_long_is_found_at_once(tmp_path: Path) -> None:
+async def test_returning_server_is_found_at_once(tmp_path: Path) -> None:
     port = free_port()
-    options: dict[str, Any] = {"insecure": True, "backoff_min": 0.5, "backoff_max": 30.0}
+    options: dict[str, Any] = {"insecure": True, "backoff_min": 600.0, "backoff_max": 600.0}
     async with collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", **options) as (_, status):
-        await asyncio.sleep(12)  # waits of 0.5, 1, 2, 4, 8 s would be over: the next one takes 16 s
-        assert "Refused" in status.reason
+        await until(lambda: "Refused" in status.reason)  # its next attempt would be later than a test waits
         async with simulated_server(TAGS, tmp_path, port):
-            before = asyncio.get_running_loop().time()
             await until(lambda: status.state == "connected")
-            took = asyncio.get_running_loop().time() - before
-    assert took < 5.0
 
 
-async def test_it_ends_when_it_is_told_to_though_the_connection_breaks(
+async def test_collector_ends_on_request_despite_a_broken_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def breaks(_: Collector) -> None:
@@ -149,7 +145,7 @@ async def test_it_ends_when_it_is_told_to_though_the_connection_breaks(
 
     monkeypatch.setattr(Collector, "_watch", breaks)
     port = free_port()
-    kept = Kept()
+    kept = MemoryAppender()
     async with simulated_server(TAGS, tmp_path, port):
         address = f"opc.tcp://127.0.0.1:{port}/"
         async with collecting(address, OURS, tmp_path / "pki", kept, insecure=True) as (_, status):
@@ -175,7 +171,7 @@ async def test_silence_ends_the_session(tmp_path: Path) -> None:
         await kept.until(lambda: any(v == 42.0 for _, v, _ in kept.samples(0)))
 
 
-async def test_no_acknowledgement_before_the_disk(tmp_path: Path) -> None:
+async def test_messages_are_acknowledged_only_when_durable(tmp_path: Path) -> None:
     """While the spool is full nothing is taken; what the server queued meanwhile arrives when there is room."""
     port = free_port()
     async with (

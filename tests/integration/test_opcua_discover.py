@@ -16,12 +16,12 @@ import pytest
 from asyncua import Server, ua
 
 from ingest.config.load import load
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import SourceError
 from ingest.opcua.browse import Browser
 from ingest.opcua.discover import Discovered, discover, write_tag_list
 from ingest.opcua.session import close, connect
-from ops.discover import discover as command
+from ops.cli.discover import discover as command
 from ops.paths import State
 from tests.peers import free_port, peer
 
@@ -69,7 +69,7 @@ SCALARS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
-async def test_every_scalar_and_the_subtypes(tmp_path: Path) -> None:
+async def test_discover_lists_every_scalar_and_subtype(tmp_path: Path) -> None:
     async with serving() as (_, folder, address):
         for name, (value, kind, _) in SCALARS.items():
             await folder.add_variable(ua.NodeId(name, 2), f"2:{name}", ua.Variant(value, kind))
@@ -89,10 +89,10 @@ async def test_every_scalar_and_the_subtypes(tmp_path: Path) -> None:
         **{name: kind for name, (_, _, kind) in SCALARS.items()},
         **{"Duration": "analog", "UtcTime": "text", "Enum": "discrete", "Any": "analog", "Number": "analog"},
     }
-    assert not found.left_out
+    assert not found.skipped
 
 
-async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
     async with serving() as (_, folder, address):
         await folder.add_variable(ua.NodeId("array", 2), "2:array", [1.0, 2.0])
         await folder.add_variable(ua.NodeId("range", 2), "2:range", ua.Range(Low=0, High=1))
@@ -105,14 +105,14 @@ async def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         await either.write_attribute(ua.AttributeIds.ValueRank, ua.DataValue(ua.Variant(-2, V.Int32)))
         found = await discovered(address, tmp_path)
     assert not found.tags
-    said = {one.address: one.why for one in found.left_out}
+    said = {one.address: one.reason for one in found.skipped}
     assert said["ns=2;s=array"] == said["ns=2;s=either"] == "an array"
     assert said["ns=2;s=range"] == "Structure: data type i=884"
-    assert said["ns=2;s=empty"].startswith("its type is any, and it has no value now")
-    assert said["ns=2;s=secret"] == "it can't be read (AccessLevel)"
+    assert said["ns=2;s=empty"].startswith("its data type is abstract, and it has no value")
+    assert said["ns=2;s=secret"] == "it is not readable (AccessLevel)"
 
 
-async def test_names_ids_and_what_is_told(tmp_path: Path) -> None:
+async def test_discover_names_and_node_ids(tmp_path: Path) -> None:
     """All of it is legal for ``check``, and the same each time."""
     ids = ["s=a;b=c;i=5", "s= spaces = and ; ", "i=4294967295", "g=00000000-0000-0000-0000-000000000007", "b=AQID"]
     async with serving() as (_, folder, address):
@@ -154,24 +154,22 @@ async def test_names_ids_and_what_is_told(tmp_path: Path) -> None:
     assert {tag.address for tag in source.tags} == {a.strip() if a == spaces else a for a in by_address}
 
 
-async def test_a_first_list_and_the_way_to_a_server_without_encryption(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_discover_without_encryption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, made, state = tmp_path / "plant.toml", tmp_path / "made.csv", State(tmp_path / "state")
     async with serving() as (_, folder, address):
         await folder.add_variable(ua.NodeId("level", 2), "2:level", 1.0)
         file.write_text(f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "made.csv"\n')
         for source, way_out in ((address, "--insecure"), ("mill", "insecure = true under source mill")):
-            said = rf"it offers no security\. To read it without encryption: {way_out}$"
+            said = rf"it offers no security\. To connect without encryption: {way_out}$"
             with pytest.raises(SourceError, match=said):
                 await asyncio.to_thread(command, source, False, made, file, state)
         file.write_text(file.read_text() + "insecure = true\n")
         await asyncio.to_thread(command, "mill", False, made, file, state)
     assert "Plant/level,ns=2;s=level," in made.read_text()
-    assert "1 variables listed, 0 left out" in capsys.readouterr().err
+    assert "1 variables listed, 0 skipped" in capsys.readouterr().err
 
 
-async def test_within_a_servers_limits(tmp_path: Path) -> None:
+async def test_discover_respects_server_limits(tmp_path: Path) -> None:
     """Few nodes a call, few references an answer: all is found nevertheless."""
     async with serving() as (server, folder, address):
         limits = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
@@ -185,7 +183,7 @@ async def test_within_a_servers_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["node-opcua", "open62541"])
-async def test_a_server_that_is_not_ours(name: str, tmp_path: Path) -> None:
+async def test_discover_on_a_foreign_server(name: str, tmp_path: Path) -> None:
     """Also by pieces of ten references at most, which continuation points connect."""
     async with peer(name, tmp_path / "peer", 1000, "10000") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
@@ -202,7 +200,7 @@ async def test_a_server_that_is_not_ours(name: str, tmp_path: Path) -> None:
     assert len({child.NodeId.to_string() for child in children}) == len(children) > 1000
 
 
-def test_the_list_is_a_csv() -> None:
+def test_discover_prints_csv() -> None:
     file = io.StringIO()
     write_tag_list([OpcuaTag(name="a", address="ns=1;s=x,y", unit="%")], file)
     assert file.getvalue() == 'name,address,kind,unit,lo,hi,description\na,"ns=1;s=x,y",analog,%,,,\n'

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.batch import now_us
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
 from ingest.opcua.difference import Difference, difference
-from ingest.opcua.items import Item, Refusal, Subscribed, Subscription
+from ingest.opcua.items import Item, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
-from tests.appender import Kept
+from ingest.timestamps import now_us
 from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
-from tests.patience import running, until
+from tests.memory_appender import MemoryAppender
 from tests.peers import peer
+from tests.waiting import running, until
 
 A, B, MODE = OURS
 IDS = {"a": 0, "b": 1, "mode": 2, "second": 7}
@@ -38,10 +38,10 @@ def configured(address: str, tags: Sequence[OpcuaTag], **options: Any) -> OpcuaS
 
 @asynccontextmanager
 async def living(
-    source: OpcuaSource, pki: Path, kept: Kept, ids: Mapping[str, int] = IDS
+    source: OpcuaSource, pki: Path, kept: MemoryAppender, ids: Mapping[str, int] = IDS
 ) -> AsyncIterator[tuple[Collector, SourceStatus]]:
     status = SourceStatus(1, "ua", "opcua", source.address, len(source.tags))
-    collector = Collector(source, ids, status, kept, pki, Kept())
+    collector = Collector(source, ids, status, kept, pki, MemoryAppender())
     async with running(collector.run()):
         yield collector, status
 
@@ -52,8 +52,8 @@ def items(server: Server) -> list[list[int]]:
     return sorted(sorted(i.client_handle for i in s.monitored_item_srv._monitored_items.values()) for s in found)
 
 
-async def test_tags_come_and_go_while_the_others_publish(tmp_path: Path) -> None:
-    kept = Kept()
+async def test_tags_are_added_and_removed_while_others_publish(tmp_path: Path) -> None:
+    kept = MemoryAppender()
     async with serving(tmp_path) as server:
         source = configured(server.address, [A])
         async with living(source, tmp_path / "pki", kept) as (collector, status):
@@ -78,9 +78,9 @@ async def test_tags_come_and_go_while_the_others_publish(tmp_path: Path) -> None
         assert len(server.server._subscriptions.subscriptions) == 1
 
 
-async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
+async def test_changed_sampling_interval_is_applied(tmp_path: Path) -> None:
     """Its new item is there before the old one goes; a subscription without items goes too."""
-    kept = Kept()
+    kept = MemoryAppender()
     async with serving(tmp_path) as server:
         async with living(configured(server.address, [A, B]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
@@ -99,9 +99,9 @@ async def test_a_tag_gets_another_interval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ({"interval": 0.1}, {"deadband": 0.5}, {"address": "ns=2;s=unit.b"}))
-async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, Any], tmp_path: Path) -> None:
+async def test_queued_values_of_a_removed_item_are_kept(change: dict[str, Any], tmp_path: Path) -> None:
     """Values wait in the server for up to a publishing interval: none is lost where the item is another one then."""
-    kept = Kept()
+    kept = MemoryAppender()
     async with serving(tmp_path) as server:
         slow = configured(server.address, [A], publishing_interval=2.0)
         async with living(slow, tmp_path / "pki", kept) as (collector, status):
@@ -111,14 +111,14 @@ async def test_what_an_item_has_queued_comes_before_it_goes(change: dict[str, An
                 collector.configure(configured(server.address, [tag], publishing_interval=2.0), IDS)
                 if tag.address == A.address:
                     await server.write(30, 0.01)
-                await until(lambda: not collector.edited)
+                await until(lambda: not collector.is_synchronising)
             await kept.until(lambda: [v for v in values(kept) if v > 1] == server.written[1:])
         between = ["stopped"] if "address" in change else []  # nothing is sampled until the other node's item is there
         assert (status.reconnects, lasting(kept)) == (0, between)
 
 
-async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
-    kept = Kept()
+async def test_added_bad_tag_and_changed_node(tmp_path: Path) -> None:
+    kept = MemoryAppender()
     missing = OpcuaTag(name="b", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
         async with living(configured(server.address, [A, missing]), tmp_path / "pki", kept) as (collector, status):
@@ -139,7 +139,7 @@ async def test_a_refused_tag_and_one_of_another_node(tmp_path: Path) -> None:
         assert {g.channel_ids for g in kept.gaps()} == {(1,)}
 
 
-async def test_a_queue_of_one_value_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_revised_queue_of_one_value_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(tmp_path) as server:
         create = server.server._subscriptions.create_monitored_items
 
@@ -150,14 +150,14 @@ async def test_a_queue_of_one_value_is_told(tmp_path: Path, monkeypatch: pytest.
             return results
 
         monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", shortened)
-        async with living(configured(server.address, [A, B]), tmp_path / "pki", Kept()) as (_, status):
+        async with living(configured(server.address, [A, B]), tmp_path / "pki", MemoryAppender()) as (_, status):
             await until(lambda: status.state == "connected")
-            assert "2 channels a queue of one value" in status.remarks["queue"]
+            assert "2 channels have a server queue of one value" in status.remarks["queue"]
 
 
-async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
+async def test_source_with_only_bad_tags(tmp_path: Path) -> None:
     """Its session lives on, so that tags can come back or be corrected."""
-    kept = Kept()
+    kept = MemoryAppender()
     missing = OpcuaTag(name="a", address="ns=2;s=unit.nothing")
     async with serving(tmp_path) as server:
         async with living(configured(server.address, [missing]), tmp_path / "pki", kept) as (collector, status):
@@ -173,7 +173,7 @@ async def test_a_source_of_which_every_tag_is_refused(tmp_path: Path) -> None:
 
 
 async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None:
-    kept = Kept()
+    kept = MemoryAppender()
     async with serving(tmp_path) as server:
         async with living(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
@@ -192,12 +192,12 @@ async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None
 
 async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        first = Kept()
+        first = MemoryAppender()
         async with living(configured(server.address, [A, B]), tmp_path / "pki", first) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         await server.write(10)
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         async with living(configured(server.address, [MODE, A]), tmp_path / "pki", second) as (_, status):
             await until(lambda: status.state == "connected")
             await until(lambda: items(server) == [[0, 2]])
@@ -209,13 +209,13 @@ async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest
 async def test_a_kill_while_items_are_made_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows which items the server has then: they are made anew, and what that costs is a gap."""
     async with serving(tmp_path) as server:
-        first = Kept()
-        frozen: list[Kept] = []
+        first = MemoryAppender()
+        frozen: list[MemoryAppender] = []
         create = server.server._subscriptions.create_monitored_items
 
         def killed(parameters: Any) -> Any:
             if server.written and not frozen:
-                frozen.append(Kept(deepcopy(first.notes)))
+                frozen.append(MemoryAppender(deepcopy(first.notes)))
             return create(parameters)
 
         monkeypatch.setattr(server.server._subscriptions, "create_monitored_items", killed)
@@ -241,11 +241,15 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
     everything = [OpcuaTag(name=f"Double{i}", address=f"ns=1;s=Double{i}") for i in range(20)]
     ids = {tag.name: 100 + i for i, tag in enumerate(everything)}
     stay = everything[:5]
-    kept = Kept()
+    kept = MemoryAppender()
+    patient = {"time_out": 30.0}  # the server is a process of its own, on a busy machine
     chance = random.Random(11)
     async with peer("node-opcua", tmp_path / "peer", 100, "200") as server:
         address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with living(configured(address, everything), tmp_path / "pki", kept, ids) as (collector, status):
+        async with living(configured(address, everything, **patient), tmp_path / "pki", kept, ids) as (
+            collector,
+            status,
+        ):
             await until(lambda: status.state == "connected")
             start = now_us()
             for _ in range(20):
@@ -253,7 +257,7 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
                 some[1:5] = [replace(t, interval=chance.choice((None, 0.2, 0.5))) for t in some[1:5]]
                 chance.shuffle(some)
                 seen = len(kept.samples(104))
-                collector.configure(configured(address, some), ids)
+                collector.configure(configured(address, some, **patient), ids)
                 await kept.until(lambda seen=seen: len(kept.samples(104)) > seen)  # type: ignore[misc]
             end = now_us()
             await kept.until(lambda: all(kept.samples(ids[t.name])[-1][0] > end for t in stay))
@@ -266,30 +270,30 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
         assert (status.reconnects, lasting(kept)) == (0, [])
 
 
-def test_the_difference() -> None:
+def test_tag_list_difference() -> None:
     tags = Tags(configured("opc.tcp://h", [A, B, MODE]), IDS)
     asked = (0.1, 1000, True, 0.0)
     fast = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked), 9: Item(11, "ns=2;s=gone", asked)})
     slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
     bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
-    found = difference(tags, Subscribed({4: fast, 5: slow}, bad))
+    found = difference(tags, SubscriptionState({4: fast, 5: slow}, bad))
     assert found == Difference(create=[1], obsolete={5: [20]}, retired={4: [11]})
     other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
     bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
-    found = difference(tags, Subscribed({4: other_node}, bad))
+    found = difference(tags, SubscriptionState({4: other_node}, bad))
     assert found == Difference(create=[2], replace=[0], obsolete={4: [10]})
     slower = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, (5.0, 1000, True, 0.0))})
-    found = difference(tags, Subscribed({4: slower}, {1: Refusal(B.address, "BadUserAccessDenied")}))
+    found = difference(tags, SubscriptionState({4: slower}, {1: Refusal(B.address, "BadUserAccessDenied")}))
     assert found == Difference(create=[2], modify={4: [0]})
     assert not difference(
         tags,
-        Subscribed(
+        SubscriptionState(
             {4: Subscription(4, 0.1, 0.1, 1.0, {i: Item(i, tag.address, asked) for i, tag in enumerate((A, B, MODE))})}
         ),
     )
 
 
-def test_handles_that_nobody_has() -> None:
+def test_unused_client_handles() -> None:
     tags = Tags(configured("opc.tcp://h", [A, B]), {"a": 5, "b": 3})
     assert tags.places([3, 4, 5]) == [1, 0]
     assert tags._of(np.array([5, 3, 0, 4, 6, 2**32 - 1], np.uint32)).tolist() == [0, 1, 2, 2, 2, 2]

@@ -15,17 +15,17 @@ import pytest
 from asyncua import ua
 
 import simulator.subscriptions
-from ingest.batch import now_us
-from ingest.config.model import OpcuaTag
+from ingest.config.sources import OpcuaTag
 from ingest.opcua.trust import trust
+from ingest.timestamps import now_us
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
-from tests.appender import Kept
 from tests.integration.test_opcua_collector import SERVERS, collecting, simulated_server
-from tests.patience import running, until
+from tests.memory_appender import MemoryAppender
 from tests.peers import free_port, opcua_tags, peer
+from tests.waiting import running, until
 
-QUEUE = 40
+QUEUE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ async def like_milo(folder: Path) -> AsyncIterator[Server]:
 async def test_each_value_is_stored_or_within_a_gap(tmp_path: Path, serving: Serving) -> None:
     async with serving(tmp_path) as server:
         options = {"queue_size": QUEUE, "keep_alive": 1.0, "lifetime": 600.0, "backfill": False, **server.options}
-        first = Kept()
+        first = MemoryAppender()
         async with collecting(server.address, server.tags, tmp_path / "pki", kept=first, **options):
             await first.until(lambda: all(len(times_of(i, first)) > 5 for i in range(len(server.tags))))
         seen = len(server.truth()[0])
         await until(lambda: len(server.truth()[0]) > seen + QUEUE + 10)
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         async with collecting(server.address, server.tags, tmp_path / "pki", kept=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
             back = now_us()
@@ -143,7 +143,7 @@ async def test_each_value_is_stored_or_within_a_gap(tmp_path: Path, serving: Ser
             assert stored[k] == end
 
 
-def times_of(channel: int, *kept: Kept) -> set[int]:
+def times_of(channel: int, *kept: MemoryAppender) -> set[int]:
     """Times (µs) of a channel's samples and texts; what was sent again counts once."""
     samples = {time for k in kept for time, _, _ in k.samples(channel)}
     return samples | {e.time for k in kept for e in k.events("text") if e.channel_id == channel}

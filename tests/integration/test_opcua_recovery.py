@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,17 @@ from asyncua.common.utils import ServiceError
 from asyncua.server.subscription_service import SubscriptionService
 
 from ingest.appender import Notes
-from ingest.batch import now_us
-from ingest.config.model import OpcuaTag
+from ingest.config.sources import OpcuaTag
+from ingest.opcua.tracking import ClockSkew
 from ingest.opcua.trust import trust
+from ingest.timestamps import microseconds, now_us
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag
-from tests.appender import Kept
 from tests.integration.test_opcua_collector import collecting, simulated_server
-from tests.patience import PATIENCE, until
+from tests.memory_appender import MemoryAppender
 from tests.peers import free_port, opcua_tags, peer
+from tests.waiting import until
 
 TAGS = [
     SimTag("unit/a", "a", opcua="Double", period=0.1),
@@ -71,24 +73,24 @@ async def serving(folder: Path, history: int | None = None) -> AsyncIterator[Ser
         yield Server(server, port)
 
 
-def values(*kept: Kept) -> list[float]:
+def values(*kept: MemoryAppender) -> list[float]:
     """Of channel 0, each (time, value) once; 0 is what the server begins with."""
     rows = {(time, value) for k in kept for time, value, _ in k.samples(0)}
     return sorted(value for _, value in rows if value)
 
 
-def lasting(kept: Kept) -> list[str]:
+def lasting(kept: MemoryAppender) -> list[str]:
     """Reasons of gaps in which something is missing."""
     return [gap.reason for gap in kept.gaps() if gap.to_time is None or gap.to_time > gap.from_time]
 
 
-async def more(kept: Kept) -> None:
+async def more(kept: MemoryAppender) -> None:
     """Wait for some more samples of channel 0."""
     seen = len(kept.samples(0))
     await kept.until(lambda: len(kept.samples(0)) > seen + 5)
 
 
-async def test_a_cut_connection_costs_nothing(tmp_path: Path) -> None:
+async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
@@ -110,7 +112,7 @@ async def test_a_cut_connection_costs_nothing(tmp_path: Path) -> None:
         assert status.open_gaps == 0
 
 
-async def test_a_kill_while_all_is_handed_over_costs_no_subscription(tmp_path: Path) -> None:
+async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> None:
     """No item is made or deleted, so at no moment it is unknown which ones the server has."""
     async with (
         serving(tmp_path) as server,
@@ -133,18 +135,18 @@ async def test_a_kill_while_all_is_handed_over_costs_no_subscription(tmp_path: P
     assert not [said for said in facts if '"changing": true' in said]
 
 
-async def test_a_killed_collector_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        spools = [Kept()]
+        spools = [MemoryAppender()]
         for _ in range(4):
             async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS) as (kept, status):
                 await until(lambda status=status: status.state == "connected")
                 await server.write(20, 0.013)
                 await until(lambda status=status: status.open_gaps == 0)
-                frozen = Kept(deepcopy(kept.notes))  # killed now
+                frozen = MemoryAppender(deepcopy(kept.notes))  # killed now
                 frozen.batches = list(kept.batches)
             spools[-1] = frozen
-            spools.append(Kept(deepcopy(frozen.notes)))
+            spools.append(MemoryAppender(deepcopy(frozen.notes)))
             await server.write(20)
         async with collecting(server.address, OURS, tmp_path / "pki", kept=spools[-1], **OPTIONS):
             await spools[-1].until(lambda: values(*spools) == server.written and not lasting(spools[-1]))
@@ -152,14 +154,14 @@ async def test_a_killed_collector_goes_on_where_it_was(tmp_path: Path) -> None:
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
 
 
-async def test_a_stopped_collector_leaves_its_subscription_to_the_next(tmp_path: Path) -> None:
+async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        first = Kept()
+        first = MemoryAppender()
         async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         await server.write(10)
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS):
             await second.until(lambda: values(first, second) == server.written and not lasting(second))
         assert [gap.reason for gap in second.gaps()] == ["stopped"]
@@ -167,7 +169,7 @@ async def test_a_stopped_collector_leaves_its_subscription_to_the_next(tmp_path:
 
 
 @pytest.mark.parametrize("subscriptions", (1, 2))
-async def test_subscriptions_that_are_handed_over_dead_are_made_anew(
+async def test_dead_transferred_subscriptions_are_recreated(
     subscriptions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As asyncua's own server does it: it says Good, and publishes to the session before. What that costs is a gap."""
@@ -175,11 +177,11 @@ async def test_subscriptions_that_are_handed_over_dead_are_made_anew(
     stock = SubscriptionService.transfer_subscriptions
     monkeypatch.setattr("simulator.subscriptions.Subscriptions.transfer_subscriptions", stock)
     async with serving(tmp_path) as server:
-        first = Kept()
+        first = MemoryAppender()
         async with collecting(server.address, tags, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         async with collecting(server.address, tags, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             assert status.open_gaps == 1, "nothing has come yet"
@@ -193,7 +195,7 @@ async def test_subscriptions_that_are_handed_over_dead_are_made_anew(
         assert set(lasting(second)) == {"stopped"}
 
 
-async def test_a_message_that_did_not_come_is_asked_for(tmp_path: Path) -> None:
+async def test_missing_message_is_republished(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
@@ -209,11 +211,11 @@ async def test_a_message_that_did_not_come_is_asked_for(tmp_path: Path) -> None:
         assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
 
 
-async def test_a_message_that_is_gone_is_a_gap(tmp_path: Path) -> None:
-    lane = Kept()
+async def test_unavailable_message_is_a_gap(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
@@ -230,15 +232,15 @@ async def test_a_message_that_is_gone_is_a_gap(tmp_path: Path) -> None:
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
         (gap,) = [g for g in kept.gaps() if g.reason == "not_available"]
         assert gap.from_time <= start < (gap.to_time or 0)
-        assert set(values(lane)) >= lost, "from the history"
-        assert values(kept, lane) == server.written
+        assert set(values(backfill_spool)) >= lost, "from the history"
+        assert values(kept, backfill_spool) == server.written
 
 
-async def test_a_lost_subscription_is_filled_from_the_history(tmp_path: Path) -> None:
-    lane = Kept()
+async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
@@ -252,16 +254,16 @@ async def test_a_lost_subscription_is_filled_from_the_history(tmp_path: Path) ->
         await kept.until(lambda: server.written[-1] in values(kept))
         assert len(values(kept)) < 1000, "or nothing was lost"
         await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True])
-        assert values(kept, lane) == server.written, "read in several parts"
-        assert "RUNNING" in [e.text for e in lane.events("text")]
+        assert values(kept, backfill_spool) == server.written, "read in several parts"
+        assert "RUNNING" in [e.text for e in backfill_spool.events("text")]
         assert "backfill:1" not in kept.notes
 
 
-async def test_what_a_server_had_when_it_went_down_may_be_gone_whatever_its_history_says(tmp_path: Path) -> None:
-    lane = Kept()
+async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
@@ -276,15 +278,15 @@ async def test_what_a_server_had_when_it_went_down_may_be_gone_whatever_its_hist
         await server.server.forget()
         await until(lambda: status.state == "connected")
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-        assert values(kept, lane) == server.written
+        assert values(kept, backfill_spool) == server.written
         remains = {g.channel_ids: g for g in kept.gaps() if g.detail == "not in the history"}
         assert sum(len(channels or ()) for channels in remains) == len(OURS)
         for gap in remains.values():
-            assert gap.to_time == round(began.timestamp() * 1e6)
+            assert gap.to_time == microseconds(began)
             assert not gap.backfilled
 
 
-async def test_a_server_without_history_fills_nothing(tmp_path: Path) -> None:
+async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
     """It was started anew, and one tag is refused: neither says that anything was filled."""
     tags = [*OURS, OpcuaTag(name="unknown", address="ns=2;s=nobody")]
     async with (
@@ -308,12 +310,12 @@ async def test_a_server_without_history_fills_nothing(tmp_path: Path) -> None:
         assert gap.to_time is not None
 
 
-async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> None:
+async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
     """The server's history holds 2,000 values of a node."""
-    lane = Kept()
+    backfill_spool = MemoryAppender()
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", lane=lane, **OPTIONS) as (kept, status),
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
@@ -323,19 +325,21 @@ async def test_what_the_history_does_not_reach_stays_a_gap(tmp_path: Path) -> No
         await server.server.forget()
         await until(lambda: status.state == "connected")
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-        assert len(values(lane)) >= 1990
+        assert len(values(backfill_spool)) >= 1990
         remains = [g for g in kept.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
         assert len(remains) == 1
         assert not remains[0].backfilled
-        oldest = min(time for time, _, _ in lane.samples(0))
+        oldest = min(time for time, _, _ in backfill_spool.samples(0))
         assert remains[0].to_time == oldest
 
 
-async def test_subscriptions_that_are_half_made_when_the_connection_breaks_hide_no_gap(tmp_path: Path) -> None:
-    lane = Kept()
+async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", lane=lane, backfill=False, **OPTIONS) as (kept, status),
+        collecting(
+            server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, backfill=False, **OPTIONS
+        ) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
         await server.write(10)
@@ -373,7 +377,7 @@ async def test_subscriptions_that_are_half_made_when_the_connection_breaks_hide_
         assert len(subscriptions.subscriptions) == 1
 
 
-async def test_a_server_that_ends_the_session_over_its_history_is_read_live(tmp_path: Path) -> None:
+async def test_server_that_closes_the_session_on_history_read_is_read_live(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         cuts: list[asyncio.Task[None]] = []
 
@@ -421,10 +425,10 @@ async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
             await server.write(30)
             await kept.until(lambda: values(kept) == server.written)
             assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
-    assert "the server takes 1 publish requests" in caplog.text
+    assert "the server accepts 1 publish requests" in caplog.text
 
 
-async def test_an_overflow_is_a_gap_of_just_that_channel(tmp_path: Path) -> None:
+async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:
     options = {**OPTIONS, "queue_size": 5}
     async with (
         serving(tmp_path) as server,
@@ -455,14 +459,14 @@ async def test_an_overflow_is_a_gap_of_just_that_channel(tmp_path: Path) -> None
         assert {g.channel_ids for g in kept.gaps()} == {(0,)}
 
 
-async def test_a_channel_of_another_node(tmp_path: Path) -> None:
+async def test_channel_moved_to_another_node(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        first = Kept()
+        first = MemoryAppender()
         async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(5)
             await first.until(lambda: values(first) == server.written)
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         swapped = [replace(OURS[1], name="a"), replace(OURS[0], name="b")]
         async with collecting(server.address, swapped, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
             await until(lambda: status.state == "connected")
@@ -495,7 +499,7 @@ async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Pa
         assert gap.to_time is not None
 
 
-async def test_a_bad_text_has_its_status(tmp_path: Path) -> None:
+async def test_bad_text_keeps_its_status_code(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
@@ -507,7 +511,7 @@ async def test_a_bad_text_has_its_status(tmp_path: Path) -> None:
         assert not kept.samples(2)
 
 
-async def test_a_time_that_stands_still_costs_one_sample_and_few_events(tmp_path: Path) -> None:
+async def test_frozen_source_timestamp_keeps_one_sample_and_few_events(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
@@ -528,30 +532,32 @@ async def test_a_time_that_stands_still_costs_one_sample_and_few_events(tmp_path
         assert {e.text for e in kept.events("conflict")} == {"time stands still"}
 
 
-async def test_clocks_that_differ_are_on_record(tmp_path: Path) -> None:
+async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.opcua.receive.ClockSkew", partial(ClockSkew, interval=0.5))
     async with (
         serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS, skew_limit=2.0) as (kept, status),
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS, skew_limit=60.0) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
-        time = now_us()
-        for ahead, text in ((0, "good"), (60_000_000, "skewed"), (0, "good")):
-            async with asyncio.timeout(PATIENCE):
-                while [e.text for e in kept.events("clock_skew")][-1:] != [text] and (
-                    ahead or kept.events("clock_skew")
-                ):
-                    time += 1
-                    await server.server.write(0, float(time % 97), now_us() + ahead, 0)
-                    await asyncio.sleep(0.1)
-                await server.write(2)
+        for ahead, text in ((0, "good"), (600_000_000, "skewed"), (0, "good")):
+
+            async def noticed(ahead: int = ahead, text: str = text) -> bool:
+                said = [event.text for event in kept.events("clock_skew")]
+                if said[-1:] == [text] or not (ahead or said):
+                    return True
+                await server.server.write(0, now_us() % 97 / 97, now_us() + ahead, 0)
+                return False
+
+            await until(noticed, every=0.1)
+            await server.write(2)
         assert [e.text for e in kept.events("clock_skew")] == ["skewed", "good"]
         skewed = kept.events("clock_skew")[0].detail
         assert skewed["clock"] == "source"
-        assert 55 < skewed["ahead_seconds"] < 65
+        assert 550 < skewed["ahead_seconds"] <= 600
 
 
 @pytest.mark.parametrize("name", ("node-opcua", "open62541", "milo"))
-async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path: Path) -> None:
+async def test_foreign_server_transfers_its_subscription(name: str, tmp_path: Path) -> None:
     """Connections cut and collectors killed, again and again; each value once, whatever was republished.
 
     They hand anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
@@ -566,8 +572,8 @@ async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path:
         async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
             await until(lambda: "is not trusted" in status.reason)
         trust(tmp_path / "pki", "ua")
-        spools = [Kept()]
-        for _ in range(3):
+        spools = [MemoryAppender()]
+        for _ in range(2):
             async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (kept, status):
                 await until(lambda status=status: status.state == "connected")
                 await more(kept)
@@ -577,10 +583,10 @@ async def test_a_foreign_server_hands_over_its_subscription(name: str, tmp_path:
                 await until(lambda status=status: status.state == "connected")
                 await more(kept)
                 await until(lambda status=status: status.open_gaps == 0)
-                frozen = Kept(deepcopy(kept.notes))
+                frozen = MemoryAppender(deepcopy(kept.notes))
                 frozen.batches = list(kept.batches)
             spools[-1] = frozen
-            spools.append(Kept(deepcopy(frozen.notes)))
+            spools.append(MemoryAppender(deepcopy(frozen.notes)))
         async with collecting(address, tags, tmp_path / "pki", kept=spools[-1], **options) as (_, status):
             await spools[-1].until(lambda: len(spools[-1].samples(len(tags) - 1)) > 10)
             await until(lambda: status.open_gaps == 0)

@@ -22,9 +22,9 @@ from asyncua.ua.ua_binary import struct_to_binary, uatcp_to_binary
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from ingest.config.model import OpcuaSource
+from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
-from ingest.opcua.limits import MESSAGE
+from ingest.opcua.message_limits import MESSAGE
 from ingest.opcua.session import close, connect
 from tests import certificates
 from tests.peers import free_port, peer
@@ -59,7 +59,7 @@ async def serving(certificate: tuple[Path, Path] | None, policy: Any, users: Use
 
 def source(address: str, **options: Any) -> OpcuaSource:
     return OpcuaSource.model_validate(
-        {"name": "plc", "kind": "opcua", "address": address, "time_out": 5.0, "tags": (), **options}
+        {"name": "plc", "kind": "opcua", "address": address, "time_out": 60.0, "tags": (), **options}
     )
 
 
@@ -100,7 +100,7 @@ async def test_a_trusted_certificate_must_be_valid(check: str, tmp_path: Path) -
         assert await told(accepted, tmp_path / "pki") == ""
 
 
-async def test_a_right_certificate_needs_trust_and_nothing_else(tmp_path: Path) -> None:
+async def test_valid_certificate_needs_only_trust(tmp_path: Path) -> None:
     certificate = certificates.make(tmp_path / "server")
     async with serving(certificate, SECURE) as address:
         reason = await told(source(address), tmp_path / "pki")
@@ -112,12 +112,12 @@ async def test_a_right_certificate_needs_trust_and_nothing_else(tmp_path: Path) 
         assert (tmp_path / "pki" / "trusted").is_dir(), "the folder is there before somebody moves a file to it"
         assert await told(source(address), tmp_path / "pki") == ""
         other = certificates.make(tmp_path / "other")
-        assert "which server_certificate names" in await told(
+        assert "the configured server_certificate" in await told(
             source(address, server_certificate=other[0]), tmp_path / "pki"
         )
 
 
-async def test_a_certificate_that_was_moved_before_there_was_a_folder(tmp_path: Path) -> None:
+async def test_certificate_trusted_before_the_folder_existed(tmp_path: Path) -> None:
     certificate = certificates.make(tmp_path / "server")
     (tmp_path / "pki").mkdir()
     shutil.copyfile(certificate[0], tmp_path / "pki" / "trusted")
@@ -125,9 +125,7 @@ async def test_a_certificate_that_was_moved_before_there_was_a_folder(tmp_path: 
         assert await told(source(address), tmp_path / "pki") == ""
 
 
-async def test_our_certificate_stays_when_the_host_is_called_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_certificate_is_kept_when_the_host_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = certificates.make(tmp_path / "server")
     own = tmp_path / "pki" / "own.der"
     async with serving(certificate, SECURE) as address:
@@ -144,7 +142,7 @@ async def test_our_certificate_stays_when_the_host_is_called_otherwise(
         assert not own.exists()
 
 
-async def test_a_certificate_of_an_earlier_version_stays_as_it_is(tmp_path: Path) -> None:
+async def test_certificate_of_an_earlier_version_is_kept(tmp_path: Path) -> None:
     """Even one that has ended: only the server can say whether it still takes it."""
     certificate = certificates.make(tmp_path / "server")
     own = certificates.make(tmp_path / "own", days=(-400, -1), uri="urn:plantlog:collector", host="old-name")
@@ -156,7 +154,7 @@ async def test_a_certificate_of_an_earlier_version_stays_as_it_is(tmp_path: Path
     assert (tmp_path / "pki" / "own.der").read_bytes() == own[0].read_bytes()
 
 
-async def test_a_server_that_does_not_trust_us(tmp_path: Path) -> None:
+async def test_untrusting_server_is_reported(tmp_path: Path) -> None:
     async with peer("node-opcua", tmp_path / "peer", 1, "200", "strict") as server:
         strict = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"])
         assert "is not trusted" in await told(strict, tmp_path / "pki")
@@ -169,12 +167,12 @@ async def test_a_server_that_does_not_trust_us(tmp_path: Path) -> None:
     assert own.fingerprint(hashes.SHA1()).hex() in reason
 
 
-async def test_no_password_in_clear(tmp_path: Path) -> None:
+async def test_password_is_never_sent_in_clear(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("drowssap\n")
     users = Users()
     who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, users) as address:
-        assert "takes the password in clear only" in await told(source(address, **who), tmp_path / "pki")
+        assert "accepts the password only in clear text" in await told(source(address, **who), tmp_path / "pki")
         assert not users.said
         assert await told(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
         assert users.said == [("logger", "drowssap")]
@@ -190,14 +188,14 @@ async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
         assert users.said == [("logger", "drowssap")]
 
 
-async def test_a_user_that_the_server_refuses(tmp_path: Path) -> None:
+async def test_refused_user_is_reported(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("wrong\n")
     who = {"username": "logger", "password_file": tmp_path / "password", "password_in_clear": True}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, Users()) as address:
         reason = await told(source(address, insecure=True, **who), tmp_path / "pki")
-        assert re.fullmatch(r"the server refuses user logger \(Bad\w+\): look at username and password_file", reason)
+        assert re.fullmatch(r"the server rejects user logger \(Bad\w+\): check username and password_file", reason)
         reason = await told(source(address, insecure=True), tmp_path / "pki")
-        assert re.fullmatch(r"the server refuses user anonymous \(Bad\w+\): .* say username and .*", reason)
+        assert re.fullmatch(r"the server rejects user anonymous \(Bad\w+\): .* set username and .*", reason)
         reason = await told(source(address), tmp_path / "pki")
         assert reason.endswith("no endpoint with Basic256Sha256 SignAndEncrypt; it offers no security")
 
@@ -230,7 +228,7 @@ def _endless_chunk() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("answers", [_endless_chunks, _endless_chunk])
-async def test_a_message_without_end_is_not_taken(answers: Callable[[], Iterator[bytes]], tmp_path: Path) -> None:
+async def test_endless_message_is_refused(answers: Callable[[], Iterator[bytes]], tmp_path: Path) -> None:
     given = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -248,6 +246,6 @@ async def test_a_message_without_end_is_not_taken(answers: Callable[[], Iterator
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", port := free_port()):
-        reason = await told(source(f"opc.tcp://127.0.0.1:{port}", insecure=True, time_out=60.0), tmp_path / "pki")
+        reason = await told(source(f"opc.tcp://127.0.0.1:{port}", insecure=True), tmp_path / "pki")
     assert reason.startswith("the server sent more than 64 MiB in a message")
     assert given < 1.5 * MESSAGE

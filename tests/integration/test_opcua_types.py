@@ -9,11 +9,11 @@ from typing import Any
 
 from asyncua import Server, ua
 
-from ingest.config.model import OpcuaTag
-from tests.appender import Kept
+from ingest.config.sources import OpcuaTag
 from tests.integration.test_opcua_collector import collecting
-from tests.patience import until
+from tests.memory_appender import MemoryAppender
 from tests.peers import free_port
+from tests.waiting import until
 
 V = ua.VariantType
 LARGE = 2**53 + 1
@@ -46,10 +46,10 @@ async def serving() -> AsyncIterator[tuple[str, dict[str, Any]]]:
         yield address, nodes
 
 
-async def test_what_is_no_number(tmp_path: Path) -> None:
+async def test_non_numeric_values_are_handled_by_type(tmp_path: Path) -> None:
     async with serving() as (address, nodes):
         options: dict[str, Any] = {"insecure": True, "backfill": False}
-        first = Kept()
+        first = MemoryAppender()
         async with collecting(address, TAGS, tmp_path / "pki", kept=first, **options) as (kept, status):
             await kept.until(lambda: bool(kept.samples(5)))
             for n in range(1, 6):
@@ -65,14 +65,14 @@ async def test_what_is_no_number(tmp_path: Path) -> None:
             assert status.state == "degraded"
             assert status.bad_channels == {
                 "array": "an array (of built-in type 11)",
-                "name": 'a QualifiedName, which is no number: it needs kind = "text"',
+                "name": 'a QualifiedName, which is not a number: set kind = "text"',
             }
             assert sorted((g.channel_ids, g.reason, g.to_time) for g in kept.gaps()) == [
                 ((3,), "undecodable", None),
                 ((4,), "undecodable", None),
             ]
             assert sorted(e.channel_id or 0 for e in kept.events("channel_state")) == [3, 4], "once each"
-        second = Kept(first.notes)
+        second = MemoryAppender(first.notes)
         async with collecting(address, TAGS, tmp_path / "pki", kept=second, **options) as (kept, status):
             await until(lambda: status.state == "degraded")
             assert set(status.bad_channels) == {"array", "name"}, "known from before"

@@ -15,32 +15,26 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import SampleBatch, now_us
+from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.scheduling import NICE
 from ingest.spool.append import Spool
+from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import Connection, Done, Job, Site, run
+from ops.maintenance.run import Connection, Job, JobContext, JobResult, run
 from ops.ports import free_ports
 from schema.queries import load
 from tests.database import Database
-from tests.integration.test_maintenance import process, told, until
-from tests.maintained import plant_in, site_of
-from tests.patience import PATIENCE
+from tests.integration.test_maintenance import process, told
+from tests.maintenance import add_plant, job_context
+from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}
 
 
-@pytest.fixture
-async def owner(database: Database) -> AsyncIterator[Connection]:
-    connection = await asyncpg.connect(database.owner_dsn)
-    yield connection
-    await connection.close()
-
-
 def health(port: int) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=PATIENCE) as answer:
         said: dict[str, Any] = json.loads(answer.read())
         return said
 
@@ -74,10 +68,10 @@ async def overloads(owner: Connection) -> list[tuple[str, dict[str, Any]]]:
     return [(row["text"], json.loads(row["detail"])) for row in rows]
 
 
-async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itself(
+async def test_maintenance_waits_while_the_writer_is_behind(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    await plant_in(owner)
+    await add_plant(owner)
     port = free_ports(7)
     state = told(tmp_path, database, port)
     newest = "SELECT r.outcome FROM plant.job_run AS r WHERE r.job = 'rollups' ORDER BY r.id DESC LIMIT 1"
@@ -96,7 +90,7 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
         assert await asyncio.to_thread(health, port)
         lock = await asyncpg.connect(database.owner_dsn)
         async with lock.transaction():
-            await lock.execute(load("chaos")["lock"])
+            await lock.execute(load("chaos")["lock_samples"])
 
             async def overloaded() -> bool:
                 overload = (await asyncio.to_thread(health, port))["overload"]
@@ -111,7 +105,7 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
                 said = await asyncio.to_thread(health, port)
                 (rollups,) = [job for job in said["jobs"] if job["name"] == "rollups"]
                 on_record = await owner.fetchval(waited)
-                return bool(rollups["waits"].startswith("waits: ingest is behind since ")) and on_record >= 1
+                return bool(rollups["waits"].startswith("waits: ingest has been behind since ")) and on_record >= 1
 
             await until(waits)
             others = {
@@ -135,11 +129,9 @@ async def test_maintenance_waits_while_the_writer_is_behind_and_goes_on_by_itsel
     assert writer.written > 0
 
 
-async def test_an_overload_without_an_end_on_record_ends_by_itself_after_a_restart(
-    owner: Connection, database: Database, tmp_path: Path
-) -> None:
+async def test_unfinished_overload_ends_after_a_restart(owner: Connection, database: Database, tmp_path: Path) -> None:
     await owner.execute(
-        load("maintenance")["overload"]
+        load("maintenance")["record_overload"]
         .replace("$1", "now() - interval '1 hour'")
         .replace("$2", "'overloaded'")
         .replace("$3", "'{}'")
@@ -155,25 +147,27 @@ async def test_an_overload_without_an_end_on_record_ends_by_itself_after_a_resta
     assert last[1]["seconds"] >= 3600
 
 
-async def test_a_run_that_gives_way_ends_its_statement_and_says_so(
+async def test_yielding_job_ends_its_statement_and_is_recorded(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    async def slow(site: Site, connection: Connection) -> Done:
+    async def slow(site: JobContext, connection: Connection) -> JobResult:
         await connection.execute("SELECT pg_sleep(600)")
-        return Done()
+        return JobResult()
 
-    give_way = asyncio.Event()
-    working = asyncio.create_task(run(Job("slow", 10, 600, False, slow, ""), site_of(database, tmp_path), give_way))
+    stop_requested = asyncio.Event()
+    working = asyncio.create_task(
+        run(Job("slow", 10, 600, False, slow, ""), job_context(database, tmp_path), stop_requested)
+    )
     sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'"
 
     async def sleeps() -> bool:
         return bool(await owner.fetchval(sleeping))
 
     await until(sleeps)
-    give_way.set()
+    stop_requested.set()
     async with asyncio.timeout(PATIENCE):
         ran = await working
-    assert (ran.outcome, ran.done.more, ran.done.detail) == ("ok", True, "gave way to ingest; it goes on")
+    assert (ran.outcome, ran.done.more, ran.done.detail) == ("ok", True, "gave way to ingest; continues")
 
     async def ended() -> bool:
         return not await sleeps()
@@ -181,8 +175,8 @@ async def test_a_run_that_gives_way_ends_its_statement_and_says_so(
     await until(ended)
 
 
-async def test_backends_of_heavy_jobs_and_of_readers_step_back(
-    owner: Connection, database: Database, tmp_path: Path
+async def test_backends_of_heavy_jobs_and_readers_are_throttled(
+    owner: Connection, database: Database, reader: asyncpg.Connection, tmp_path: Path
 ) -> None:
     """Each backend leads a session: nice alone counts for nothing where sessions share the processors."""
     if os.environ.get("PLANTLOG_TEST_DSN"):
@@ -194,16 +188,14 @@ async def test_backends_of_heavy_jobs_and_of_readers_step_back(
         group = Path(f"/proc/{pid}/autogroup")
         return os.getpriority(os.PRIO_PROCESS, pid), group.read_text().split()[-1] if group.exists() else ""
 
-    async def look(site: Site, connection: Connection) -> Done:
+    async def look(site: JobContext, connection: Connection) -> JobResult:
         held.append(of(connection.get_server_pid()))
-        return Done()
+        return JobResult()
 
-    reader = await asyncpg.connect(database.reader_dsn)
     ours = of(owner.get_server_pid())
-    site = site_of(database, tmp_path)
+    site = job_context(database, tmp_path)
     assert (await run(Job("compress", 10, 10, True, look, "", owner=True), site)).outcome == "ok"
     assert (await run(Job("retain", 10, 10, True, look, ""), site)).outcome == "ok"
     assert (await run(JOBS["readers"], site)).outcome == "ok"
     back = (NICE, str(NICE) if ours[1] else "")
     assert [*held, of(reader.get_server_pid()), of(owner.get_server_pid())] == [back, ours, back, ours]
-    await reader.close()

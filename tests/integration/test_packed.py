@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,23 @@ import asyncpg
 import pytest
 
 from ingest.config.model import WriterOptions
-from ingest.spool.append import Spool
-from ingest.writer.clock import timestamp
+from ingest.timestamps import timestamp
 from ingest.writer.writer import Writer
 from tests.database import Database
-from tests.packed import DAY, HOUR_US, NEXT_DAY, between, bits, compress, copy, viewed
-from tests.patience import PATIENCE
+from tests.sample_tables import (
+    DAY,
+    HOUR_US,
+    NEXT_DAY,
+    bits,
+    blocks_read,
+    compress,
+    copy,
+    samples_between,
+    samples_in_view,
+)
 from tests.samples import T0, batch
+from tests.spooling import drained, spooled
+from tests.waiting import until
 
 SECOND = 1_000_000  # µs
 _CHANNELS = 400
@@ -37,13 +48,6 @@ SELECT (SELECT count(*) FROM plant.samples_raw)                                 
 FROM {} AS s
 WHERE s.channel_id < 1000
 """
-
-
-@pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    yield connection
-    await connection.close()
 
 
 async def filled(owner: asyncpg.Connection[Any]) -> tuple[int, int, int]:
@@ -96,23 +100,21 @@ async def test_readers_see_each_sample_once_at_every_moment(database: Database, 
         for hour in range(1, 25):
             await compress(packer, DAY + timedelta(hours=hour))
         before = len(readers.looks)
-        while len(readers.looks) < before + 6:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(readers.looks) >= before + 6)
         await packer.close()
     assert {look for _, look in readers.looks} == {whole}
     assert len({raw for raw, _ in readers.looks}) > 3  # in the middle of it too
     assert await raw_rows(owner) == 0
 
 
-async def test_ended_at_any_moment_it_goes_on(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_compression_ended_at_any_moment_continues(database: Database, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
     async with Readers(database.reader_dsn) as readers:
         for _ in range(3):
             packer = await asyncpg.connect(database.owner_dsn)
             packing = asyncio.create_task(compress(packer))
             begun = await raw_rows(owner)
-            while await raw_rows(owner) == begun:
-                await asyncio.sleep(0)
+            await until(partial(owner.fetchval, "SELECT count(*) <> $1 FROM plant.samples_raw", begun), every=0)
             await owner.execute("SELECT pg_terminate_backend($1)", packer.get_server_pid())
             with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
                 await packing
@@ -122,9 +124,8 @@ async def test_ended_at_any_moment_it_goes_on(database: Database, owner: asyncpg
     assert await raw_rows(owner) == 0
 
 
-async def test_an_older_view_keeps_its_rows(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_older_snapshot_keeps_its_rows(reader: asyncpg.Connection, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
-    reader = await asyncpg.connect(database.reader_dsn)
     async with reader.transaction(isolation="repeatable_read"):
         await reader.fetchval("SELECT 1 FROM plant.channel LIMIT 1")  # takes the snapshot, touches no chunk
         await compress(owner)
@@ -132,36 +133,35 @@ async def test_an_older_view_keeps_its_rows(database: Database, owner: asyncpg.C
         look = await reader.fetchrow(_LOOK.format("plant.samples"))
         assert look is not None
         assert tuple(look) == (whole[0], *whole)
-    await reader.close()
     await compress(owner)
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
-async def test_nobody_waits_for_it(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_packing_blocks_nobody(
+    database: Database, ingest: asyncpg.Connection, owner: asyncpg.Connection[Any]
+) -> None:
     """A chunk that somebody is at stays until the next time; a pack that is under way holds up no writer."""
     await filled(owner)
     packer = await asyncpg.connect(database.owner_dsn)
-    writer = await asyncpg.connect(database.ingest_dsn)
-    await writer.execute("SET lock_timeout = '1ms'")
+    await ingest.execute("SET lock_timeout = '1ms'")
     async with packer.transaction():
         assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1, 2, 3])", DAY) == 3 * _EACH
-        await copy(writer, 1, [(7, bits(1.0), 0)])
+        await copy(ingest, 1, [(7, bits(1.0), 0)])
         assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) == 1
         assert await owner.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) is None  # one at a time
-        await copy(writer, 1, [(8, bits(1.0), 0)])
-    async with writer.transaction():
-        await copy(writer, 2000, [(1, bits(1.0), 0)])
+        await copy(ingest, 1, [(8, bits(1.0), 0)])
+    async with ingest.transaction():
+        await copy(ingest, 2000, [(1, bits(1.0), 0)])
         await compress(packer)
         assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 1
-    assert await viewed(owner, 2000) == [(1, bits(1.0), 0)]
+    assert await samples_in_view(owner, 2000) == [(1, bits(1.0), 0)]
     await compress(packer)
-    assert await viewed(owner, 2000) == [(1, bits(1.0), 0)]
+    assert await samples_in_view(owner, 2000) == [(1, bits(1.0), 0)]
     assert await raw_rows(owner) == 0
-    await writer.close()
     await packer.close()
 
 
-async def test_a_chunk_that_cannot_even_be_read_is_left(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_locked_chunk_is_left_for_later(database: Database, owner: asyncpg.Connection[Any]) -> None:
     """As while autovacuum gives its empty pages back."""
     await filled(owner)
     other = await asyncpg.connect(database.owner_dsn)
@@ -174,15 +174,11 @@ async def test_a_chunk_that_cannot_even_be_read_is_left(database: Database, owne
         await other.execute(f"LOCK TABLE {chunk} IN ACCESS EXCLUSIVE MODE")
         assert await owner.fetchval(dropped, chunk, DAY, NEXT_DAY) is False
     await other.close()
-    async with asyncio.timeout(PATIENCE):  # autovacuum may be at it
-        while not await owner.fetchval(dropped, chunk, DAY, NEXT_DAY):
-            await asyncio.sleep(0.01)
+    await until(partial(owner.fetchval, dropped, chunk, DAY, NEXT_DAY))  # autovacuum may be at it
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
-async def test_writing_goes_on_while_all_is_packed_again_and_again(
-    database: Database, owner: asyncpg.Connection[Any]
-) -> None:
+async def test_writing_continues_during_repeated_packing(database: Database, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
     sent = [(i * 3 * SECOND, bits(i / 10), 0) for i in range(1200)]
 
@@ -199,7 +195,7 @@ async def test_writing_goes_on_while_all_is_packed_again_and_again(
             await compress(packer)
         await writing
     await packer.close()
-    assert await viewed(owner, 1000) == sent
+    assert await samples_in_view(owner, 1000) == sent
     assert {look for _, look in readers.looks} == {whole}
 
 
@@ -223,14 +219,14 @@ async def test_only_the_hours_within_the_bounds_are_read(owner: asyncpg.Connecti
     assert "channel_id" in condition and condition.count("hour") >= 2, lines
 
 
-async def test_between_reads_rows_too(owner: asyncpg.Connection[Any]) -> None:
+async def test_samples_between_reads_packed_and_raw_rows(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(_FILL, DAY, 240, 3)
     await compress(owner, DAY + timedelta(hours=2, minutes=30))
     assert await raw_rows(owner) == 3 * 120  # an hour that is not whole yet stays
-    middle = await between(owner, 2, HOUR_US, 3 * HOUR_US)
+    middle = await samples_between(owner, 2, HOUR_US, 3 * HOUR_US)
     assert [time for time, _, _ in middle] == list(range(HOUR_US, 3 * HOUR_US, 60 * SECOND))
-    assert middle == [s for s in await viewed(owner, 2) if HOUR_US <= s[0] < 3 * HOUR_US]
-    assert await between(owner, 4, 0, 3 * HOUR_US) == []
+    assert middle == [s for s in await samples_in_view(owner, 2) if HOUR_US <= s[0] < 3 * HOUR_US]
+    assert await samples_between(owner, 4, 0, 3 * HOUR_US) == []
     plan = [
         r[0] for r in await owner.fetch("EXPLAIN SELECT * FROM plant.samples_between('{2}', $1, $2)", DAY, NEXT_DAY)
     ]
@@ -241,12 +237,8 @@ async def test_the_writer_replays_into_a_packed_day(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     async def write(*rows: tuple[int, int, float, int]) -> None:
-        spool = Spool(tmp_path / "opcua.sqlite", 1 << 29)
-        await spool.append(batch(rows))
-        await spool.close()
-        writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
-        writer.drain()
-        await asyncio.wait_for(writer.run(), PATIENCE)
+        await spooled(tmp_path, batch(rows))
+        await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
 
     await owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
@@ -277,7 +269,7 @@ async def test_the_writer_replays_into_a_packed_day(
     ]
 
 
-async def test_an_hour_of_many_samples(owner: asyncpg.Connection[Any]) -> None:
+async def test_hour_with_many_samples_is_packed(owner: asyncpg.Connection[Any]) -> None:
     """100 samples a second with breaks, values over the whole range of their whole numbers."""
     samples = [
         (i * 10_000 + i // 40_000 * 700_000 + i % 3, bits((i * 7919 % 4_000_000_000) / 1000), 0) for i in range(300_000)
@@ -285,11 +277,11 @@ async def test_an_hour_of_many_samples(owner: asyncpg.Connection[Any]) -> None:
     await copy(owner, 5, samples)
     await compress(owner)
     assert await raw_rows(owner) == 0
-    assert await viewed(owner, 5) == samples
-    assert await between(owner, 5, samples[1000][0], samples[250_000][0]) == samples[1000:250_000]
+    assert await samples_in_view(owner, 5) == samples
+    assert await samples_between(owner, 5, samples[1000][0], samples[250_000][0]) == samples[1000:250_000]
 
 
-async def test_the_sessions_time_zone_changes_nothing(owner: asyncpg.Connection[Any]) -> None:
+async def test_session_time_zone_changes_nothing(owner: asyncpg.Connection[Any]) -> None:
     """Half an hour beside UTC, and its clocks go forward or back within the samples."""
     await owner.execute("SET timezone = 'Australia/Lord_Howe'")
     for channel, night in enumerate((datetime(2026, 4, 4, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)), 1):
@@ -298,12 +290,12 @@ async def test_the_sessions_time_zone_changes_nothing(owner: asyncpg.Connection[
         await copy(owner, channel, samples)
         await compress(owner, night + timedelta(days=1))
         assert await raw_rows(owner) == 0
-        assert await viewed(owner, channel) == samples
+        assert await samples_in_view(owner, channel) == samples
         rows = await owner.fetch("SELECT FROM plant.samples_between(ARRAY[$1::int], '-infinity', 'infinity')", channel)
         assert len(rows) == len(samples)
 
 
-async def test_coverage_knows_packed_days(owner: asyncpg.Connection[Any]) -> None:
+async def test_coverage_includes_packed_days(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
         "INSERT INTO plant.channel (id, name, source_id, address, kind, attributes) OVERRIDING SYSTEM VALUE"
@@ -319,13 +311,90 @@ async def test_coverage_knows_packed_days(owner: asyncpg.Connection[Any]) -> Non
     assert await owner.fetch(query, DAY, NEXT_DAY) == before
 
 
-async def test_who_may(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_roles_have_only_their_privileges(database: Database, owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(_FILL, DAY, 60, 1)
     await compress(owner)
     for dsn in (database.reader_dsn, database.ingest_dsn):
         connection = await asyncpg.connect(dsn)
-        assert len(await viewed(connection, 1)) == 60
-        assert len(await between(connection, 1, 0, HOUR_US)) == 60
+        assert len(await samples_in_view(connection, 1)) == 60
+        assert len(await samples_between(connection, 1, 0, HOUR_US)) == 60
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
             await connection.execute("DELETE FROM plant.samples_packed")
         await connection.close()
+
+
+# Which portions are packed: hours, channels, and samples that their hours have then.
+_PORTIONS = """
+CREATE TABLE portion (hour timestamptz, channels int[], samples bigint);
+CREATE OR REPLACE FUNCTION plant.pack_hour(from_time timestamptz, channels int[]) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    moved bigint := plant.pack_hour_of(from_time, channels);
+BEGIN
+    INSERT INTO public.portion
+    SELECT from_time, channels, sum(p.n) FROM plant.samples_packed AS p
+    WHERE p.hour = from_time AND p.channel_id = ANY (channels);
+    RETURN moved;
+END
+$$;
+"""
+_SAMPLES = """
+INSERT INTO plant.samples_raw (time, value, channel_id, status)
+SELECT $1::timestamptz + INTERVAL '1 second' * s, s, c, 0
+FROM generate_series(1, $2::int) AS c CROSS JOIN generate_series(0, $3::int - 1) AS s
+"""
+
+
+async def count_portions(owner: asyncpg.Connection[Any]) -> None:
+    """From now on."""
+    definition = await owner.fetchval("SELECT pg_get_functiondef('plant.pack_hour'::regproc)")
+    await owner.execute(definition.replace("pack_hour", "pack_hour_of"))
+    await owner.execute(_PORTIONS)
+
+
+async def portions(owner: asyncpg.Connection[Any]) -> list[tuple[int, int, int]]:
+    """Hours since the day began, how many channels, and samples; they are forgotten."""
+    rows = await owner.fetch("DELETE FROM portion RETURNING hour, cardinality(channels) AS channels, samples")
+    return [((row["hour"] - DAY) // timedelta(hours=1), row["channels"], row["samples"]) for row in rows]
+
+
+async def test_packing_visits_only_hours_and_channels_with_rows(owner: asyncpg.Connection[Any]) -> None:
+    await count_portions(owner)
+    for hour in range(10):
+        await owner.execute(_SAMPLES, DAY + timedelta(hours=hour), 3, 5)
+    await compress(owner, DAY + timedelta(hours=10))
+    assert await portions(owner) == [(hour, 3, 15) for hour in range(10)]
+    await compress(owner, DAY + timedelta(hours=11))
+    assert await portions(owner) == []
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=10), 2, 5)
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=2, minutes=30), 1, 1)  # late
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=11), 3, 1)  # not a whole hour yet
+    await compress(owner, DAY + timedelta(hours=11, minutes=59))
+    assert await portions(owner) == [(2, 1, 6), (10, 2, 10)]
+
+
+async def test_packing_portion_is_bounded_by_its_rows(owner: asyncpg.Connection[Any]) -> None:
+    """Hours in which little came, or little came late, make the next portions no larger."""
+    await count_portions(owner)
+    channels, samples = 72, 3000
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=1), channels, 1)
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=2), channels, samples)
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=3), channels, samples)
+    await compress(owner)
+    packed = await portions(owner)
+    assert sum(n for _, n, _ in packed) == 3 * channels
+    assert max(n for _, _, n in packed) <= 100_000, packed
+    await owner.execute(_SAMPLES, DAY + timedelta(hours=3, minutes=59), channels, 1)
+    await compress(owner)
+    packed = await portions(owner)
+    assert sum(n for _, n, _ in packed) == channels
+    assert max(n for _, _, n in packed) <= 100_000, packed
+
+
+async def test_packing_a_day_reads_no_other(owner: asyncpg.Connection[Any]) -> None:
+    channels, samples = 50, 4000
+    await owner.execute(_SAMPLES, DAY, channels, 5)
+    await owner.execute(_SAMPLES, NEXT_DAY, channels, samples)
+    read = await blocks_read(owner, "samples_raw", NEXT_DAY)
+    await compress(owner)
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == channels
+    assert await blocks_read(owner, "samples_raw", NEXT_DAY) - read < 20 * channels

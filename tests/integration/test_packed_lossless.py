@@ -7,12 +7,10 @@ from typing import Any
 
 import asyncpg
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.database import Database
-from tests.packed import HOUR_US, Sample, between, bits, compress, copy, viewed
+from tests.sample_tables import HOUR_US, Sample, bits, compress, copy, samples_between, samples_in_view
 
 _channels = itertools.count(1)
 _SETTINGS = settings(
@@ -99,13 +97,6 @@ def _hour(draw: st.DrawFn) -> list[Sample]:
     return list(zip(draw(_times(n)), draw(_values(n)), draw(_statuses(n)), strict=True))
 
 
-@pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    yield connection
-    await connection.close()
-
-
 async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
     return int(await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id = $1", channel))
 
@@ -113,27 +104,27 @@ async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
 @_SETTINGS
 @given(hour=_hour())
 @example(hour=[(0, 0, 0), (253, 0, 0)])  # 0.000253 * 1e6 > 253
-async def test_an_hour_comes_back_to_the_bit(owner: asyncpg.Connection[Any], hour: list[Sample]) -> None:
+async def test_packed_hour_round_trips_to_the_bit(owner: asyncpg.Connection[Any], hour: list[Sample]) -> None:
     channel = next(_channels)
     await copy(owner, channel, hour)
     await compress(owner)
     assert await _raw(owner, channel) == 0
-    assert await viewed(owner, channel) == hour
-    assert await between(owner, channel, 0, HOUR_US) == hour
+    assert await samples_in_view(owner, channel) == hour
+    assert await samples_between(owner, channel, 0, HOUR_US) == hour
     first, last = hour[len(hour) // 3][0], hour[-1][0]
-    assert await between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
+    assert await samples_between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
 
 
-async def test_a_replay_of_a_sample_that_lies_on_a_bound(owner: asyncpg.Connection[Any]) -> None:
+async def test_replay_of_a_sample_on_a_bound(owner: asyncpg.Connection[Any]) -> None:
     """Each is found again where it is packed, whatever its time is as seconds in floating point."""
     channel = next(_channels)
     hour = [(i * 253, bits(1.5), 0) for i in range(4000)]
     await copy(owner, channel, hour)
     await compress(owner)
     await copy(owner, channel, hour[::97])
-    assert await viewed(owner, channel) == hour
+    assert await samples_in_view(owner, channel) == hour
     for first, last in ((0, 253), (253 * 7, 253 * 11), (253 * 2999, 253 * 3001)):
-        assert await between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
+        assert await samples_between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
 
 
 @_SETTINGS
@@ -152,12 +143,12 @@ async def test_late_replayed_and_differing_samples(
     late = (set(places) - first) | again
     if late:
         await copy(owner, channel, [(hour[i][0], *other.get(i, hour[i][1:])) for i in sorted(late)])
-    assert await viewed(owner, channel) == hour
-    assert await between(owner, channel, 0, HOUR_US) == hour
+    assert await samples_in_view(owner, channel) == hour
+    assert await samples_between(owner, channel, 0, HOUR_US) == hour
     for _ in range(2):
         await compress(owner)
         assert await _raw(owner, channel) == 0
-        assert await viewed(owner, channel) == hour
+        assert await samples_in_view(owner, channel) == hour
         if other:  # replayed once more, a conflict is on record already
             await copy(owner, channel, [(hour[i][0], *other[i]) for i in sorted(other)])
     await compress(owner)

@@ -29,7 +29,7 @@ def test_a_server_without_timescaledb_loaded_says_what_to_do(server: str, tmp_pa
         asyncio.run(bootstrap(bare.owner_dsn, {}))
 
 
-def test_a_private_server_is_closed_and_survives_a_kill(server: str, tmp_path: Path) -> None:
+def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_path: Path) -> None:
     assert server
 
     async def prepare(dsn: str) -> tuple[str, str, str]:
@@ -74,7 +74,7 @@ async def _without_password(dsn: str) -> None:
     await connection.close()
 
 
-def test_a_server_whose_port_another_has_moves(server: str, tmp_path: Path) -> None:
+def test_server_with_a_taken_port_moves(server: str, tmp_path: Path) -> None:
     """Another server answers where this one wanted to: it was there first."""
     taken = str(urlsplit(server).port)
     moved = Server(tmp_path)
@@ -95,7 +95,7 @@ def test_a_server_whose_port_another_has_moves(server: str, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run it as somebody else")
-def test_a_private_server_runs_as_nobody_else_with_an_end_to_its_memory(server: str, tmp_path: Path) -> None:
+def test_private_server_is_unprivileged_and_memory_limited(server: str, tmp_path: Path) -> None:
     """Also on a cluster that belonged to the id of the binaries' own ``postgres``, which is another account's here."""
     assert server
     with Server(tmp_path) as private:

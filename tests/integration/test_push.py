@@ -8,7 +8,8 @@ import io
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,24 +20,26 @@ import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.batch import EventBatch, GapBatch, SampleBatch, now_us
+from ingest.batch import EventBatch, GapBatch, SampleBatch
 from ingest.config import snapshot
 from ingest.config.load import load
 from ingest.config.model import Plant, WriterOptions
 from ingest.errors import OperationError
-from ingest.process import run_push
 from ingest.registry import Registry
-from ingest.spool.take import SpoolFile
+from ingest.run.process import run_push
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
-from ops.register import register
-from ops.rename import renamed
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.patience import PATIENCE
+from ops.registration.register import register
+from ops.registration.rename import rename_channel
+from tests.config_in_force import activate
+from tests.database import Database, rows
 from tests.peers import free_port
 from tests.secrets import write_secret
+from tests.spooling import drained
+from tests.waiting import PATIENCE, until
 
 _TAGS = """
 [[source.tag]]
@@ -123,9 +126,9 @@ class Site:
 
     def spooled(self) -> list[Any]:
         """Every batch in the spool."""
-        file = SpoolFile(self.state.spool / "push.sqlite")
+        file = SpoolReader(self.state.spool / "push.sqlite")
         try:
-            return [spooled.batch for spooled in file.take(10_000_000)]
+            return [spooled.batch for spooled in file.read(10_000_000)]
         finally:
             file.close()
 
@@ -172,28 +175,12 @@ async def registered(folder: Path, database: Database, options: str = "", tags: 
     return Site(folder, plant, state, database.ingest_dsn)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():
-            await asyncio.sleep(0.01)
-
-
 async def written(site: Site, database: Database) -> None:
     """Let the writer empty the spool."""
-    writer = Writer(site.state.spool, database.ingest_dsn, WriterOptions(connections=1))
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
+    await drained(Writer(site.state.spool, database.ingest_dsn, WriterOptions(connections=1)))
 
 
-async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    connection = await asyncpg.connect(database.reader_dsn)
-    try:
-        return [tuple(row) for row in await connection.fetch(query)]
-    finally:
-        await connection.close()
-
-
-async def test_what_is_answered_is_on_disk(tmp_path: Path) -> None:
+async def test_answered_body_is_durable(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running():
         assert (await here.push(b'boiler pressure=1.5,mode="auto" 1790000000000001999')).status == 204
@@ -203,13 +190,13 @@ async def test_what_is_answered_is_on_disk(tmp_path: Path) -> None:
         assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
 
 
-async def test_a_text_for_a_channel_of_numbers_is_refused_as_a_value_and_on_record(tmp_path: Path) -> None:
+async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running():
         answer = await here.push(b'boiler pressure=1.5,mode="auto" 1000\nboiler pressure="open wire" 2000')
         assert answer.status == 400
         assert answer.message.startswith(
-            "partial write: 2 values written, 1 bad line: line 2: field 'pressure': a text"
+            "partial write: 2 values written, 1 bad line: line 2: field 'pressure': text value"
         )
         (source,) = (await here.health())["sources"]
         assert (source["state"], list(source["bad_channels"]), source["open_gaps"]) == (
@@ -255,7 +242,7 @@ async def test_numbers_for_a_text_channel_that_was_created_are_texts(database: D
     assert here.samples() == []
 
 
-async def test_integers_beyond_2_53_are_exact_as_texts_and_said_once_to_be_rounded_as_numbers(tmp_path: Path) -> None:
+async def test_integers_beyond_2_53_are_exact_as_text_and_reported_once_as_rounded(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running():
         for second in range(1, 3):
@@ -271,7 +258,7 @@ async def test_integers_beyond_2_53_are_exact_as_texts_and_said_once_to_be_round
     ("query", "microseconds"),
     [("", 1), ("&precision=ns", 1), ("&precision=us", 1790), ("&precision=ms", 1790000), ("&precision=s", 1790000000)],
 )
-async def test_precision(tmp_path: Path, query: str, microseconds: int) -> None:
+async def test_timestamp_precision_is_applied(tmp_path: Path, query: str, microseconds: int) -> None:
     here = site(tmp_path)
     async with here.running():
         assert (await here.push(b"boiler pressure=1 1790", query)).status == 204
@@ -280,7 +267,7 @@ async def test_precision(tmp_path: Path, query: str, microseconds: int) -> None:
         assert (refused.status, refused.message) == (400, "precision 'minutes'; legal: ns, us, ms, s")
 
 
-async def test_gzip_and_its_bombs(tmp_path: Path) -> None:
+async def test_gzip_is_accepted_and_bombs_refused(tmp_path: Path) -> None:
     here = site(tmp_path, push='max_body = "1 MiB"')
     packed = {**_TOKEN, "Content-Encoding": "gzip"}
     async with here.running():
@@ -294,7 +281,7 @@ async def test_gzip_and_its_bombs(tmp_path: Path) -> None:
         assert here.samples() == [(1, 1, 1.0)]
 
 
-async def test_limits_of_body_and_lines(tmp_path: Path) -> None:
+async def test_oversized_body_and_lines_are_refused(tmp_path: Path) -> None:
     here = site(tmp_path, push='max_body = "1 MiB"\nmax_lines = 3')
     async with here.running():
         assert (await here.push(b"#" * (1024**2 + 1))).body == {
@@ -314,7 +301,7 @@ async def test_limits_of_body_and_lines(tmp_path: Path) -> None:
         assert (await here.push(b"")).status == 204
 
 
-async def test_who_sends_too_fast_is_told_when_to_come_again(tmp_path: Path) -> None:
+async def test_too_fast_gateway_gets_retry_after(tmp_path: Path) -> None:
     here = site(tmp_path, "max_rate = 10")
     async with here.running():
         assert (await here.push(b"boiler pressure=1 1000\n" * 200)).status == 204
@@ -333,7 +320,7 @@ async def test_who_sends_too_fast_is_told_when_to_come_again(tmp_path: Path) -> 
     ],
     ids=["none", "wrong", "scheme", "empty"],
 )
-async def test_without_the_token_nothing_is_taken(
+async def test_request_without_token_is_refused(
     tmp_path: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     here = site(tmp_path)
@@ -342,7 +329,7 @@ async def test_without_the_token_nothing_is_taken(
         refused = await here.push(b"boiler pressure=1 1000", headers=given)
         assert (refused.status, refused.body) == (401, {"code": "unauthorized", "message": "unauthorized access"})
         assert REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) == before + 1
-        assert "a body from 127.0.0.1 was refused: its token is missing or wrong" in caplog.text
+        assert "request from 127.0.0.1 rejected: missing or wrong token" in caplog.text
         assert (
             await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge-gateway"})
         ).status == 204
@@ -377,16 +364,16 @@ async def test_good_lines_are_kept_and_bad_ones_named(tmp_path: Path) -> None:
         assert (answer.status, answer.body["code"]) == (400, "invalid")
         assert answer.message == (
             "partial write: 3 values written, 3 bad lines: line 2: field 'pressure': the value is missing; "
-            "line 3: field 'level': the channel 'boiler.level' is not among the source's tags, and unknown ones are "
-            "refused; line 4: byte 0xff is not UTF-8"
+            "line 3: field 'level': channel 'boiler.level' is not a tag of the source (unknown channels are "
+            "rejected); line 4: byte 0xff is not UTF-8"
         )
         assert here.samples() == [(1, 1, 1.0), (1, 3, 3.0), (1, 5, 5.0)]
         answer = await here.push(b"x\n" * 30)
         assert answer.message.startswith("0 values written, 30 bad lines: line 1: ")
-        assert answer.message.endswith("line 20: found the line's end where field=value should be; and 10 more")
+        assert answer.message.endswith("line 20: found the end of the line where field=value is expected; and 10 more")
 
 
-async def test_other_requests_are_answered_in_the_same_form(tmp_path: Path) -> None:
+async def test_unknown_requests_get_the_same_error_format(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running(), aiohttp.ClientSession() as session:
         for path in ("/ping", "/api/v2/ping"):
@@ -403,7 +390,7 @@ async def test_other_requests_are_answered_in_the_same_form(tmp_path: Path) -> N
             assert (response.status, (await response.json())["code"]) == (404, "not found")
 
 
-async def test_a_client_that_waits_for_100_continue_gets_it(tmp_path: Path) -> None:
+async def test_client_waiting_for_100_continue_gets_it(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running(), aiohttp.ClientSession() as session:
         url = f"{here.url}/api/v2/write"
@@ -429,8 +416,8 @@ async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(tmp_path
             status = 503
             while status == 503:
                 held += here.samples()
-                file = SpoolFile(here.state.spool / "push.sqlite")
-                file.delete([spooled.sequence for spooled in file.take(10_000_000)])
+                file = SpoolReader(here.state.spool / "push.sqlite")
+                file.delete([spooled.sequence for spooled in file.read(10_000_000)])
                 file.close()
                 status = (await here.push(body)).status
             assert status == 204
@@ -453,12 +440,12 @@ async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path
     ]
 
 
-async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: Database, tmp_path: Path) -> None:
+async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database)
     body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
-    put_in_force(here.state.root, tmp_path / "p" / "plant.toml")
+    activate(here.state.root, tmp_path / "p" / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.push_killed", "push", "--state", str(here.state.root)),
+        *(sys.executable, "-m", "tests.crashing_push_collector", "push", "--state", str(here.state.root)),
         cwd=CHECKOUT,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -481,7 +468,7 @@ async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: D
 
 
 @pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
-async def test_who_has_the_answer_and_sends_the_same_again_has_a_new_value(tmp_path: Path, close: bool) -> None:
+async def test_same_body_after_an_answer_is_a_new_value(tmp_path: Path, close: bool) -> None:
     here = site(tmp_path)
     headers = {**_TOKEN, "Connection": "close"} if close else _TOKEN
     async with here.running(), aiohttp.ClientSession() as session:
@@ -511,9 +498,7 @@ async def test_a_body_whose_answer_never_arrived_is_a_retry(tmp_path: Path) -> N
         assert len(set(here.samples())) == 1
 
 
-async def test_new_channels_are_created_once_and_known_when_the_database_is_away(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_new_channels_are_created_once_also_without_database(database: Database, tmp_path: Path) -> None:
     options = 'unknown = "create"\nchannel = "{tag.host}/{measurement}.{field}"'
     here = await registered(tmp_path, database, options, tags="")
     body = b'cpu,host=a\\ b idle=5,on=true,mode="x" 1790000000000000000\ncpu,host=c idle=6 1790000000000000000'
@@ -525,7 +510,7 @@ async def test_new_channels_are_created_once_and_known_when_the_database_is_away
         assert (await here.push(more)).status == 204
         later = await here.push(more + b"\ncpu,host=d idle=8 1790000000001000000")
         assert (later.status, later.body["code"], later.headers["Retry-After"]) == (503, "unavailable", "5")
-        assert later.message.startswith("1 values written; the database can't create channels now")
+        assert later.message.startswith("1 values written; cannot create channels in the database")
     await written(here, database)
     named = "SELECT c.name, c.kind, c.address = c.name, s.value FROM plant.channel c LEFT JOIN plant.samples s"
     assert await rows(database, f"{named} ON s.channel_id = c.id ORDER BY c.name, s.value") == [
@@ -551,11 +536,11 @@ async def test_a_new_registration_keeps_what_was_created(database: Database, tmp
     ]
 
 
-async def test_a_created_channel_that_was_renamed_goes_on(database: Database, tmp_path: Path) -> None:
+async def test_renamed_created_channel_continues(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database, 'unknown = "create"', tags="")
     async with here.running():
         assert (await here.push(b"m a=1 1000")).status == 204
-    row = await renamed(database.owner_dsn, here.state, "m.a", "area/a")
+    row = await rename_channel(database.owner_dsn, here.state, "m.a", "area/a")
     assert row["created"]
     tag = '[[source.tag]]\nname = "area/a"\naddress = "m.a"\n'
     for tags in ("", tag):  # whether or not somebody wrote the tag that the command asks for
@@ -567,27 +552,25 @@ async def test_a_created_channel_that_was_renamed_goes_on(database: Database, tm
 
 
 async def test_another_database_is_refused_while_the_spool_holds_created_channels(
-    database: Database, tmp_path: Path
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     here = await registered(tmp_path, database, 'unknown = "create"', tags="")
     async with here.running():
         assert (await here.push(b"m a=1 1000")).status == 204
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute("DELETE FROM plant.channel")  # as good as another one: it does not know the channel
-    await connection.close()
+    await owner.execute("DELETE FROM plant.channel")  # as good as another one: it does not know the channel
     with pytest.raises(OperationError, match="rows of another database"):
         await register(here.plant, database.owner_dsn, here.state)
 
 
-async def test_a_name_that_another_source_has_is_refused(database: Database, tmp_path: Path) -> None:
+async def test_name_of_another_source_is_refused(database: Database, tmp_path: Path) -> None:
     tags = '[[source.tag]]\nname = "m.a"\naddress = "x.y"\n'
     here = await registered(tmp_path, database, 'unknown = "create"\nmax_channels = 1', tags)
     async with here.running():
         assert (await here.push(b"m a=1 1000")).message.endswith(
-            "line 1: field 'a': the channel's name 'm.a' belongs to a tag with the address 'x.y'"
+            "line 1: field 'a': the channel name 'm.a' is used by a tag with the address 'x.y'"
         )
         assert (await here.push(b"x y=1 1000\nm b=1 1000")).status == 204
-        assert "would be more than max_channels, which is 1" in (await here.push(b"m c=1 1000")).message
+        assert "exceeds max_channels, which is 1" in (await here.push(b"m c=1 1000")).message
 
 
 async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database, tmp_path: Path) -> None:
@@ -605,5 +588,30 @@ async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database
     await written(here, database)
     times = "(extract(epoch FROM from_time) * 1e6)::int8, (extract(epoch FROM to_time) * 1e6)::int8"
     gaps = await rows(database, f"SELECT {times}, reason, channel_id FROM plant.gap ORDER BY 2")
-    assert gaps[-1][1:] == (again, "stale", None)
-    assert gaps[-1][0] <= last  # before it, where the first body was slow to come
+    (gap,) = [gap for gap in gaps if gap[1] == again]  # where the machine is busy there are others
+    assert gap[2:] == ("stale", None)
+    assert gap[0] <= last  # before it, where the first body was slow to come
+
+
+async def test_gateway_refused_for_lack_of_room_is_not_silent(tmp_path: Path) -> None:
+    stale = 4.0  # s, which no machine is too busy for
+    here = site(tmp_path, f'stale_after = "{stale:g}s"')
+    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
+    async with here.running():
+        assert (await here.push(b"boiler pressure=1 1000")).status == 204
+        opened = [await asyncio.open_connection("127.0.0.1", here.plant.push.port) for _ in range(8)]
+        for _, writer in opened:
+            writer.write(f"{head}Content-Length: 22\r\n\r\nboiler".encode())
+        begun, last, states = time.monotonic(), 0.0, set()
+        while last < 1.5 * stale:
+            answer = await here.push(b"boiler pressure=2 2000")
+            last = time.monotonic() - begun
+            states.add((answer.status, (await here.health())["sources"][0]["state"]))
+        for _, writer in opened:
+            writer.write(b" pressure=3 3000")
+        for reader, writer in opened:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+            writer.close()
+        assert {state for _, state in states} == {"connected"}
+        assert 503 in {status for status, _ in states}
+        assert [batch for batch in here.spooled() if isinstance(batch, GapBatch)] == []

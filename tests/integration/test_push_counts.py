@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from ingest.batch import CountBatch
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
 from ops.paths import CHECKOUT
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.integration.test_push import Site, registered, rows, site, until, written
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.database import Database, rows
+from tests.integration.test_push import Site, registered, site, written
+from tests.waiting import PATIENCE, until
 
 _COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
 _TAG = '[[source.tag]]\nname = "line1/pulses"\naddress = "line1.pulses"\nkind = "counter"\n'
@@ -35,7 +35,7 @@ def increments(here: Site) -> list[tuple[str, int, int, int]]:
     ]
 
 
-async def test_counts_are_told_from_samples_and_have_the_channel_of_their_tag(tmp_path: Path) -> None:
+async def test_counts_are_distinguished_from_samples(tmp_path: Path) -> None:
     here = site(tmp_path, f'{_COUNTS}\nchannel = "{{measurement}}.{{field}}"')
     body = (
         b"pulses a=3i,b=4u 1000\n"  # all fields of a measurement
@@ -58,7 +58,7 @@ async def test_counts_are_told_from_samples_and_have_the_channel_of_their_tag(tm
         assert source["state"] == "connected"
 
 
-async def test_what_is_no_count_is_named_with_its_line_and_the_rest_kept(tmp_path: Path) -> None:
+async def test_invalid_count_is_named_with_its_line_and_the_rest_kept(tmp_path: Path) -> None:
     here = site(tmp_path, _COUNTS)
     body = (
         b'pulses a=3 1000\npulses a=2i,b=-1i 2000\npulses a="x",b=true 3000\n'
@@ -70,18 +70,16 @@ async def test_what_is_no_count_is_named_with_its_line_and_the_rest_kept(tmp_pat
         assert answer.message == (
             "partial write: 2 values written, 4 bad lines: "
             "line 1: field 'a': found 3.0; a count is a whole number, as in 3i; "
-            "line 2: field 'b': found -1; a count is not less than 0 and not more than 10000000000; "
+            "line 2: field 'b': found -1; a count is from 0 to 10000000000; "
             "line 3: field 'a': found a text; a count is a whole number, as in 3i; "
             "line 3: field 'b': found true; a count is a whole number, as in 3i; "
-            "line 4: field 'a': found 10000000001; a count is not less than 0 and not more than 10000000000"
+            "line 4: field 'a': found 10000000001; a count is from 0 to 10000000000"
         )
         assert increments(here) == [("pulses.a", 0, 2, 2), ("line.rejects", 0, 4, 1)]
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-async def test_a_retry_of_a_body_adds_nothing_also_after_it_was_committed(
-    database: Database, tmp_path: Path, packed: bool
-) -> None:
+async def test_retry_of_a_committed_body_adds_nothing(database: Database, tmp_path: Path, packed: bool) -> None:
     here = await registered(tmp_path, database, f'{_COUNTS}\nchannel = "{{tag.line}}.{{measurement}}"', _TAG)
     body = b"pulses,line=line1 a=3i %d\npulses,line=line2 a=5i %d\nalarms high=1i %d" % (_TIME, _TIME, _TIME)
     sent = gzip.compress(body) if packed else body
@@ -114,9 +112,7 @@ async def test_a_retry_of_a_body_adds_nothing_also_after_it_was_committed(
     assert facts == [(True, 3)]
 
 
-async def test_who_has_the_answer_and_sends_lines_without_times_again_has_counted_again(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_same_lines_without_times_after_an_answer_count_again(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database, _COUNTS, tags="")
     async with here.running(), aiohttp.ClientSession() as session:
         for _ in range(3):
@@ -127,12 +123,12 @@ async def test_who_has_the_answer_and_sends_lines_without_times_again_has_counte
     ) == [("pulses.a", 6)]
 
 
-async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: Database, tmp_path: Path) -> None:
+async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database, _COUNTS, tags="")
     body = b"pulses a=7i\nalarms high=1i %d" % _TIME
-    put_in_force(here.state.root, tmp_path / "p" / "plant.toml")
+    activate(here.state.root, tmp_path / "p" / "plant.toml")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.push_killed", "push", "--state", str(here.state.root)),
+        *(sys.executable, "-m", "tests.crashing_push_collector", "push", "--state", str(here.state.root)),
         cwd=CHECKOUT,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -149,7 +145,7 @@ async def test_killed_between_disk_and_answer_the_retry_adds_nothing(database: D
     assert await rows(database, _CELLS) == [("alarms.high", 0, 1), ("pulses.a", 0, 7)]
 
 
-async def test_counts_wait_for_the_attempt_that_takes_all_of_the_body(database: Database, tmp_path: Path) -> None:
+async def test_counts_are_taken_only_with_the_whole_body(database: Database, tmp_path: Path) -> None:
     """A channel that can't be created now: what can be kept is kept, but an increment must not come twice."""
     here = await registered(tmp_path, database, f'{_COUNTS}\nunknown = "create"', tags="")
     dsn = here.state.dsn_file("ingest")
@@ -187,8 +183,8 @@ async def test_a_full_spool_is_503_and_the_retry_counts_once(tmp_path: Path) -> 
             status = 503
             while status == 503:
                 held += len(increments(here))
-                file = SpoolFile(here.state.spool / "push.sqlite")
-                file.delete([spooled.sequence for spooled in file.take(10_000_000)])
+                file = SpoolReader(here.state.spool / "push.sqlite")
+                file.delete([spooled.sequence for spooled in file.read(10_000_000)])
                 file.close()
                 status = (await here.push(body)).status
             assert status == 204

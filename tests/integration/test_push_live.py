@@ -16,8 +16,9 @@ from ingest.batch import Event, EventBatch, GapBatch
 from ingest.config import snapshot
 from ingest.config.load import load
 from ingest.registry import Registry
-from tests.integration.test_push import Site, site, until
+from tests.integration.test_push import Site, site
 from tests.secrets import write_secret
+from tests.waiting import until
 
 _IDS = Registry(
     {"edge": 1, "other": 2},
@@ -104,7 +105,7 @@ async def test_sources_and_tags_come_and_go_while_a_gateway_pushes(tmp_path: Pat
     assert len(events(here, "restart")) == 2, "each source was started once"
 
 
-async def test_a_gap_of_texts_where_numbers_were_meant_ends_with_that(tmp_path: Path) -> None:
+async def test_gap_of_texts_for_a_numeric_channel_ends_with_the_change(tmp_path: Path) -> None:
     """The channel takes texts from now on, or is gone."""
     here = site(tmp_path)
     _IDS.save(here.state.registry)
@@ -123,7 +124,7 @@ async def test_a_gap_of_texts_where_numbers_were_meant_ends_with_that(tmp_path: 
         assert (await here.push(b'x c="off"')).status == 204
 
 
-async def test_a_new_token_and_a_configuration_that_cannot_be(tmp_path: Path) -> None:
+async def test_new_token_applies_and_invalid_configuration_is_refused(tmp_path: Path) -> None:
     one = tags(boiler__pressure="boiler.pressure")
     here = site(tmp_path, tags=one)
     Registry(_IDS.sources, {"edge": {"boiler/pressure": 1}}, _IDS.created).save(here.state.registry)
@@ -144,7 +145,7 @@ async def test_a_new_token_and_a_configuration_that_cannot_be(tmp_path: Path) ->
         await edit(here, one)
 
 
-async def test_lines_around_a_change_are_told_apart_by_its_moment(tmp_path: Path) -> None:
+async def test_lines_around_a_change_are_separated_by_its_time(tmp_path: Path) -> None:
     """Two channels change places while bodies without times are on their way."""
     here = site(tmp_path)
     _IDS.save(here.state.registry)

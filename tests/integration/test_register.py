@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -14,15 +13,15 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.registry import Registry
 from ingest.spool.append import Spool
-from ops import register as registering
-from ops.meaning import Choice
 from ops.paths import State
-from ops.register import spooled_rows
-from tests.database import Database
+from ops.registration import register as registering
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import spooled_rows
+from tests.database import Database, rows
 
 
 async def register(described: Plant, dsn: str, state: State, *same: str) -> Registry:
-    return (await registering.register(described, dsn, state, choice=Choice(same))).registry
+    return (await registering.register(described, dsn, state, decisions=TagDecisions(same))).registry
 
 
 def plant(folder: Path, tags: str, more: str = "") -> Plant:
@@ -42,20 +41,12 @@ def state_in(folder: Path) -> State:
     return state
 
 
-async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    connection = await asyncpg.connect(database.reader_dsn)
-    try:
-        return [tuple(row) for row in await connection.fetch(query)]
-    finally:
-        await connection.close()
-
-
 _CHANNELS = (
     "SELECT c.name, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.attributes FROM plant.channel c ORDER BY c.id"
 )
 
 
-async def test_what_is_said_of_storage_is_in_the_tables_too(database: Database, tmp_path: Path) -> None:
+async def test_storage_options_are_in_the_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     settings = (
         "SELECT s.key, s.value FROM plant.setting AS s"
@@ -95,7 +86,7 @@ async def test_what_is_said_of_storage_is_in_the_tables_too(database: Database, 
     assert await rows(database, channels) == [("a", "default"), ("b", "default")]
 
 
-async def test_what_the_configuration_says_is_in_the_tables(database: Database, tmp_path: Path) -> None:
+async def test_configuration_is_in_the_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     described = plant(
         tmp_path / "p", "b/level,holding:4,float32,mm,0,5000,tank level,,,CDAB\na/run,coil:1,bool,,,,,discrete,,\n"
@@ -120,7 +111,17 @@ async def test_what_the_configuration_says_is_in_the_tables(database: Database, 
     assert Registry.load(state.registry) == registry
 
 
-async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Database, tmp_path: Path) -> None:
+async def test_planner_knows_how_many_channels_there_are(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """At once: autovacuum would come a minute later."""
+    tags = "".join(f"c{i},holding:{i},,,,,,,,\n" for i in range(100))
+    await register(plant(tmp_path, tags), database.owner_dsn, state_in(tmp_path))
+    for table in ("plant.channel", "plant.channel_version"):
+        assert await owner.fetchval("SELECT reltuples FROM pg_class WHERE oid = $1::text::regclass", table) == 100
+
+
+async def test_ids_are_kept_and_removed_channels_retired(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     folder = tmp_path / "p"
     opcua = '[[source]]\nname = "ua"\nkind = "opcua"\naddress = "opc.tcp://h:4840"\ninsecure = true\ntags = "ua.csv"\n'
@@ -147,12 +148,13 @@ async def test_ids_stay_what_is_gone_is_retired_and_comes_back(database: Databas
     assert await rows(database, retired.format("source")) == []
 
 
-async def test_the_time_in_which_a_channel_was_retired_is_not_missing(database: Database, tmp_path: Path) -> None:
+async def test_retired_time_of_a_channel_is_not_missing(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     state, folder = state_in(tmp_path), tmp_path / "p"
     both = plant(folder, "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n")
     await register(both, database.owner_dsn, state)
     await register(plant(folder, "b,holding:1,,,,,,,,\n"), database.owner_dsn, state)
-    owner = await asyncpg.connect(database.owner_dsn)
     await owner.execute(
         "UPDATE plant.channel SET configured_at = now() - INTERVAL '3 hours', retired_at = now() - INTERVAL '2 hours'"
         " WHERE name = 'a'"
@@ -168,12 +170,13 @@ async def test_the_time_in_which_a_channel_was_retired_is_not_missing(database: 
     (asked,) = await owner.fetch(
         "SELECT * FROM plant.gaps_and_coverage(now() - INTERVAL '4 hours', now(), ARRAY['a'], true)"
     )
-    await owner.close()
     assert counted < 600, "since it came back; it was retired for 7200 s"
     assert asked["missing"] < 600 and asked["unrecorded_seconds"] < 600 and asked["samples"] > 3000
 
 
-async def test_what_a_gateway_created_comes_back_with_its_source(database: Database, tmp_path: Path) -> None:
+async def test_created_channels_return_with_their_source(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     state, folder = state_in(tmp_path), tmp_path / "p"
     push = '[[source]]\nname = "gateway"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     folder.mkdir()
@@ -181,7 +184,6 @@ async def test_what_a_gateway_created_comes_back_with_its_source(database: Datab
     (folder / "token").chmod(0o600)
     both = plant(folder, "a,holding:0,,,,,,,,\n", push)
     await register(both, database.owner_dsn, state)
-    owner = await asyncpg.connect(database.owner_dsn)
     await owner.execute(
         "INSERT INTO plant.channel (name, source_id, address, kind)"
         " SELECT 'g', s.id, 'g', 'analog' FROM plant.source AS s WHERE s.name = 'gateway'"
@@ -192,7 +194,6 @@ async def test_what_a_gateway_created_comes_back_with_its_source(database: Datab
     away = "SELECT c.name, upper(c.retirements) - lower(c.retirements) >= '2 hours' FROM plant.channel AS c ORDER BY 1"
     assert await rows(database, away) == [("a", None), ("g", True)]
     assert await rows(database, "SELECT e.text FROM plant.event AS e WHERE e.type = 'channel_changed'") == []
-    await owner.close()
 
 
 async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Database, tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ async def test_a_channel_that_moves_to_another_source_keeps_its_id(database: Dat
     assert source == second.sources["other"]
 
 
-async def test_nothing_changed_writes_nothing(database: Database, tmp_path: Path) -> None:
+async def test_unchanged_configuration_writes_nothing(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     same = plant(tmp_path / "p", "a,holding:0,,,,,,,,\nb,holding:1,,,,,,,,\n")
     await register(same, database.owner_dsn, state)
@@ -217,23 +218,23 @@ async def test_nothing_changed_writes_nothing(database: Database, tmp_path: Path
     assert await rows(database, versions) == before
 
 
-async def test_what_a_push_source_created_is_left_alone(database: Database, tmp_path: Path) -> None:
-    connection = await asyncpg.connect(database.owner_dsn)
+async def test_channels_created_by_push_are_left_alone(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     state = state_in(tmp_path)
     described = plant(tmp_path / "p", "a,holding:0,,,,,,,,\n")
     await register(described, database.owner_dsn, state)
-    await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('gateway', 'push', '')")
-    await connection.execute(
+    await owner.execute("INSERT INTO plant.source (name, kind, address) VALUES ('gateway', 'push', '')")
+    await owner.execute(
         "INSERT INTO plant.channel (name, source_id, address, kind) SELECT 'g/x', id, 'g/x', 'analog' FROM plant.source"
         " WHERE name = 'gateway'"
     )
-    await connection.close()
     await register(described, database.owner_dsn, state)
     assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == [("gateway",)]
     assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
 
 
-async def test_a_spool_of_another_database_is_not_mixed_in(database: Database, tmp_path: Path) -> None:
+async def test_spool_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     described = plant(tmp_path / "p", "a,holding:0,,,,,,,,\n")
     registry = await register(described, database.owner_dsn, state)
@@ -244,18 +245,18 @@ async def test_a_spool_of_another_database_is_not_mixed_in(database: Database, t
     await register(described, database.owner_dsn, state)  # the same ids: nothing in the way
     elsewhere = Registry(registry.sources, {"plc": {"a": registry.channels["plc"]["a"] + 1000}})
     elsewhere.save(state.registry)
-    with pytest.raises(OperationError, match=r"holds 1 row of another database \(there a has id"):
+    with pytest.raises(OperationError, match=r"contains 1 row of another database \(there a has id"):
         await register(described, database.owner_dsn, state)
     spool.path.write_bytes(b"what it holds is not known" * 1000)
     assert spooled_rows(state.spool) == (0, ("modbus.sqlite",))
-    with pytest.raises(OperationError, match=r"holds modbus\.sqlite of another database"):
+    with pytest.raises(OperationError, match=r"contains modbus\.sqlite of another database"):
         await register(described, database.owner_dsn, state)
     assert Registry.load(state.registry) == elsewhere
     (state.spool / "modbus.sqlite").unlink()
     assert await register(described, database.owner_dsn, state) == registry
 
 
-async def test_twenty_thousand_channels(database: Database, tmp_path: Path) -> None:
+async def test_registration_of_twenty_thousand_channels(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     tags = "".join(f"load/c{n},holding:{n},,,,,,,,\n" for n in range(20_000))
     registry = await register(plant(tmp_path / "p", tags), database.owner_dsn, state)

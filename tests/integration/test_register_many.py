@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ingest.registry import Registry
-from ops.register import register
+from ops.registration.register import register
 from tests.database import Database
 from tests.integration.test_register import plant, state_in
 

@@ -18,28 +18,23 @@ import pytest
 
 from ingest.batch import Batch, Gap, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
-from ingest.writer.clock import microseconds, timestamp
+from ingest.timestamps import microseconds, timestamp
 from ingest.writer.group import TimeLimits, assemble
-from ingest.writer.repeating import Repeating
+from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ops.rollups.verify import verify
 from schema.queries import load
-from tests.database import Database
-from tests.packed import DAY_US, HOUR_US
-from tests.rollups import Rollups, rollups
+from tests.database import Database, add_channels, add_sources
+from tests.expected_rollups import Rollups, rollups
+from tests.sample_tables import DAY_US, HOUR_US
 
 MINUTE_US = 60_000_000
 SECOND = 1_000_000
-_CHANNELS = """
-INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');
-INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE
-SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END FROM generate_series(1, 8) AS i
-"""
 _COLUMNS = "n, min, max, sum, area, first, last, known, first_time, last_time, n_good, holds"
 Samples = list[tuple[int, int, float, int]]  # channel, µs, value, status
 
 
-class Plant:
+class WrittenSamples:
     """What was written: the newest word on samples and gaps."""
 
     def __init__(self) -> None:
@@ -75,7 +70,7 @@ class Plant:
         times = batch.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
         spooled = SpooledBatch(1, int(times.min()), int(times.max()), batch)
         group = assemble([(PATH, [spooled])], TimeLimits(1e9, 1e9))
-        await write(connection, group, (), Repeating())
+        await write(connection, group, (), RepeatingChannels())
 
     def expected(self) -> Rollups:
         """All rollups, states of even channels."""
@@ -89,12 +84,11 @@ PATH = Path("a.sqlite")
 
 
 @pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(_CHANNELS)
-    await connection.execute(load("write")["staging"])
-    yield connection
-    await connection.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a")
+    await add_channels(owner, range(1, 9), discrete=True)
+    await owner.execute(load("write")["create_staging"])
+    return owner
 
 
 async def refresh(connection: asyncpg.Connection[Any]) -> None:
@@ -116,7 +110,7 @@ async def stored(connection: asyncpg.Connection[Any]) -> Rollups:
     return made
 
 
-async def assert_exact(connection: asyncpg.Connection[Any], plant: Plant) -> None:
+async def assert_exact(connection: asyncpg.Connection[Any], plant: WrittenSamples) -> None:
     """Nothing is dirty, and all is as it would be made from scratch."""
     assert await connection.fetch("SELECT * FROM plant.rollup_dirty") == []
     found, expected = await stored(connection), plant.expected()
@@ -144,8 +138,10 @@ def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: 
     return samples
 
 
-async def test_one_channel_by_hand(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_rollups_of_one_channel_equal_a_hand_computation(
+    database: Database, owner: asyncpg.Connection[Any]
+) -> None:
+    plant = WrittenSamples()
     at = DAY_US + HOUR_US
     rows = [(0, 10.0, 0), (30, 20.0, 0), (90, 40.0, 0), (100, 0.0, 0x80050000), (110, 60.0, 0), (119, math.nan, 0)]
     await plant.write(owner, [(1, at + s * SECOND, value, status) for s, value, status in rows])
@@ -161,8 +157,8 @@ async def test_one_channel_by_hand(database: Database, owner: asyncpg.Connection
     ]
 
 
-async def test_gaps_end_what_holds(owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_gap_ends_a_held_value(owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
     at = DAY_US + HOUR_US
     await plant.write(owner, [(channel, at + s * SECOND, 1.0, 0) for channel in (1, 2) for s in (0, 600, 7200 - 1)])
     await refresh(owner)
@@ -184,7 +180,7 @@ async def test_gaps_end_what_holds(owner: asyncpg.Connection[Any]) -> None:
 
 
 async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US, 1.0, 0), (1, DAY_US + 20 * HOUR_US + 5, 2.0, 0), (2, DAY_US, 1.0, 0)])
     await refresh(owner)
     await assert_exact(owner, plant)
@@ -195,9 +191,9 @@ async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asy
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connection[Any], seed: int) -> None:
+async def test_rollups_are_exact_in_any_order_of_operations(owner: asyncpg.Connection[Any], seed: int) -> None:
     some = random.Random(seed)
-    plant = Plant()
+    plant = WrittenSamples()
     hours = some.choice((3, 30))
     samples = random_samples(some, range(1, 8), hours, 4000)
     for _ in range(8):
@@ -219,7 +215,7 @@ async def test_any_order_of_writing_packing_and_refreshing(owner: asyncpg.Connec
 
 async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: asyncpg.Connection[Any]) -> None:
     some = random.Random(5)
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(owner, random_samples(some, (1, 2, 3), 30, 3000))
     await refresh(owner)
     await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + 26 * HOUR_US))  # a whole day, too
@@ -254,10 +250,10 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
         await connection.close()
 
 
-async def test_writers_packers_and_refreshers_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
+async def test_rollups_are_exact_under_concurrency(database: Database, owner: asyncpg.Connection[Any]) -> None:
     """Four writers with late data, replays and conflicts, a packer, two refreshers; at rest all is exact."""
     some = random.Random(11)
-    plant = Plant()
+    plant = WrittenSamples()
     hours = 20
     samples = random_samples(some, range(1, 8), hours, 6_000)
     done = False
@@ -266,7 +262,7 @@ async def test_writers_packers_and_refreshers_at_once(database: Database, owner:
 
     async def writing(lane: Samples) -> None:
         connection = await asyncpg.connect(database.owner_dsn)
-        await connection.execute(load("write")["staging"])
+        await connection.execute(load("write")["create_staging"])
         for i in range(0, len(lane), 200):
             again = [some.choice(lane[: i + 200]) for _ in range(40)]
             await plant.write(connection, lane[i : i + 200] + [(c, at, value + 1, 0) for c, at, value, _ in again])

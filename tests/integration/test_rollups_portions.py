@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 
 from ingest.batch import Gap, GapBatch
-from tests.integration.test_rollups import SECOND, Plant, assert_exact, owner, refresh
-from tests.packed import DAY_US, HOUR_US
+from tests.database import add_channels
+from tests.integration.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
+from tests.sample_tables import DAY_US, HOUR_US
 
 __all__ = ["owner"]  # a fixture
 
@@ -40,11 +42,11 @@ WHERE l.pid = pg_backend_pid() AND k.hypertable_name IN ('samples_raw', 'rollup_
 """
 
 
-async def test_a_gap_of_a_source_without_channels_is_no_work(owner: asyncpg.Connection[Any]) -> None:
+async def test_gap_of_a_source_without_channels_is_skipped(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (2, 'silent', 'push', '')"
     )
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write_batch(owner, GapBatch(2, DAY_US, [Gap(DAY_US, None, "stale")]))
     await plant.write(owner, [(c, DAY_US + i * 60 * SECOND, 1.0, 0) for c in range(1, 9) for i in range(60)])
     portions = 0
@@ -54,15 +56,10 @@ async def test_a_gap_of_a_source_without_channels_is_no_work(owner: asyncpg.Conn
     await assert_exact(owner, plant)
 
 
-async def test_gaps_make_their_own_minutes_again_and_each_hour_once(owner: asyncpg.Connection[Any]) -> None:
+async def test_gaps_refresh_their_minutes_and_each_hour_once(owner: asyncpg.Connection[Any]) -> None:
     channels, hours, gaps = 100, 3, 60
-    await owner.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END"
-        " FROM generate_series(9, $1::int) AS i",
-        8 + channels,
-    )
-    plant = Plant()
+    await add_channels(owner, range(9, 8 + channels + 1), discrete=True)
+    plant = WrittenSamples()
     ids = range(9, 9 + channels)
     await plant.write(owner, [(c, DAY_US + i * 60 * SECOND + c, float(i), 0) for c in ids for i in range(hours * 60)])
     await refresh(owner)
@@ -81,7 +78,7 @@ async def test_gaps_make_their_own_minutes_again_and_each_hour_once(owner: async
 async def test_a_portion_is_planned_over_its_own_chunks(owner: asyncpg.Connection[Any]) -> None:
     """A sample a day: each portion looks at a day or two, however many days there are."""
     days = 40
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(owner, [(1 + d % 2, DAY_US - d * 24 * HOUR_US, float(d), 0) for d in range(days)])
     portions, most = 0, 0
     while True:
@@ -94,3 +91,42 @@ async def test_a_portion_is_planned_over_its_own_chunks(owner: asyncpg.Connectio
     assert portions == 2 * days  # a minute and its hour each
     assert most <= 6, f"{most} chunks of days were opened for one portion"
     await assert_exact(owner, plant)
+
+
+async def test_portion_of_many_channels_is_limited(owner: asyncpg.Connection[Any]) -> None:
+    """A minute, and an hour, of all channels at once would keep a writer from closing minutes for too long."""
+    channels = 108
+    await add_channels(owner, range(9, channels + 1), discrete=True)
+    for function, many, few in (("refresh_portion", "5000", "50"), ("refresh_hour", "2000", "20")):
+        definition = await owner.fetchval("SELECT pg_get_functiondef(('plant.' || $1)::regproc)", function)
+        assert many in definition
+        await owner.execute(definition.replace(many, few))
+    plant = WrittenSamples()
+    for minute in range(3):
+        await plant.write(owner, [(c, DAY_US + minute * 60 * SECOND + c, float(c), 0) for c in range(1, 1 + channels)])
+    most = {"rollup_1m": 0, "rollup_1h": 0}
+    before = dict.fromkeys(most, 0)
+    while await owner.fetchval("SELECT plant.refresh_closed(now())"):
+        for relation, was in before.items():
+            before[relation] = await owner.fetchval(f"SELECT count(*) FROM plant.{relation}")
+            most[relation] = max(most[relation], before[relation] - was)
+    assert most == {"rollup_1m": 50, "rollup_1h": 20}
+    await assert_exact(owner, plant)
+
+
+async def test_gap_followed_by_samples_refreshes_one_minute(owner: asyncpg.Connection[Any]) -> None:
+    """What is carried on from there is what it was. Of one without samples behind it, nothing is carried on."""
+    plant = WrittenSamples()
+    await plant.write(
+        owner, [(c, DAY_US + i * 60 * SECOND + s * SECOND, 1.0, 0) for c in (1, 2) for i in range(9) for s in (0, 50)]
+    )
+    await refresh(owner)
+    await owner.execute(_COUNTED)
+    for seconds, minutes in ((20, 1), (55, 2)):
+        gap = Gap(DAY_US + (120 + seconds) * SECOND, None, "stale", (1, 2))
+        for said in (gap, replace(gap, to_time=gap.from_time + SECOND, backfilled=True)):
+            await plant.say(owner, said)
+            await refresh(owner)
+            assert await owner.fetchval("SELECT sum(minutes) FROM made") == 2 * minutes
+            await owner.execute("DELETE FROM made")
+            await assert_exact(owner, plant)

@@ -8,22 +8,27 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.batch import now_us
-from ingest.writer.clock import timestamp
-from tests.database import Database
-from tests.integration.test_rollups import SECOND, Plant, assert_exact, owner, refresh
-from tests.packed import DAY, DAY_US, HOUR_US
+from ingest.timestamps import now_us, timestamp
+from tests.database import Database, add_channels
+from tests.integration.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
+from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read
 
 __all__ = ["owner"]  # a fixture
 _CHUNKS = "SELECT count(*) FROM public.show_chunks('plant.rollup_1m')"
+
+_MINUTES = """
+INSERT INTO plant.rollup_1m (channel_id, n, bucket, sum, area, known, n_good, holds)
+SELECT c, 0, $1::timestamptz + INTERVAL '1 minute' * m, 0, 0, 0, 0, false
+FROM generate_series(1, $2::int) AS c CROSS JOIN generate_series(0, $3::int - 1) AS m
+"""
 
 
 async def dirty(connection: asyncpg.Connection[Any]) -> int:
     return int(await connection.fetchval("SELECT count(*) FROM plant.rollup_dirty"))
 
 
-async def test_the_open_minute_stays_dirty_and_is_in_the_chart(owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_open_minute_stays_dirty_and_is_charted(owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
     now = now_us()
     await plant.write(owner, [(1, now - 300 * SECOND, 1.0, 0), (1, now + 60 * SECOND, 2.0, 0)])
     await refresh(owner)
@@ -36,8 +41,8 @@ async def test_the_open_minute_stays_dirty_and_is_in_the_chart(owner: asyncpg.Co
     assert row is not None and tuple(row) == (2.0, 2)
 
 
-async def test_the_second_of_two_ends_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_second_concurrent_refresh_ends_at_once(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US, 1.0, 0)])
     first = await asyncpg.connect(database.owner_dsn)
     async with first.transaction(isolation="repeatable_read"):
@@ -55,14 +60,37 @@ async def test_the_second_of_two_ends_at_once(database: Database, owner: asyncpg
     await assert_exact(owner, plant)
 
 
+async def test_deleted_sample_is_no_longer_held(owner: asyncpg.Connection[Any]) -> None:
+    """Though the next minute was made with it before its own was, of which nothing is left."""
+    plant = WrittenSamples()
+    midnight = DAY_US + 24 * HOUR_US
+    doomed = midnight - 30 * SECOND
+    await plant.write(owner, [(1, midnight - HOUR_US, 1.0, 0)])
+    await refresh(owner)
+    await plant.write(owner, [(1, doomed, 5.0, 0), (1, midnight + 10 * SECOND, 6.0, 0)])
+    async with owner.transaction(isolation="repeatable_read"):
+        assert await owner.fetchval("SELECT plant.refresh_portion(now())") is True
+    assert await owner.fetchval("SELECT array_agg(bucket) FROM plant.rollup_1m") == [timestamp(midnight)]
+    query = "SELECT plant.delete_samples('{1}', $1, $2, 'test')"
+    assert await owner.fetchval(query, timestamp(doomed), timestamp(doomed + 1)) == 1
+    del plant.samples[1][doomed]
+    await refresh(owner)
+    await assert_exact(owner, plant)
+
+
+async def test_packed_days_have_minutes(owner: asyncpg.Connection[Any]) -> None:
+    await WrittenSamples().write(owner, [(1, DAY_US + HOUR_US, 1.0, 0)])
+    while not await owner.fetchval("SELECT count(*) FROM plant.rollup_1m_packed"):
+        await refresh(owner)
+    for hours, there in ((0, [1]), (5, [1]), (24, [])):
+        query = "SELECT plant.channels_with_minutes('{1,3}', $1)"
+        assert await owner.fetchval(query, timestamp(DAY_US + hours * HOUR_US)) == there
+
+
 async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> None:
     """Late data of more channels than are named: a portion of them at a time becomes rows, and is packed again."""
-    await owner.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', CASE WHEN i % 2 = 0 THEN 'discrete' ELSE 'analog' END"
-        " FROM generate_series(9, 240) AS i"
-    )
-    plant = Plant()
+    await add_channels(owner, range(9, 240 + 1), discrete=True)
+    plant = WrittenSamples()
     channels = range(9, 241)
     await plant.write(owner, [(c, DAY_US + i * HOUR_US, float(i), 0) for c in channels for i in range(4)])
     assert await owner.fetchval("SELECT bool_and(channels IS NULL) FROM plant.rollup_dirty")
@@ -75,8 +103,18 @@ async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> N
         await assert_exact(owner, plant)
 
 
-async def test_chunks_of_packed_days_go(owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_packing_a_day_reads_no_other(owner: asyncpg.Connection[Any]) -> None:
+    channels = 50
+    for day, minutes in ((DAY, 5), (NEXT_DAY, 1440)):
+        await owner.execute(_MINUTES, day, channels, minutes)
+    read = await blocks_read(owner, "rollup_1m", NEXT_DAY)
+    await owner.execute("CALL plant.pack_rollups_before($1)", NEXT_DAY)
+    assert await owner.fetchval("SELECT count(*) FROM plant.rollup_1m_packed") == channels
+    assert await blocks_read(owner, "rollup_1m", NEXT_DAY) - read < 20 * channels
+
+
+async def test_chunks_of_packed_rollup_days_are_dropped(owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US + i * HOUR_US, 1.0, 0) for i in range(60)])
     assert await owner.fetchval(_CHUNKS) == 0
     await refresh(owner)
@@ -89,9 +127,9 @@ async def test_chunks_of_packed_days_go(owner: asyncpg.Connection[Any]) -> None:
     assert len(between) == 30
 
 
-async def test_what_was_written_before_is_rolled_up(owner: asyncpg.Connection[Any]) -> None:
+async def test_samples_from_before_rollups_are_rolled_up(owner: asyncpg.Connection[Any]) -> None:
     """A dirty row of days, as the migration makes it of chunks that are there."""
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(owner, [(c, DAY_US + i * 7 * HOUR_US, 1.0, 0) for c in (1, 2) for i in range(9)])
     await owner.execute("DELETE FROM plant.rollup_dirty")
     await owner.execute(
@@ -101,8 +139,10 @@ async def test_what_was_written_before_is_rolled_up(owner: asyncpg.Connection[An
     await assert_exact(owner, plant)
 
 
-async def test_who_may(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    plant = Plant()
+async def test_roles_have_only_their_privileges(
+    database: Database, ingest: asyncpg.Connection, owner: asyncpg.Connection[Any]
+) -> None:
+    plant = WrittenSamples()
     await plant.write(owner, [(2, DAY_US, 1.0, 0)])
     await refresh(owner)
     for dsn in (database.reader_dsn, database.ingest_dsn):
@@ -113,7 +153,5 @@ async def test_who_may(database: Database, owner: asyncpg.Connection[Any]) -> No
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
             await connection.execute("DELETE FROM plant.rollup_1h")
         await connection.close()
-    writer = await asyncpg.connect(database.ingest_dsn)
-    await plant.write(writer, [(2, DAY_US + SECOND, 1.0, 0)])
-    await writer.close()
+    await plant.write(ingest, [(2, DAY_US + SECOND, 1.0, 0)])
     assert await dirty(owner) == 1

@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from ingest.writer.clock import microseconds, timestamp
-from tests.integration.test_rollups import SECOND, Plant, owner, random_samples, refresh
-from tests.packed import DAY, DAY_US, HOUR_US
+from ingest.timestamps import EPOCH, POSTGRES_EPOCH_US, microseconds, timestamp
+from tests.integration.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
+from tests.sample_tables import DAY, DAY_US, HOUR_US
 
 __all__ = ["owner"]  # a fixture
 _QUERY = "SELECT * FROM plant.series($1, $2, $3, $4)"
-_EPOCH_US = microseconds(datetime(2000, 1, 1, tzinfo=UTC))
 
 
 async def compare(
-    connection: asyncpg.Connection[Any], plant: Plant, channel: int, begin: int, end: int, points: int
+    connection: asyncpg.Connection[Any], plant: WrittenSamples, channel: int, begin: int, end: int, points: int
 ) -> str:
     """Compare one chart with its samples; returns what it was read from."""
     rows = await connection.fetch(_QUERY, channel, timestamp(begin), timestamp(end), points)
     width = microseconds(
-        datetime(1970, 1, 1, tzinfo=UTC)
+        EPOCH
         + await connection.fetchval("SELECT plant.series_width($1, $2)", timedelta(microseconds=end - begin), points)
     )
     samples = {at: sample for at, sample in plant.samples.get(channel, {}).items() if begin <= at < end}
@@ -34,7 +33,7 @@ async def compare(
         width = 60 * SECOND
     buckets: dict[int, list[tuple[int, float, int]]] = defaultdict(list)
     for at in sorted(samples):
-        buckets[at - (at - _EPOCH_US) % width].append((at, *samples[at]))
+        buckets[at - (at - POSTGRES_EPOCH_US) % width].append((at, *samples[at]))
     assert [microseconds(row["time"]) for row in rows] == sorted(buckets)  # aligned, and gaps are gaps
     assert len(rows) <= points + 1
     for row in rows:
@@ -52,9 +51,9 @@ async def compare(
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_charts_say_what_the_samples_say(owner: asyncpg.Connection[Any], seed: int) -> None:
+async def test_charts_equal_the_samples(owner: asyncpg.Connection[Any], seed: int) -> None:
     some = random.Random(100 + seed)
-    plant = Plant()
+    plant = WrittenSamples()
     hours = 80
     sources = set()
     for step in range(4):
@@ -75,7 +74,7 @@ async def test_charts_say_what_the_samples_say(owner: asyncpg.Connection[Any], s
 
 async def test_a_spike_is_never_lost(owner: asyncpg.Connection[Any]) -> None:
     """One sample among a month of them, seen in a chart of ten points, before and after it is rolled up."""
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US + i * 10 * 60 * SECOND, 1.0, 0) for i in range(30 * 144)])
     await refresh(owner)
     month = (1, DAY, DAY + timedelta(days=30), 10)
@@ -105,7 +104,7 @@ async def test_fast_channels_are_not_read_sample_by_sample(owner: asyncpg.Connec
     assert {(row["source"], row["n"]) for row in rows} == {("raw", 100)}
 
 
-async def test_questions_that_have_no_answer(owner: asyncpg.Connection[Any]) -> None:
+async def test_invalid_series_queries_are_refused(owner: asyncpg.Connection[Any]) -> None:
     assert await owner.fetch(_QUERY, 1, DAY, DAY, 100) == []
     assert await owner.fetch(_QUERY, 12345, DAY, DAY + timedelta(days=400), 100) == []
     for points, end in ((0, DAY), (100, None)):

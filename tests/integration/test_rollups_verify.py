@@ -12,27 +12,27 @@ import asyncpg
 import pytest
 from typer.testing import CliRunner
 
-from ops.__main__ import app
-from ops.evidence.command import verify as verify_command
+from ops.cli.app import app
+from ops.cli.evidence import verify as verify_command
 from ops.rollups.verify import Difference, verify
 from tests.database import Database
-from tests.integration.test_rollups import SECOND, Plant, owner, random_samples, refresh
-from tests.packed import DAY, DAY_US, HOUR_US
+from tests.integration.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
+from tests.sample_tables import DAY, DAY_US, HOUR_US
 
 __all__ = ["owner"]  # a fixture
 _HOUR = timedelta(hours=1)
 
 
-async def filled(connection: asyncpg.Connection[Any]) -> Plant:
+async def filled(connection: asyncpg.Connection[Any]) -> WrittenSamples:
     """Channels 1 and 2 with a sample a minute for three hours, and others with all sorts."""
-    plant = Plant()
+    plant = WrittenSamples()
     await plant.write(connection, [(c, DAY_US + i * 60 * SECOND, float(i % 7), 0) for c in (1, 2) for i in range(180)])
     await plant.write(connection, random_samples(random.Random(3), (3, 4), 5, 1000))
     await refresh(connection)
     return plant
 
 
-async def test_each_change_is_named(owner: asyncpg.Connection[Any]) -> None:
+async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> None:
     await filled(owner)
     assert (await verify(owner)).differences == []
     # A packed day to rows again, so that a row of it can be changed.
@@ -65,7 +65,7 @@ async def test_each_change_is_named(owner: asyncpg.Connection[Any]) -> None:
     }
 
 
-async def test_what_is_dirty_or_beyond_retention_is_no_difference(owner: asyncpg.Connection[Any]) -> None:
+async def test_dirty_or_expired_rollups_are_no_difference(owner: asyncpg.Connection[Any]) -> None:
     plant = await filled(owner)
     await plant.write(owner, [(1, DAY_US + HOUR_US + 1, 4.0, 0)])
     assert (await verify(owner)).differences == []
@@ -76,7 +76,7 @@ async def test_what_is_dirty_or_beyond_retention_is_no_difference(owner: asyncpg
     assert found == []
 
 
-async def test_the_command(
+async def test_rollup_verify_command(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(owner)
@@ -87,7 +87,7 @@ async def test_the_command(
         app.command()(verify_command)
     run = CliRunner()
     result = await asyncio.to_thread(run.invoke, app, ["verify", "rollups"])
-    assert (result.exit_code, "rollups are what their samples give: 8 channels, 1 days" in result.output) == (0, True)
+    assert (result.exit_code, "all rollups match their samples: 8 channels, 1 days" in result.output) == (0, True)
     await owner.execute("UPDATE plant.rollup_1h SET first = 42 WHERE channel_id = 1 AND bucket = $1", DAY + _HOUR)
     result = await asyncio.to_thread(
         run.invoke, app, ["verify", "rollups", "--from", "2026-03-09", "--to", "2026-03-10"]

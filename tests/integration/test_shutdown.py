@@ -12,14 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.batch import SampleBatch, now_us
+from ingest.batch import SampleBatch
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import now_us
 from ops.ports import free_ports
-from tests.configured import put_in_force
+from tests.config_in_force import activate
+from tests.peers import listens
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
-BOUND = 30  # s: a drain has 8; the rest is a slow machine's start
+BOUND = PATIENCE  # s: a drain has 8; the rest is a slow machine's start
 
 
 @pytest.fixture
@@ -52,30 +55,19 @@ async def writer_on(state: Path, port: int) -> AsyncIterator[asyncio.subprocess.
     spool = Spool(state / "spool" / "modbus.sqlite", 1024**2)
     await spool.append(batch())
     await spool.close()
-    put_in_force(state, state / "plant.toml")
+    activate(state, state / "plant.toml")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ingest", "writer", "--state", str(state)),
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(BOUND):
-            while not await answers(health + 2):
-                await asyncio.sleep(0.05)
+        await until(lambda: listens(health + 2), every=0.05)
         yield process
     finally:
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-async def answers(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def batch() -> SampleBatch:
@@ -84,13 +76,13 @@ def batch() -> SampleBatch:
 
 
 def kept(state: Path) -> int:
-    file = SpoolFile(state / "spool" / "modbus.sqlite")
-    taken = file.take(10)
+    file = SpoolReader(state / "spool" / "modbus.sqlite")
+    taken = file.read(10)
     file.close()
     return len(taken)
 
 
-async def test_a_drain_that_can_not_succeed_ends_by_itself(tmp_path: Path, black_hole: int) -> None:
+async def test_impossible_drain_ends_by_itself(tmp_path: Path, black_hole: int) -> None:
     async with writer_on(tmp_path, black_hole) as process:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(BOUND):
@@ -100,7 +92,7 @@ async def test_a_drain_that_can_not_succeed_ends_by_itself(tmp_path: Path, black
     assert kept(tmp_path) == 1
 
 
-async def test_a_second_signal_ends_it_at_once(tmp_path: Path, black_hole: int) -> None:
+async def test_second_signal_ends_the_drain_at_once(tmp_path: Path, black_hole: int) -> None:
     async with writer_on(tmp_path, black_hole) as process:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(BOUND):

@@ -14,7 +14,7 @@ from ops.ports import free_ports
 from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.truth import read_truth
-from tests.patience import until
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_set_points_are_written_by_both_protocols(running: tuple[Simulator
     simulator, opcua, modbus = running
     plant = simulator.plant
     assert isinstance(plant, DemoPlant)
-    async with Client(f"opc.tcp://127.0.0.1:{opcua}/") as client:
+    async with Client(f"opc.tcp://127.0.0.1:{opcua}/", timeout=PATIENCE) as client:
         node = client.get_node("ns=2;s=boilerhouse.boiler1.pressure_sp")
         await node.write_value(ua.DataValue(ua.Variant(44.5, ua.VariantType.Double)))
         await until(lambda: plant.v["boiler1/pressure_sp"] == 44.5)
@@ -55,9 +55,9 @@ def _has(folder: Path, name: str, value: float) -> bool:
     return bool(((rows["tag"] == truth.names.index(name)) & (rows["value"] == value)).any())
 
 
-async def test_faults_do_what_they_say(running: tuple[Simulator, int, int]) -> None:
+async def test_simulator_faults_have_their_effect(running: tuple[Simulator, int, int]) -> None:
     simulator, _, modbus = running
-    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=0.3, retries=0)
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=PATIENCE, retries=0)
     await master.connect()
     assert (await master.read_holding_registers(0, count=2)).registers[0] == 1200
     simulator.faults.add("conveyor-plc", "exception", 60, 4)
@@ -68,7 +68,7 @@ async def test_faults_do_what_they_say(running: tuple[Simulator, int, int]) -> N
     await until(lambda: not master.connected)
     master.close()
     simulator.faults.clear()
-    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=0.3, retries=0)
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=PATIENCE, retries=0)
     await master.connect()
     assert (await master.read_holding_registers(0, count=2)).registers[0] == 1200
     master.close()
@@ -77,7 +77,7 @@ async def test_faults_do_what_they_say(running: tuple[Simulator, int, int]) -> N
 async def test_a_frozen_tag_keeps_its_value(running: tuple[Simulator, int, int]) -> None:
     simulator, opcua, _ = running
     name = "boilerhouse/boiler1/furnace_draft"
-    async with Client(f"opc.tcp://127.0.0.1:{opcua}/") as client:
+    async with Client(f"opc.tcp://127.0.0.1:{opcua}/", timeout=PATIENCE) as client:
         node = client.get_node("ns=2;s=" + name.replace("/", "."))
         simulator.faults.add(name, "freeze", 60, 0)
         before = simulator.published

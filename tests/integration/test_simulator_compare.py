@@ -10,7 +10,7 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.writer.clock import timestamp
+from ingest.timestamps import timestamp
 from simulator.compare import Comparison, compare
 from simulator.truth import TruthWriter
 from tests.database import Database
@@ -104,6 +104,16 @@ CASES: dict[str, tuple[Callable[[Rows], Rows], str, tuple[int, int, int]]] = {
     "an answer is missing": (changed(X, 3.52), "modbus", (0, 0, 1)),
     "an answer came out another": (changed(X, 3.52, value=4.0), "modbus", (0, 1, 0)),
     "one answer twice": (lambda rows: [*rows, (X, 3.9, 3.0, 0)], "modbus", (1, 0, 0)),
+    "by its clock one arrived a little before it was sent": (
+        lambda rows: [(*r[:1], 3.499, *r[2:]) if r[:2] == (X, 3.52) else r for r in rows],
+        "modbus",
+        (0, 0, 0),
+    ),
+    "one answer twice, the second a little before the next": (
+        lambda rows: [*rows, (X, 3.499, 2.0, 0)],
+        "modbus",
+        (1, 0, 0),
+    ),
     "an outage is no answer": (lambda rows: [*rows, (X, 3.9, float("nan"), BAD)], "modbus", (0, 0, 0)),
     "answers before the first sample were for nobody": (
         lambda rows: [r for r in rows if r[0] != X or r[1] >= 10],
@@ -115,7 +125,7 @@ CASES: dict[str, tuple[Callable[[Rows], Rows], str, tuple[int, int, int]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_what_is_wrong_with_the_table(case: str, database: Database, tmp_path: Path) -> None:
+async def test_comparison_finds_wrong_samples(case: str, database: Database, tmp_path: Path) -> None:
     change, kind, expected = CASES[case]
     write_truth(tmp_path)
     await fill(database, change(STORED), TEXTS)
@@ -144,7 +154,7 @@ TEXT_CASES: dict[str, tuple[Callable[[Texts], Texts], tuple[int, int, int]]] = {
 
 
 @pytest.mark.parametrize("case", TEXT_CASES)
-async def test_what_is_wrong_with_the_texts(case: str, database: Database, tmp_path: Path) -> None:
+async def test_comparison_finds_wrong_texts(case: str, database: Database, tmp_path: Path) -> None:
     change, expected = TEXT_CASES[case]
     write_truth(tmp_path)
     await fill(database, STORED, change(TEXTS))

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from simulator.demo import DemoPlant
 from simulator.run import Simulator
 from simulator.scenarios import ScenarioPlant
 from simulator.truth import Truth, read_truth
-from tests.patience import PATIENCE, until
-from tests.peers import free_port
+from tests.peers import free_port, listens
+from tests.waiting import PATIENCE, until
 
 CHECKOUT = Path(__file__).parents[2]
 SET_POINT = "ns=2;s=boilerhouse.boiler1.pressure_sp"
@@ -101,11 +101,11 @@ def published(truth: Truth) -> dict[tuple[str, int], tuple[Any, int]]:
     return found
 
 
-async def test_a_subscriber_gets_what_the_truth_says_and_all_of_it(tmp_path: Path) -> None:
+async def test_subscriber_gets_exactly_the_truth(tmp_path: Path) -> None:
     """From each node's value at the time of subscription on, states and texts among them."""
     async with running(tmp_path) as plant:
         tags = [t for t in plant.simulator.plant.tags if t.opcua is not None]
-        async with Client(plant.opcua) as client:
+        async with Client(plant.opcua, timeout=PATIENCE) as client:
             seen = Seen()
             subscription = await client.create_subscription(200, seen)
             nodes = [client.get_node(f"ns=2;s={t.name.replace('/', '.')}") for t in tags]
@@ -136,7 +136,7 @@ async def test_a_subscriber_gets_what_the_truth_says_and_all_of_it(tmp_path: Pat
     assert any(value == 7.5 for (name, _), (value, _) in seen.values.items() if name == "tankfarm.tank1.level_sp")
 
 
-async def test_values_of_a_cycle_have_one_time_unless_they_are_to_differ(tmp_path: Path) -> None:
+async def test_values_of_a_cycle_share_a_time_without_jitter(tmp_path: Path) -> None:
     for jitter, alike in ((0.0, True), (0.05, False)):
         folder = tmp_path / str(jitter)
         async with running(folder, jitter=jitter) as plant:
@@ -148,17 +148,14 @@ async def test_values_of_a_cycle_have_one_time_unless_they_are_to_differ(tmp_pat
             assert (np.diff(rows["time"][rows["tag"] == tag]) > 0).all()
 
 
-async def test_a_cut_connection_costs_no_subscription_and_no_value(tmp_path: Path) -> None:
+async def test_cut_connection_loses_no_subscription_and_no_value(tmp_path: Path) -> None:
     async with running(tmp_path) as plant, Client(plant.opcua) as client:
         faults = plant.simulator.faults
         created = await client.create_subscription(100, Seen())
         faults.add("opcua", "close_connections", 60)
-        async with asyncio.timeout(PATIENCE):
-            while await _accepts(plant.modbus - 1):
-                await asyncio.sleep(0.01)
-            faults.clear()
-            while not await _accepts(plant.modbus - 1):
-                await asyncio.sleep(0.01)
+        await until(lambda: not listens(plant.modbus - 1))
+        faults.clear()
+        await until(lambda: listens(plant.modbus - 1))
         async with Client(plant.opcua) as again:
             assert await again.get_node(SET_POINT).read_value() == 40.0
             request = ua.TransferSubscriptionsParameters(
@@ -166,17 +163,6 @@ async def test_a_cut_connection_costs_no_subscription_and_no_value(tmp_path: Pat
             )
             (result,) = await again.uaclient.transfer_subscriptions(request)
             assert result.StatusCode.is_good()
-
-
-async def _accepts(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 async def _answers(address: str) -> bool:
@@ -188,7 +174,7 @@ async def _answers(address: str) -> bool:
     return True
 
 
-async def test_silence_is_silence_for_old_and_new_connections(tmp_path: Path) -> None:
+async def test_silence_fault_affects_old_and_new_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as plant, Client(plant.opcua, timeout=30) as client:
         plant.simulator.faults.add("opcua", "stop_answering", 60)
         await until(lambda: plant.simulator._server._relay.silent)  # type: ignore[union-attr]
@@ -199,7 +185,7 @@ async def test_silence_is_silence_for_old_and_new_connections(tmp_path: Path) ->
         assert await asked == 40.0
 
 
-async def test_a_clock_that_jumps(tmp_path: Path) -> None:
+async def test_clock_jump_fault(tmp_path: Path) -> None:
     async with running(tmp_path) as plant:
         simulator = plant.simulator
         for jump in (3600.0, -7200.0):
@@ -215,9 +201,9 @@ async def test_a_clock_that_jumps(tmp_path: Path) -> None:
     assert len(np.unique(rows[["tag", "time"]])) == len(rows), "no tag has two values for one time"
 
 
-async def test_a_set_point_takes_what_is_in_its_range_at_our_time(tmp_path: Path) -> None:
+async def test_set_point_accepts_values_in_its_range_with_our_time(tmp_path: Path) -> None:
     ancient = ua.win_epoch_to_datetime(116_444_736_000_000_000)  # 1970
-    async with running(tmp_path) as plant, Client(plant.opcua) as client:
+    async with running(tmp_path) as plant, Client(plant.opcua, timeout=PATIENCE) as client:
         model = plant.simulator.plant
         assert isinstance(model, DemoPlant)
         node = client.get_node(SET_POINT)
@@ -244,12 +230,12 @@ async def test_a_set_point_takes_what_is_in_its_range_at_our_time(tmp_path: Path
             await client.get_node("ns=2;s=nothing").write_value(ua.DataValue(ua.Variant(1.0, ua.VariantType.Double)))
 
 
-async def test_only_trusted_clients_once_somebody_is_trusted(tmp_path: Path) -> None:
+async def test_only_trusted_clients_once_one_is_trusted(tmp_path: Path) -> None:
     async with running(tmp_path / "sim", secure=True) as plant:
         trusted = tmp_path / "sim" / "pki" / "trusted"
 
         async def read(name: str) -> float:
-            client = Client(plant.opcua)
+            client = Client(plant.opcua, timeout=PATIENCE)
             client.application_uri = "urn:plantlog:test"
             key, certificate = tmp_path / f"{name}.pem", tmp_path / f"{name}.der"
             await client.setup_self_signed_certificate(key, certificate)
@@ -266,7 +252,7 @@ async def test_only_trusted_clients_once_somebody_is_trusted(tmp_path: Path) -> 
             await read("theirs")
 
 
-async def test_a_master_that_is_not_ours_decodes_what_the_truth_says(tmp_path: Path) -> None:
+async def test_foreign_master_decodes_the_truth(tmp_path: Path) -> None:
     async with running(tmp_path) as plant:
         ports = {d.name: plant.modbus + i for i, d in enumerate(plant.simulator.devices)}
         read: dict[str, Any] = {}
@@ -315,7 +301,7 @@ async def test_a_master_writes_set_points_and_nothing_else(tmp_path: Path) -> No
         master.close()
 
 
-async def test_the_control_says_what_is_legal(tmp_path: Path) -> None:
+async def test_simulator_control_lists_valid_values(tmp_path: Path) -> None:
     async with running(tmp_path) as plant:
         runner = web.AppRunner(application(plant.simulator, "127.0.0.1"), access_log=None)
         await runner.setup()
@@ -352,7 +338,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_as_a_process_it_serves_what_it_exports_and_ends_cleanly(shape: str, tmp_path: Path) -> None:
+async def test_simulator_process_serves_its_export_and_ends_cleanly(shape: str, tmp_path: Path) -> None:
     options, sources = SHAPES[shape]
     (tmp_path / "rows.csv").write_text("time,flow,level\n" + "".join(f"t{i},{i}.5,{2 * i}\n" for i in range(50)))
     port = row_of_ports(5)
@@ -365,12 +351,14 @@ async def test_as_a_process_it_serves_what_it_exports_and_ends_cleanly(shape: st
     assert len(plant.sources) == sources
     process = await _simulator("run", "--state", str(tmp_path / "s"), "--control-port", str(port + 4), *shared)
     try:
-        async with asyncio.timeout(PATIENCE):
-            while not await _published(control) or not await _answers_any(plant.opcua_sources()[0].address):
-                assert process.returncode is None
-                await asyncio.sleep(0.05)
         (source,) = plant.opcua_sources()
-        async with Client(source.address) as client:
+
+        async def serves() -> bool:
+            assert process.returncode is None
+            return await _published(control) and await _answers_any(source.address)
+
+        await until(serves, every=0.05)
+        async with Client(source.address, timeout=PATIENCE) as client:
             values = await client.read_values([client.get_node(t.address) for t in source.tags])
             assert all(v is not None for v in values)
         for device in plant.modbus_sources():

@@ -18,19 +18,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.registry import Registry
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
-from ingest.writer.clock import microseconds
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import microseconds, now_us
 from ingest.writer.writer import Writer
 from ops.paths import State
-from tests.configured import put_in_force
-from tests.database import Database
-from tests.patience import PATIENCE
+from tests.config_in_force import activate
+from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
 from tests.secrets import write_secret
+from tests.spooling import drained, spooled
+from tests.waiting import PATIENCE
 
 MIB = 1024**2
 DAY = 86_400_000_000  # µs
@@ -69,17 +70,12 @@ class Site:
         return json.loads(await self.run(*arguments, "--json"))
 
     async def spool(self, name: str, *batches: SampleBatch | EventBatch | GapBatch) -> Path:
-        spool = Spool(self.state.spool / f"{name}.sqlite", 64 * MIB)
-        for one in batches:
-            await spool.append(one)
-        await spool.close()
-        return spool.path
+        await spooled(self.state.spool, *batches, name=name)
+        return self.state.spool / f"{name}.sqlite"
 
     async def write(self, **options: Any) -> None:
         """Let the writer empty the spools."""
-        writer = Writer(self.state.spool, self.dsn, WriterOptions(connections=1, **options))
-        writer.drain()
-        await asyncio.wait_for(writer.run(), PATIENCE)
+        await drained(Writer(self.state.spool, self.dsn, WriterOptions(connections=1, **options)))
 
 
 def site_in(folder: Path, database: Database | None) -> Site:
@@ -88,7 +84,7 @@ def site_in(folder: Path, database: Database | None) -> Site:
     config = folder / "plant.toml"
     config.write_text(_PLANT)
     write_secret(folder / "t", "token-of-edge-gateway")
-    put_in_force(state.root, config)
+    activate(state.root, config)
     Registry({"a": 1, "b": 2}, {"a": {f"a/c{i}": i for i in range(10)}}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:
         state.dsn_file("owner").parent.mkdir()
@@ -103,18 +99,10 @@ def offline(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
-        " VALUES (1, 'a', 'push', ''), (2, 'b', 'push', '')"
-    )
-    await connection.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'a/c' || i, 1, '', 'analog', '' FROM generate_series(0, 9) i"
-    )
-    yield connection
-    await connection.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a", "b")
+    await add_channels(owner, range(10), "a/c{}")
+    return owner
 
 
 @pytest.fixture
@@ -139,7 +127,7 @@ def damage(path: Path) -> None:
 # show
 
 
-async def test_show(offline: Site) -> None:
+async def test_spool_show(offline: Site) -> None:
     at = now_us()
     await offline.spool("opcua", replace(batch([(1, 0, 1.0, 0), (2, 0, 2.0, 0)]), received_at=at - 60_000_000))
     await offline.spool("opcua.backfill")
@@ -155,7 +143,7 @@ async def test_show(offline: Site) -> None:
     assert files["opcua.backfill"]["oldest"] is None
     kinds = [(s["source_id"], s["kind"], s["batches"], s["rows"]) for s in files["push"]["sources"]]
     assert kinds == [(1, "events", 1, 1), (2, "samples", 1, 1)]
-    assert shown["aside"] == []
+    assert shown["dead_letters"] == []
     damage(path)
     (offline.state.root.parent / "plant.toml").write_text("not toml at all")
     text = await offline.run("show")
@@ -175,13 +163,13 @@ async def test_show_while_a_collector_appends(offline: Site) -> None:
     await spool.close()
 
 
-async def test_show_what_was_damaged(offline: Site) -> None:
+async def test_spool_show_lists_damage(offline: Site) -> None:
     path = await offline.spool("opcua", batch([(1, 0, 1.0, 0)]))
     damage(path)
-    with closing(SpoolFile(path)) as file:
-        assert len(file.take(10)) == 1
+    with closing(SpoolReader(path)) as file:
+        assert len(file.read(10)) == 1
     (shown,) = (await offline.json("show"))["files"]
-    assert (shown["trouble"], shown["batches"]) == (None, 1)
+    assert (shown["problem"], shown["batches"]) == (None, 1)
     (damaged,) = shown["damaged"]
     assert damaged in (await offline.run("show")).replace("\n", "")
 
@@ -198,7 +186,7 @@ def lines(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
 
 
-async def test_export(offline: Site, tmp_path: Path) -> None:
+async def test_spool_export(offline: Site, tmp_path: Path) -> None:
     nan = batch([(1, 0, 0.1, 0), (77, 1, float("nan"), 0x80050000), (500, 2, -0.0, 0)], 2)
     await offline.spool("opcua", nan, EventBatch(1, T0, (Event("text", T0 + 3, 4, 0, 'open, "wide"'),)))
     await offline.spool("push", GapBatch(1, T0, (Gap(T0, None, "stale"),)))
@@ -213,8 +201,8 @@ async def test_export(offline: Site, tmp_path: Path) -> None:
     to = tmp_path / "out.csv"
     assert await offline.run("export", offline.state.spool / "opcua.sqlite", "--to", to) == ""
     assert lines(to.read_text()) == expected
-    assert "exists already" in await offline.run("export", "opcua", "--to", to, code=1)
-    assert "there are: opcua, push" in await offline.run("export", "modbus", code=1)
+    assert "already exists" in await offline.run("export", "opcua", "--to", to, code=1)
+    assert "known: opcua, push" in await offline.run("export", "modbus", code=1)
     assert lines(await offline.run("export", "push")) == expected[:1]
     assert "No such file" in await offline.run("export", "push", "--to", tmp_path / "no" / "x.csv", code=1)
 
@@ -240,8 +228,8 @@ async def poisoned(site: Site, owner: asyncpg.Connection, name: str = "opcua") -
     await site.write()
 
 
-async def test_quarantine(site: Site, owner: asyncpg.Connection) -> None:
-    assert "nothing is in quarantine" in await site.run("quarantine")
+async def test_spool_quarantine(site: Site, owner: asyncpg.Connection) -> None:
+    assert "the quarantine is empty" in await site.run("quarantine")
     assert await site.json("quarantine") == {"rows": 0, "reasons": []}
     await poisoned(site, owner)
     event = Event("text", T0 + 2 * DAY, 4, 0, "from tomorrow")
@@ -263,14 +251,14 @@ async def test_quarantine(site: Site, owner: asyncpg.Connection) -> None:
     assert "0x80050000" in text or "event" in text
 
 
-async def test_retry_lands_what_is_no_longer_refused(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_writes_rows_no_longer_refused(site: Site, owner: asyncpg.Connection) -> None:
     await poisoned(site, owner)
     assert await count(owner, "samples_raw") == 397
     done = await site.json("retry")
-    assert (done["landed"], done["refused"]) == (0, 3), "the table refuses them as before"
+    assert (done["written"], done["refused"]) == (0, 3), "the table refuses them as before"
     assert await owner.fetchval("SELECT count(*) FROM plant.quarantine WHERE retried_at IS NOT NULL") == 3
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
-    assert "quarantine: 3 rows landed, 0 were refused again" in await site.run("retry")
+    assert "quarantine: 3 rows written, 0 rejected again" in await site.run("retry")
     assert await count(owner, "samples_raw") == 400
     assert sorted((c, t) for c, t, v in await stored(owner) if v == 666) == BAD
     assert await count(owner, "quarantine") == 0
@@ -281,26 +269,26 @@ async def test_retry_lands_what_is_no_longer_refused(site: Site, owner: asyncpg.
         ("samples", 1, t) for _, t in BAD
     ], "what landed late is on record as such"
     assert all(r["first_time"] == r["last_time"] for r in facts)
-    assert (await site.json("retry"))["landed"] == 0
+    assert (await site.json("retry"))["written"] == 0
     assert await count(owner, "samples_raw") == 400
 
 
-async def test_retry_lands_some_and_leaves_the_others(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_writes_some_rows_and_leaves_the_others(site: Site, owner: asyncpg.Connection) -> None:
     await poisoned(site, owner)
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
     await owner.execute("ALTER TABLE plant.samples_raw ADD CHECK (value <> 666 OR channel_id = 2)")
     done = await site.json("retry")
-    assert (done["landed"], done["refused"]) == (2, 1)
+    assert (done["written"], done["refused"]) == (2, 1)
     assert await count(owner, "samples_raw") == 399
     assert await count(owner, "quarantine") == 1
 
 
-async def test_what_was_stored_meanwhile_is_a_conflict_or_the_same(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_of_stored_rows_is_a_conflict_or_a_repeat(site: Site, owner: asyncpg.Connection) -> None:
     await poisoned(site, owner)
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
     await site.spool("opcua", batch([(1, 5, 666.0, 0), (2, 6, 1.0, 0)]))
     await site.write()
-    assert (await site.json("retry"))["landed"] == 3
+    assert (await site.json("retry"))["written"] == 3
     rows = {(c, t): v for c, t, v in await stored(owner)}
     assert [rows[key] for key in BAD] == [666.0, 1.0, 666.0]
     kept = await owner.fetch(
@@ -310,21 +298,21 @@ async def test_what_was_stored_meanwhile_is_a_conflict_or_the_same(site: Site, o
     assert await count(owner, "quarantine") == 0
 
 
-async def test_times_beyond_the_limits_need_a_word(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_beyond_the_time_limits_needs_an_option(site: Site, owner: asyncpg.Connection) -> None:
     event = Event("text", T0 + 2 * DAY, 4, 0, "from tomorrow")
     rows = batch([(1, 0, 1.0, 0), (2, 2 * DAY, 2.0, 0), (3, -4000 * DAY, 3.0, 0)])
     await site.spool("opcua", rows, EventBatch(1, T0, (event,)))
     await site.write()
     done = await site.json("retry")
-    assert (done["landed"], done["outside"]) == (0, 3)
-    assert "3 are beyond the time limits (--anyway takes them)" in await site.run("retry")
-    assert (await site.json("retry", "--anyway"))["landed"] == 3
+    assert (done["written"], done["outside_limits"]) == (0, 3)
+    assert "3 outside the time limits (use --anyway)" in await site.run("retry")
+    assert (await site.json("retry", "--anyway"))["written"] == 3
     assert await stored(owner) == [(1, 0, 1.0), (2, 2 * DAY, 2.0), (3, -4000 * DAY, 3.0)]
     assert [r["text"] for r in await owner.fetch("SELECT text FROM plant.event")] == ["from tomorrow"]
     assert await count(owner, "quarantine") == 0
 
 
-async def test_events_and_gaps_come_back(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_writes_events_and_gaps(site: Site, owner: asyncpg.Connection) -> None:
     gap = Gap(T0, T0 + 5, "stale", (1, 7777))
     far = Event("text", T0, 7777, 0, "a channel that is not there yet")
     await owner.execute("ALTER TABLE plant.event ADD CONSTRAINT known CHECK (channel_id < 100)")
@@ -336,68 +324,68 @@ async def test_events_and_gaps_come_back(site: Site, owner: asyncpg.Connection) 
         "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
         " VALUES (7777, 'late', 1, '', 'analog', '')"
     )
-    assert (await site.json("retry"))["landed"] == 2
+    assert (await site.json("retry"))["written"] == 2
     found = await owner.fetch("SELECT channel_id, reason FROM plant.gap ORDER BY channel_id")
     assert [tuple(r) for r in found] == [(1, "stale"), (7777, "stale")]
     assert await owner.fetchval("SELECT text FROM plant.event") == far.text
     assert await count(owner, "quarantine") == 0
 
 
-async def test_a_batch_that_was_set_aside(site: Site, owner: asyncpg.Connection) -> None:
+async def test_retry_writes_a_dead_letter_batch(site: Site, owner: asyncpg.Connection) -> None:
     await owner.execute("ALTER TABLE plant.ingest_batch ADD CONSTRAINT unlucky CHECK (rows <> 13)")
     rows = batch([(1, t, float(t), 0) for t in range(13)])
     await site.spool("opcua", rows, batch([(2, 0, 0.0, 0)]))
     await site.write()
-    (aside,) = (await site.json("show"))["aside"]
+    (aside,) = (await site.json("show"))["dead_letters"]
     (kept,) = (site.state.spool / "damaged").iterdir()
     assert aside["path"] == str(kept)
     assert ("unlucky" in aside["why"], aside["kind"], aside["rows"]) == (True, "samples", 13)
     assert len(lines(await site.run("export", aside["path"]))) == 14
     done = await site.json("retry")
-    assert (done["aside_landed"], done["aside_refused"]) == (0, 1)
+    assert (done["batches_written"], done["batches_refused"]) == (0, 1)
     assert kept.exists()
     await owner.execute("ALTER TABLE plant.ingest_batch DROP CONSTRAINT unlucky")
     before = kept.read_bytes()
     done = await site.json("retry")
-    assert (done["aside_landed"], done["aside_refused"]) == (1, 0)
+    assert (done["batches_written"], done["batches_refused"]) == (1, 0)
     assert not kept.exists()
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 14
     assert await count(owner, "samples_raw") == 14
     # As if it had been killed before the file was removed.
     kept.write_bytes(before)
-    assert (await site.json("retry"))["aside_landed"] == 1
+    assert (await site.json("retry"))["batches_written"] == 1
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 14
     assert await count(owner, "samples_raw") == 14
     assert await count(owner, "event") == 0
 
 
-async def test_a_batch_set_aside_that_can_not_be_read_stays(site: Site) -> None:
+async def test_unreadable_dead_letter_batch_is_kept(site: Site) -> None:
     folder = site.state.spool / "damaged"
     folder.mkdir()
     (folder / "opcua-1.json").write_text('{"why": "half a fi')
     done = await site.json("retry")
-    assert (done["aside_landed"], done["aside_refused"]) == (0, 1)
-    assert "can't be read" in (await site.json("show"))["aside"][0]["why"]
-    assert "can't be read" in await site.run("export", folder / "opcua-1.json", code=1)
+    assert (done["batches_written"], done["batches_refused"]) == (0, 1)
+    assert "cannot read" in (await site.json("show"))["dead_letters"][0]["why"]
+    assert "cannot read" in await site.run("export", folder / "opcua-1.json", code=1)
 
 
-async def test_two_at_once_land_each_row_once(site: Site, owner: asyncpg.Connection) -> None:
+async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg.Connection) -> None:
     await owner.execute("ALTER TABLE plant.samples_raw ADD CONSTRAINT beast CHECK (value <> 666)")
     await site.spool("opcua", batch([(c, t, 666.0, 0) for c in range(3) for t in range(100)]))
     await site.write()
     assert await count(owner, "quarantine") == 300
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
     both: Sequence[dict[str, int]] = await asyncio.gather(site.json("retry"), site.json("retry"))
-    assert sum(done["landed"] for done in both) == 300
+    assert sum(done["written"] for done in both) == 300
     assert await count(owner, "samples_raw") == 300
     assert await count(owner, "quarantine") == 0
 
 
-async def test_without_a_database(offline: Site) -> None:
+async def test_spool_commands_without_a_database(offline: Site) -> None:
     for command in ("quarantine", "retry"):
         assert "has no database yet: run `plantlog up`" in await offline.run(command, code=1)
     offline.state.dsn_file("owner").parent.mkdir()
     for role in ("owner", "reader"):
         offline.state.dsn_file(role).write_text("postgresql://nobody:nothing@127.0.0.1:1/nothing")
-    assert "the database does not answer" in await offline.run("quarantine", code=1)
-    assert "0 rows and 0 batches have landed" in await offline.run("retry", code=1)
+    assert "the database does not respond" in await offline.run("quarantine", code=1)
+    assert "0 rows and 0 batches were written" in await offline.run("retry", code=1)

@@ -13,22 +13,25 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch, now_us
-from ingest.config.model import ModbusSource, OpcuaSource, WriterOptions
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.config.model import WriterOptions
+from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import SpoolError, SpoolFull
 from ingest.modbus.collector import Collector as ModbusCollector
-from ingest.modbus.transport import Lines
+from ingest.modbus.transport import Connections
 from ingest.opcua.collector import Collector
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
 from tests.database import Database
 from tests.integration.test_opcua_recovery import serving
 from tests.integration.test_push import site
-from tests.modbus_wire import good, nasty
-from tests.patience import PATIENCE, until
+from tests.modbus_wire import good_response, misbehaving_device
 from tests.samples import batch
+from tests.spooling import drained
+from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
 DISK = 64 * MIB
@@ -76,9 +79,10 @@ class Disk:
     def check(self) -> None:
         """Unmounted, repaired, mounted again."""
         assert self.image is not None
-        run("umount", self.folder)
-        subprocess.run(["e2fsck", "-fy", self.image], check=False, capture_output=True)
-        run("mount", "-o", "loop,errors=remount-ro", self.image, self.folder)
+        run("umount", "--detach-loop", self.folder)
+        repaired = subprocess.run(["e2fsck", "-fy", self.image], check=False, capture_output=True, text=True)
+        assert repaired.returncode in (0, 1), repaired.stdout + repaired.stderr
+        run("mount", "-o", "loop,rw,errors=remount-ro", self.image, self.folder)
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])
@@ -115,9 +119,9 @@ async def until_full(spool: Spool, numbers: Iterator[int]) -> list[int]:
     return taken
 
 
-def inside(file: SpoolFile) -> tuple[list[int], list[int]]:
+def inside(file: SpoolReader) -> tuple[list[int], list[int]]:
     """(sequences, first channels of the sample batches) that were not taken yet."""
-    taken = file.take(10**9)
+    taken = file.read(10**9)
     return [b.sequence for b in taken], [int(b.batch.channel_id[0]) for b in taken if isinstance(b.batch, SampleBatch)]
 
 
@@ -138,7 +142,7 @@ async def test_a_full_disk(disk: Disk) -> None:
     assert spool.notes["gaps:1"] == "49"
     # The writer takes all that is inside, and deletes it.
     disk.fill(leave=0)
-    file = SpoolFile(spool.path)
+    file = SpoolReader(spool.path)
     sequences, channels = inside(file)
     assert channels == durable
     assert len(sequences) == len(durable) + 100
@@ -157,13 +161,28 @@ async def test_a_full_disk(disk: Disk) -> None:
     await again.close()
 
 
-async def test_what_the_writer_deletes_is_room_on_a_disk_that_stays_full(disk: Disk) -> None:
+async def test_a_full_disk_is_full_until_it_has_space(disk: Disk) -> None:
+    """Also while the ballast was not needed yet: only samples were rejected."""
+    spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
+    disk.fill(leave=0)
+    await until_full(spool, iter(range(1000)))
+    room = asyncio.create_task(spool.wait_for_room())
+    done, _ = await asyncio.wait([room], timeout=1)
+    assert spool.full
+    assert not done
+    disk.clear()
+    await asyncio.wait_for(room, PATIENCE)
+    await spool.append(samples(1))
+    await spool.close()
+
+
+async def test_deleted_batches_make_room_on_a_full_disk(disk: Disk) -> None:
     spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
     numbers = iter(range(10_000))
     disk.fill(leave=20 * MIB)
     durable = await until_full(spool, numbers)
     disk.fill(leave=0)
-    file = SpoolFile(spool.path)
+    file = SpoolReader(spool.path)
     sequences, channels = inside(file)
     assert channels == durable
     for k in range(0, len(sequences), 10):
@@ -175,12 +194,13 @@ async def test_what_the_writer_deletes_is_room_on_a_disk_that_stays_full(disk: D
     await spool.close()
 
 
-async def test_the_writer_empties_the_spool_of_a_full_disk(disk: Disk, database: Database) -> None:
+async def test_the_writer_empties_the_spool_of_a_full_disk(
+    disk: Disk, database: Database, owner: asyncpg.Connection
+) -> None:
     spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
     disk.fill(leave=10 * MIB)
     durable = await until_full(spool, iter(range(100)))
     disk.fill(leave=0)
-    owner = await asyncpg.connect(database.owner_dsn)
     writer = Writer(disk.folder, database.ingest_dsn, WriterOptions(connections=1))
     writing = asyncio.create_task(writer.run())
     await until(lambda: writer.written == 4000 * len(durable))
@@ -191,7 +211,6 @@ async def test_the_writer_empties_the_spool_of_a_full_disk(disk: Disk, database:
     writer.drain()
     await asyncio.wait_for(writing, PATIENCE)
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 4000 * (len(durable) + 1)
-    await owner.close()
     assert await spool.depth() == (0, 0)
     await spool.close()
 
@@ -205,7 +224,7 @@ async def test_a_read_only_disk(disk: Disk) -> None:
     disk.remount("ro")
     with pytest.raises(SpoolError, match=r"opcua\.sqlite: .*(readonly|unable to open)"):
         Spool(path, LIMIT)
-    file = SpoolFile(path)
+    file = SpoolReader(path)
     sequences, channels = inside(file)
     assert channels == [0, 1, 2]
     with pytest.raises(SpoolError, match=r"opcua\.sqlite: "):
@@ -226,7 +245,7 @@ async def test_a_read_only_disk(disk: Disk) -> None:
 async def test_a_disk_that_fails_under_a_running_collector(disk: Disk) -> None:
     path = disk.folder / "opcua.sqlite"
     spool = Spool(path, LIMIT)
-    file = SpoolFile(path)
+    file = SpoolReader(path)
     for number in range(5):
         await spool.append(samples(number))
     os.sync()
@@ -243,14 +262,14 @@ async def test_a_disk_that_fails_under_a_running_collector(disk: Disk) -> None:
     file.close()
     await spool.close()
     disk.check()
-    spool, file = Spool(path, LIMIT), SpoolFile(path)
+    spool, file = Spool(path, LIMIT), SpoolReader(path)
     await spool.append(samples(6))
     assert inside(file)[1] == [0, 1, 2, 3, 4, 6], "what was said to be durable is there, what was refused is not"
     file.close()
     await spool.close()
 
 
-async def test_the_writer_goes_on_beside_a_disk_that_fails(disk: Disk, database: Database, tmp_path: Path) -> None:
+async def test_writer_continues_beside_a_failing_disk(disk: Disk, database: Database, tmp_path: Path) -> None:
     """A spool file that can't be opened does not keep the others from being written."""
     for name in ("modbus", "opcua"):
         spool = Spool(tmp_path / f"{name}.sqlite", LIMIT)
@@ -260,15 +279,13 @@ async def test_the_writer_goes_on_beside_a_disk_that_fails(disk: Disk, database:
     with suppress(FileNotFoundError):
         (tmp_path / "modbus.sqlite.last").unlink()
     (tmp_path / "modbus.sqlite").symlink_to(disk.folder / "not-there")
-    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1))
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
+    writer = await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1)))
     assert writer.written == 4000
 
 
 async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
     spool = Spool(disk.folder / "modbus.sqlite", LIMIT)
-    async with nasty(lambda frame, number: [(0, good(frame, number % 1000))]) as port:
+    async with misbehaving_device(lambda frame, number: [(0, good_response(frame, number % 1000))]) as port:
         source = ModbusSource.model_validate(
             {
                 "name": "plc",
@@ -280,7 +297,7 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
         )
         status = SourceStatus(1, "plc", "modbus", source.address, 3)
         collecting = asyncio.create_task(
-            ModbusCollector(source, {f"t{i}": i for i in range(3)}, status, spool, Lines()).run()
+            ModbusCollector(source, {f"t{i}": i for i in range(3)}, status, spool, Connections()).run()
         )
         await until(lambda: status.samples > 10)
         await asyncio.to_thread(disk.fill, 0)
@@ -291,8 +308,8 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
         await until(lambda: status.samples > at)
         collecting.cancel()
         await asyncio.wait([collecting])
-    file = SpoolFile(spool.path)
-    batches = [b.batch for b in file.take(10**9)]
+    file = SpoolReader(spool.path)
+    batches = [b.batch for b in file.read(10**9)]
     file.close()
     await spool.close()
     gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps if g.reason == "spool_full"]
@@ -302,7 +319,7 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
     assert times[times.index(gap.from_time) + 1] == gap.to_time, "from the last sample before to the first behind"
 
 
-async def test_opcua_on_a_full_disk_has_the_server_keep_what_it_can_not_take(disk: Disk, tmp_path: Path) -> None:
+async def test_opcua_on_a_full_disk_leaves_values_on_the_server(disk: Disk, tmp_path: Path) -> None:
     """Nothing is acknowledged, the server's queue holds what comes, and nothing is lost."""
     spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
     async with serving(tmp_path / "server") as server:
@@ -331,8 +348,8 @@ async def test_opcua_on_a_full_disk_has_the_server_keep_what_it_can_not_take(dis
         await until(lambda: status.samples >= len(server.written))
         collecting.cancel()
         await asyncio.wait([collecting])
-    file = SpoolFile(spool.path)
-    batches = [b.batch for b in file.take(10**9)]
+    file = SpoolReader(spool.path)
+    batches = [b.batch for b in file.read(10**9)]
     file.close()
     await spool.close()
     values = {v for b in batches if isinstance(b, SampleBatch) for v in b.value.tolist() if v}
@@ -357,7 +374,9 @@ async def test_push_on_a_full_disk_answers_503(disk: Disk) -> None:
         assert "no disk space left for push.sqlite" in refused.message
         assert refused.headers["Retry-After"]
         disk.clear()
-        async with asyncio.timeout(PATIENCE):
-            while (await here.push(b"\n".join(rows))).status != 204:
-                await asyncio.sleep(0.1)
+
+        async def taken() -> bool:
+            return (await here.push(b"\n".join(rows))).status == 204
+
+        await until(taken, every=0.1)
         assert len(set(here.samples())) == len(rows)

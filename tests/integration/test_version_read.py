@@ -13,29 +13,30 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.batch import Event, EventBatch, now_us
-from ingest.collectors import Collectors
+from ingest.batch import Event, EventBatch
 from ingest.config.load import load
-from ingest.config.model import ModbusSource, OpcuaSource, OpcuaTag, Plant, WriterOptions
+from ingest.config.model import Plant, WriterOptions
+from ingest.config.sources import ModbusSource, OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
+from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
-from ops.meaning import Choice
 from ops.paths import State
-from ops.register import Registered, register
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import Registration, register
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
-from tests.appender import Kept
 from tests.database import Database
 from tests.integration.test_opcua_collector import simulated_server
 from tests.integration.test_opcua_live import configured
 from tests.integration.test_register import state_in
-from tests.integration.test_writer import drained, spooled, until
-from tests.modbus_wire import good, nasty
-from tests.patience import running
-from tests.patience import until as becomes
+from tests.memory_appender import MemoryAppender
+from tests.modbus_wire import good_response, misbehaving_device
 from tests.peers import free_port
+from tests.spooling import drained, spooled
+from tests.waiting import PATIENCE, running, until
 
 _OPCUA = [
     SimTag("unit/celsius", "c", opcua="Double", period=0.1),
@@ -58,7 +59,7 @@ class Appliance:
         self.collectors = collectors
         self.reader = reader
 
-    async def register(self, tags: str, kind: str, address: str, options: str = "") -> tuple[Plant, Registered]:
+    async def register(self, tags: str, kind: str, address: str, options: str = "") -> tuple[Plant, Registration]:
         folder = self.state.root.parent / "plant"
         folder.mkdir(exist_ok=True)
         (folder / "tags.csv").write_text(tags)
@@ -67,9 +68,9 @@ class Appliance:
             f'tags = "tags.csv"\n{options}'
         )
         plant = load(folder / "plant.toml")
-        return plant, await register(plant, self.database.owner_dsn, self.state, choice=Choice(["*"]))
+        return plant, await register(plant, self.database.owner_dsn, self.state, decisions=TagDecisions(["*"]))
 
-    async def follow(self, plant: Plant, registered: Registered) -> None:
+    async def follow(self, plant: Plant, registered: Registration) -> None:
         sources: list[OpcuaSource | ModbusSource] = [*plant.opcua_sources(), *plant.modbus_sources()]
         await self.collectors.configure(sources, registered.registry, registered.versions)
 
@@ -101,7 +102,7 @@ async def appliance(database: Database, folder: Path, kind: str) -> AsyncIterato
             yield Appliance(database, state, collectors, reader)
         finally:
             await reader.close()
-            await collectors.stop(5)
+            await collectors.stop(PATIENCE)
             await spool.close()
 
 
@@ -131,7 +132,7 @@ async def edit_under_load(
 async def test_modbus_samples_around_a_change(database: Database, tmp_path: Path) -> None:
     """The same register with another divisor and unit, at 20 Hz."""
     async with (
-        nasty(lambda frame, number: [(0, good(frame, 29_000 + number % 100))]) as port,
+        misbehaving_device(lambda frame, number: [(0, good_response(frame, 29_000 + number % 100))]) as port,
         appliance(database, tmp_path, "modbus") as here,
     ):
 
@@ -182,7 +183,7 @@ async def test_opcua_samples_around_a_change_of_node(ahead: float, database: Dat
         assert conflicts == 0
 
 
-def versions_read(kept: Kept) -> list[tuple[int | None, int, int]]:
+def versions_read(kept: MemoryAppender) -> list[tuple[int | None, int, int]]:
     return [(event.channel_id, event.detail["version"], event.time) for event in kept.events("version_read")]
 
 
@@ -191,22 +192,24 @@ async def collecting(
     address: str,
     tag: OpcuaTag,
     folder: Path,
-    kept: Kept,
-    lane: Kept | None = None,
+    kept: MemoryAppender,
+    backfill_spool: MemoryAppender | None = None,
     versions: Mapping[int, int] | None = None,
     source: Callable[[OpcuaTag], OpcuaSource] | None = None,
 ) -> AsyncIterator[Collector]:
     described = configured(address, [tag]) if source is None else source(tag)
     status = SourceStatus(1, "ua", "opcua", address, 1)
-    collector = Collector(described, {"t": 5}, status, kept, folder / "pki", lane or Kept(), versions or {})
+    collector = Collector(
+        described, {"t": 5}, status, kept, folder / "pki", backfill_spool or MemoryAppender(), versions or {}
+    )
     async with running(collector.run()):
-        await becomes(lambda: status.state == "connected")
+        await until(lambda: status.state == "connected")
         yield collector
 
 
-async def test_a_first_value_of_long_ago_has_the_time_of_the_change(tmp_path: Path) -> None:
+async def test_old_first_value_gets_the_time_of_the_change(tmp_path: Path) -> None:
     """Also in the next process, which subscribes anew; once it changes it has its own time."""
-    kept = Kept()
+    kept = MemoryAppender()
     async with serving(tmp_path / "server") as (server, address):
         old = now_us() - _LONG_AGO
         await server.write(0, 20.0, now_us(), 0)
@@ -222,7 +225,7 @@ async def test_a_first_value_of_long_ago_has_the_time_of_the_change(tmp_path: Pa
         [said] = kept.events("time_source")
         assert (said.channel_id, said.text, said.detail) == (5, "change", {"source_time": old})
         notes = {name: text for name, text in kept.notes.items() if not name.startswith("opcua:")}
-        again = Kept(notes)
+        again = MemoryAppender(notes)
         async with collecting(address, KELVIN, tmp_path, again, versions={5: 1}):
             await again.until(lambda: bool(again.samples(5)))
             await server.write(1, 291.0, now_us(), 0)
@@ -233,13 +236,13 @@ async def test_a_first_value_of_long_ago_has_the_time_of_the_change(tmp_path: Pa
         assert versions_read(again) == [], "said once"
 
 
-async def test_a_subscription_made_anew_leaves_the_time_of_an_unchanged_meaning(tmp_path: Path) -> None:
+async def test_recreated_subscription_keeps_times_unless_the_unit_changes(tmp_path: Path) -> None:
     """A server that starts anew sends a value of long ago again; another unit makes another quantity of it."""
-    port, old, kept = free_port(), now_us() - _LONG_AGO, Kept()
+    port, old, kept = free_port(), now_us() - _LONG_AGO, MemoryAppender()
     edits: list[dict[str, Any]] = [{}, {"description": "of the drum"}, {"interval": 0.3}, {"unit": "K"}, {"unit": "°F"}]
     times = []
     for version, edit in enumerate(edits):
-        tag, kept = replace(CELSIUS, **edit), Kept(kept.notes)
+        tag, kept = replace(CELSIUS, **edit), MemoryAppender(kept.notes)
         async with simulated_server(_OPCUA, tmp_path / "server", port) as server:
             await server.write(0, 20.0, old, 0)
             versions = {5: version} if version else {}
@@ -261,9 +264,9 @@ async def test_a_subscription_made_anew_leaves_the_time_of_an_unchanged_meaning(
 
 
 @pytest.mark.parametrize("ahead", (0.0, -3.0, 3.0))
-async def test_what_is_sampled_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> None:
+async def test_time_between_two_nodes_is_a_gap(ahead: float, tmp_path: Path) -> None:
     """All that was published while the item of one node went and that of the other came is stored, or in the gap."""
-    kept, published = Kept(), list[int]()
+    kept, published = MemoryAppender(), list[int]()
 
     def with_interval(tag: OpcuaTag) -> OpcuaSource:
         return configured(address, [replace(tag, interval=0.5)])
@@ -297,8 +300,8 @@ async def test_what_is_sampled_between_two_nodes_is_a_gap(ahead: float, tmp_path
     assert gap.to_time - gap.from_time < 5_000_000
 
 
-async def test_another_unit_of_the_same_node_leaves_late_values_alone(tmp_path: Path) -> None:
-    kept = Kept()
+async def test_changed_unit_of_a_node_keeps_late_values(tmp_path: Path) -> None:
+    kept = MemoryAppender()
     async with serving(tmp_path / "server") as (server, address):
         async with collecting(address, CELSIUS, tmp_path, kept) as collector:
             await server.write(0, 20.0, now_us(), 0)
@@ -313,31 +316,32 @@ async def test_another_unit_of_the_same_node_leaves_late_values_alone(tmp_path: 
 
 
 @pytest.mark.parametrize("channels", (None, [5]))
-async def test_history_of_another_node_is_not_the_channels(channels: list[int] | None, tmp_path: Path) -> None:
+async def test_history_of_another_node_is_not_backfilled(channels: list[int] | None, tmp_path: Path) -> None:
     """What the new node had before the change stays away; what it had since is filled, and only that is said to be."""
     async with serving(tmp_path / "server") as (server, address):
         change = now_us()
         for second in range(-5, 5):
             await server.write(1, 290.0 + second, change + second * 1_000_000, 0)
         hole = [change - 60_000_000, change + 60_000_000, "disconnected", channels]
-        kept, lane = Kept({"backfill:1": json.dumps([hole]), "versions:1": json.dumps({"5": [1, change]})}), Kept()
-        async with collecting(address, KELVIN, tmp_path, kept, lane, {5: 1}):
+        kept, backfill_spool = (
+            MemoryAppender({"backfill:1": json.dumps([hole]), "versions:1": json.dumps({"5": [1, change]})}),
+            MemoryAppender(),
+        )
+        async with collecting(address, KELVIN, tmp_path, kept, backfill_spool, {5: 1}):
             await kept.until(lambda: "backfill:1" not in kept.notes)
-        assert [value for _, value, _ in lane.samples(5)] == [290.0 + second for second in range(5)]
+        assert [value for _, value, _ in backfill_spool.samples(5)] == [290.0 + second for second in range(5)]
         remains = [gap for gap in kept.gaps() if gap.channel_ids == (5,)]
         assert [(gap.to_time, gap.detail) for gap in remains] == [(change, "not in the history")]
         assert not remains[0].backfilled
 
 
 @pytest.fixture
-async def owner(database: Database) -> AsyncIterator[asyncpg.Connection[Any]]:
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute("INSERT INTO plant.source (name, kind, address) VALUES ('s', 'modbus', '')")
-    await connection.execute(
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await owner.execute("INSERT INTO plant.source (name, kind, address) VALUES ('s', 'modbus', '')")
+    await owner.execute(
         "INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ('a', 1, '', 'analog', 'm')"
     )
-    yield connection
-    await connection.close()
+    return owner
 
 
 async def _registered(owner: asyncpg.Connection[Any], *changes: str) -> None:
@@ -365,7 +369,7 @@ async def _said(
 
 
 @pytest.mark.parametrize("order", ((1, 2, 3), (3, 1, 2), (2, 3, 1, 1, 2)))
-async def test_versions_that_are_said_in_any_order(
+async def test_versions_reported_in_any_order(
     order: tuple[int, ...], database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     for unit in ("dm", "cm", "mm"):
@@ -374,16 +378,14 @@ async def test_versions_that_are_said_in_any_order(
     assert found == [("a", "m", None, 1), ("a", "dm", 1, 2), ("a", "cm", 2, 3), ("a", "mm", 3, None)]
 
 
-async def test_a_version_that_nothing_was_read_by(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
-) -> None:
+async def test_version_without_samples(database: Database, owner: asyncpg.Connection[Any], tmp_path: Path) -> None:
     await _registered(owner, "unit = 'dm'")
     await _registered(owner, "unit = 'cm'")
     found = await _said(database, tmp_path, owner, 2)
     assert found == [("a", "m", None, 2), ("a", "dm", None, None), ("a", "cm", 2, None)]
 
 
-async def test_a_name_waits_for_nobody_but_behind_what_does(
+async def test_name_change_waits_only_behind_pending_changes(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:
     await _registered(owner, "name = 'b'")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
@@ -12,51 +13,26 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.batch import Event, EventBatch, SampleBatch, now_us
+from ingest.batch import Event, EventBatch, SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
-from ingest.writer.clock import microseconds, timestamp
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import microseconds, now_us, timestamp
 from ingest.writer.writer import Writer
-from tests.database import Database
-from tests.patience import PATIENCE
+from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
+from tests.spooling import drained, spooled
+from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
-_LANES = ("copy", "conflict")
+_METHODS = ("copy", "conflict")
 
 
 @pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
-        " VALUES (1, 'a', 'push', ''), (2, 'b', 'push', '')"
-    )
-    await connection.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', 'analog', '' FROM generate_series(0, 100) i"
-    )
-    yield connection
-    await connection.close()
-
-
-async def drained(writer: Writer) -> None:
-    """Run ``writer`` until the spools are empty."""
-    writer.drain()
-    await asyncio.wait_for(writer.run(), PATIENCE)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await condition():
-            await asyncio.sleep(0.01)
-
-
-async def spooled(folder: Path, *batches: SampleBatch | EventBatch, name: str = "opcua") -> None:
-    spool = Spool(folder / f"{name}.sqlite", 512 * MIB)
-    await asyncio.gather(*(spool.append(b) for b in batches))
-    await spool.close()
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a", "b")
+    await add_channels(owner, range(101))
+    return owner
 
 
 async def stored(owner: asyncpg.Connection) -> list[tuple[int, int, str, int]]:
@@ -64,7 +40,7 @@ async def stored(owner: asyncpg.Connection) -> list[tuple[int, int, str, int]]:
     return [(r[0], microseconds(r[1]) - T0, repr(r[2]), r[3] & 0xFFFFFFFF) for r in rows]
 
 
-async def test_every_value_arrives_to_the_bit(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_every_value_is_stored_to_the_bit(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     bits = np.array([0, 1 << 63, 0x7FF0000000000000, 0x7FF8000000000001, 0x7FF4000000000002, 1], np.uint64)
     values = bits.view(np.float64)
     n = len(values)
@@ -98,7 +74,7 @@ async def test_a_replay_adds_nothing(database: Database, owner: asyncpg.Connecti
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch WHERE kind = 'samples'") == 2000
 
 
-async def test_a_second_different_value_is_kept_out_and_recorded(
+async def test_conflicting_value_is_kept_out_and_recorded(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     await spooled(tmp_path / "1", batch([(1, 0, 1.5, 0), (2, 0, float("nan"), 0), (3, 0, 0.0, 0)]))
@@ -118,12 +94,13 @@ async def test_a_second_different_value_is_kept_out_and_recorded(
     assert {r["time"] for r in conflicts} == {timestamp(T0)}
 
 
-async def test_many_batches_of_a_busy_plant_are_few_transactions(
+async def test_many_batches_are_written_in_few_transactions(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
     running = asyncio.create_task(writer.run())
     spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
+    began = time.monotonic()
     for n in range(40):
         await spool.append(batch([(c, n, 1.0, 0) for c in range(100)]))
         await asyncio.sleep(0.02)  # a batch of each 20 ms: 5,000 samples a second
@@ -132,27 +109,29 @@ async def test_many_batches_of_a_busy_plant_are_few_transactions(
         return writer.written == 4000
 
     await until(all_written)
+    took = time.monotonic() - began
     writer.drain()
     await running
     await spool.close()
-    assert await owner.fetchval("SELECT count(DISTINCT xmin::text) FROM plant.ingest_batch") < 20
+    transactions = await owner.fetchval("SELECT count(DISTINCT xmin::text) FROM plant.ingest_batch")
+    assert transactions < 20 + 10 * max(0.0, took - 1), "of 40; more where the machine takes longer than a second"
 
 
-async def test_what_is_sent_again_and_again_costs_one_error(
+async def test_repeatedly_sent_samples_cost_one_error(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     """A gateway whose time of one channel stands still, its values equal and not: the others go by COPY."""
-    lanes = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"lane": lane}) or 0.0 for lane in _LANES]
+    at_start = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"method": m}) or 0.0 for m in _METHODS]
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1))
     running = asyncio.create_task(writer.run())
     for n in range(12):
         value = float("nan") if n < 6 else float(n)
         await spooled(tmp_path, batch([(1, 0, value, 0), *((c, n, float(n), 0) for c in range(2, 42))]), name="push")
-        await until(lambda at_least=40 * (n + 1) + 1: _written(writer, at_least))  # type: ignore[misc]
+        await until(lambda at_least=40 * (n + 1) + 1: _written(writer, at_least))
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
-    written = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"lane": lane}) or 0.0 for lane in _LANES]
-    assert [now - before for now, before in zip(written, lanes, strict=True)] == [1 + 40 * 11, 40]
+    written = [REGISTRY.get_sample_value("plantlog_written_rows_total", {"method": m}) or 0.0 for m in _METHODS]
+    assert [now - before for now, before in zip(written, at_start, strict=True)] == [1 + 40 * 11, 40]
     assert [row for row in await stored(owner) if row[0] == 1] == [(1, 0, "nan", 0)]
     conflicts = await owner.fetch(
         "SELECT detail ->> 'refused_value' FROM plant.event WHERE type = 'conflict' ORDER BY id"
@@ -190,9 +169,7 @@ async def test_the_newest_source_state_wins(database: Database, owner: asyncpg.C
     assert tuple(row) == ("disconnected", timestamp(T0 + 2), "refused")
 
 
-async def test_many_connections_and_late_starters_lose_nothing(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_many_connections_lose_nothing(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=4, max_rows=1000))
     running = asyncio.create_task(writer.run())
     spools = [Spool(tmp_path / f"{name}.sqlite", 512 * MIB) for name in ("opcua", "modbus")]
@@ -234,7 +211,7 @@ async def test_backends_killed_while_writing(database: Database, owner: asyncpg.
     await until(killed_and_done)
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
-    file = SpoolFile(tmp_path / "opcua.sqlite")
+    file = SpoolReader(tmp_path / "opcua.sqlite")
     assert file.depth()[0] == 0
     file.close()
 
@@ -250,7 +227,7 @@ async def _histories(folder: Path, batches: int) -> None:
     await spool.close()
 
 
-async def test_history_is_taken_when_nothing_else_waits(
+async def test_history_is_written_when_nothing_else_waits(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     await _histories(tmp_path, 60)
@@ -268,7 +245,7 @@ async def test_history_is_taken_when_nothing_else_waits(
     assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id < 10") == 180_000
 
 
-async def test_a_sample_from_the_future_is_not_the_lag(database: Database, tmp_path: Path) -> None:
+async def test_future_sample_does_not_affect_the_lag(database: Database, tmp_path: Path) -> None:
     three_years = 3 * 365 * 86_400_000_000
     await spooled(tmp_path, replace(batch([(1, now_us() - T0 + three_years, 1.0, 0)]), received_at=now_us()))
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(future_limit=1e9))
@@ -285,9 +262,11 @@ async def test_history_does_not_delay_live_data(
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=connections))
     running = asyncio.create_task(writer.run())
     spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
+    durable: list[datetime] = []
     for at in range(5):
         await spool.append(_live(at))
-        await until(lambda at=at: _has_live(owner, at + 1))  # type: ignore[misc]
+        durable.append(datetime.now(UTC))
+        await until(lambda at=at: _has_live(owner, at + 1))
     lag = writer.lag_seconds
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
@@ -298,12 +277,16 @@ async def test_history_does_not_delay_live_data(
         "SELECT max(t.sum) FROM (SELECT sum(rows) FROM plant.ingest_batch GROUP BY xmin::text) AS t"
     )
     assert rows == 48_000, "as many of its batches as are not more than 50,000 rows"
-    # Between being received and being written a live batch waits for what was at work, and what was just taken.
+    # Between being in the spool and being written a live batch waits for what was at work, and what was just taken.
     waited = await owner.fetchval(
-        "SELECT max(n) FROM (SELECT live.sequence, count(DISTINCT history.xmin::text) AS n"
-        " FROM plant.ingest_batch AS live JOIN plant.ingest_batch AS history ON history.source_id = 1"
-        "  AND history.written_at BETWEEN live.received_at AND live.written_at"
-        " WHERE live.source_id = 2 GROUP BY live.sequence) AS t"
+        "SELECT max(n) FROM (SELECT spooled.place, count(DISTINCT history.xmin::text) AS n"
+        " FROM unnest($1::timestamptz[]) WITH ORDINALITY AS spooled (at, place)"
+        " JOIN (SELECT row_number() OVER (ORDER BY b.sequence) AS place, b.written_at"
+        "  FROM plant.ingest_batch AS b WHERE b.source_id = 2) AS live USING (place)"
+        " JOIN plant.ingest_batch AS history ON history.source_id = 1"
+        "  AND history.written_at BETWEEN spooled.at AND live.written_at"
+        " GROUP BY spooled.place) AS t",
+        durable,
     )
     assert (waited or 0) <= 2
 

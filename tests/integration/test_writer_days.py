@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import asyncpg
 import numpy as np
 
-from ingest.batch import SampleBatch, now_us
+from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
-from ingest.spool.take import SpoolFile
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
-from tests.database import Database
+from tests.database import Database, add_channels, add_sources
 from tests.integration.test_database_failures import failures
-from tests.patience import PATIENCE
+from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
 DAY_US = 86_400_000_000
@@ -23,16 +25,12 @@ YEARS = 3_649  # days: as far back as the writer takes by default
 OLD, LIVE = (1, 2), 3  # channels
 
 
-async def test_ten_years_of_days_at_once_and_live_data_beside_them(database: Database, tmp_path: Path) -> None:
+async def test_ten_years_of_backfill_do_not_delay_live_data(
+    database: Database, reader: asyncpg.Connection, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     """Two pushes of one line a day. What is live lands before they are done, and everything is there once."""
-    owner: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
-    await owner.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '')"
-    )
-    await owner.execute(
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', 'analog', '' FROM generate_series(1, 3) i"
-    )
+    await add_sources(owner, "a")
+    await add_channels(owner, range(1, 4))
     before = failures("OutOfMemoryError")
     pushed, live = (Spool(tmp_path / f"{name}.sqlite", 512 * MIB) for name in ("push", "opcua"))
     for channel in OLD:
@@ -44,30 +42,30 @@ async def test_ten_years_of_days_at_once_and_live_data_beside_them(database: Dat
         while await _batches(owner, YEARS) < len(OLD):
             await live.append(_now(LIVE))
             sent += 1
-            while await _batches(owner, 1) < sent:
-                await asyncio.sleep(0.02)
+            await until(partial(_live_written, owner, sent))
             overtaken += await _batches(owner, YEARS) < len(OLD)
         writer.drain()
         await running
     assert overtaken > 5, "live data went on while the years were written"
     assert failures("OutOfMemoryError") == before
-    reader: asyncpg.Connection = await asyncpg.connect(database.reader_dsn)
     # The key is unique: as many as came means each once.
     assert await reader.fetchval("SELECT count(*) FROM samples") == len(OLD) * YEARS + sent
     assert await owner.fetchval("SELECT count(*) FROM plant.event") == 0
     for spool in (pushed, live):
         await spool.close()
     for name in ("push", "opcua"):
-        file = SpoolFile(tmp_path / f"{name}.sqlite")
+        file = SpoolReader(tmp_path / f"{name}.sqlite")
         assert file.depth()[0] == 0
         file.close()
-    await reader.close()
-    await owner.close()
 
 
 async def _batches(owner: asyncpg.Connection, rows: int) -> int:
     """How many batches of so many rows are written."""
     return int(await owner.fetchval("SELECT count(*) FROM plant.ingest_batch WHERE rows = $1", rows))
+
+
+async def _live_written(owner: asyncpg.Connection, sent: int) -> bool:
+    return await _batches(owner, 1) >= sent
 
 
 def _daily(channel: int) -> SampleBatch:

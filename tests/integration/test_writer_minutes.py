@@ -8,16 +8,14 @@ from typing import Any
 
 import asyncpg
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.writer.clock import microseconds, timestamp
+from ingest.timestamps import microseconds, timestamp
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import NO_COLUMNS, Columns
-from ingest.writer.minutes import Accumulator, Begins, Closed
-from tests.database import Database
-from tests.packed import DAY_US, HOUR_US, Sample, bits, copy
+from ingest.writer.minutes import Accumulator, ClosedMinute, GapStarts
+from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 
 _SETTINGS = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -51,7 +49,7 @@ def _course(draw: st.DrawFn) -> list[Sample]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class Recorded:
     """Courses of some channels, gaps, and where groups of them end (µs since the day began)."""
 
     courses: list[list[Sample]]
@@ -60,7 +58,7 @@ class Plant:
 
 
 @st.composite
-def _plants(draw: st.DrawFn) -> Plant:
+def _plants(draw: st.DrawFn) -> Recorded:
     courses = draw(st.lists(_course(), min_size=1, max_size=3))
     times = sorted({time for course in courses for time, *_ in course})
     near = st.builds(
@@ -69,14 +67,7 @@ def _plants(draw: st.DrawFn) -> Plant:
     channels = st.sampled_from([None, *range(len(courses))])
     gaps = draw(st.lists(st.tuples(near, channels), max_size=12, unique=True))
     ends = draw(st.lists(st.sampled_from(times), max_size=8, unique=True))
-    return Plant(courses, gaps, [*sorted(ends), 2**60])
-
-
-@pytest.fixture
-async def owner(database: Database):  # type: ignore[no-untyped-def]
-    connection = await asyncpg.connect(database.owner_dsn)
-    yield connection
-    await connection.close()
+    return Recorded(courses, gaps, [*sorted(ends), 2**60])
 
 
 def _columns(samples: list[tuple[int, int, int, int]]) -> Columns:
@@ -88,7 +79,7 @@ def _columns(samples: list[tuple[int, int, int, int]]) -> Columns:
 
 def _accumulated(
     samples: list[tuple[int, int, int, int]], gaps: list[tuple[int, int]], ends: list[int]
-) -> list[Closed]:
+) -> list[ClosedMinute]:
     """Every minute, of samples and gaps (µs since the day began, channel) that come in groups."""
     made = Accumulator()
     made.discrete = np.unique(np.array([channel for channel, *_ in samples], np.int32))
@@ -101,7 +92,7 @@ def _accumulated(
             at, channel = np.array(some, np.int64).reshape(-1, 2).T
             times = np.concatenate((columns.time, at + DAY_US))
             touched = np.unique(times // MINUTE_US).tolist()
-            made.fold(columns, touched, Begins(channel.astype(np.int32), at + DAY_US))
+            made.fold(columns, touched, GapStarts(channel.astype(np.int32), at + DAY_US))
             minutes.update(touched)
     return [made.close(minute) for minute in sorted(minutes)]
 
@@ -110,7 +101,7 @@ def _bits(number: float | None) -> int | None:
     return None if number is None else bits(number)
 
 
-def _found(closed: list[Closed]) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int, int], Any]]:
+def _found(closed: list[ClosedMinute]) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int, int], Any]]:
     minutes, states = {}, {}
     for minute in closed:
         rows = minute.rows
@@ -145,7 +136,7 @@ async def _expected(
     return minutes, states
 
 
-async def _store(owner: asyncpg.Connection[Any], plant: Plant) -> list[int]:
+async def _store(owner: asyncpg.Connection[Any], plant: Recorded) -> list[int]:
     """Samples and gaps; the ids of the channels."""
     source = await owner.fetchval(
         "INSERT INTO plant.source (name, kind, address) VALUES (gen_random_uuid()::text, 'push', '') RETURNING id"
@@ -166,7 +157,7 @@ async def _store(owner: asyncpg.Connection[Any], plant: Plant) -> list[int]:
 
 @_SETTINGS
 @given(_plants())
-async def test_minutes_are_those_of_the_database(owner: asyncpg.Connection[Any], plant: Plant) -> None:
+async def test_minutes_equal_those_of_the_database(owner: asyncpg.Connection[Any], plant: Recorded) -> None:
     channels = await _store(owner, plant)
     each = list(zip(channels, plant.courses, strict=True))
     samples = [(channel, *sample) for channel, course in each for sample in course]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from dashboards.build.sql import load
+from dashboards.fill import NAME
 
 Json: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Json], Iterator[str]]
@@ -17,11 +17,6 @@ Rule: TypeAlias = Callable[[Json], Iterator[str]]
 _DATA_SOURCES = {"plantlog", "-- Grafana --"}
 _GRAFANAS_UNITS = {"none", "short", "percent", "percentunit", "bytes", "s", "d", "string", "dateTimeAsIso"}
 _LEAST_WIDTH = 60
-_OF_QUERIES = {
-    sql
-    for name in ("health", "plant", "unit", "channel", "forensics", "storage")
-    for sql in (text.strip() for text in load(name).values())
-}
 
 
 def _panels(dashboard: Json, *kinds: str) -> Iterator[Json]:
@@ -165,7 +160,7 @@ def many_values_are_asked_for_as_many(dashboard: Json) -> Iterator[str]:
 def queries_stand_in_their_files(dashboard: Json) -> Iterator[str]:
     """And are of the data source that is provisioned."""
     for title, sql in _queries(dashboard):
-        if sql.strip() not in _OF_QUERIES:
+        if not NAME.match(sql):
             yield title
     for panel in _panels(dashboard):
         for one in (panel, *panel["targets"]):

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.alarms import kept
-from ingest.alarms.channel import GRACE_US, QUIET_US, SET_BACK_US, Change, Channel
-from ingest.alarms.columns import Columns
+from ingest.alarms import checkpoint
+from ingest.alarms.channel import GRACE_US, QUIET_US, SET_BACK_US, AlarmChange, AlarmChannel
+from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import Limit, limits_of
 from ingest.batch import SampleBatch
-from ingest.config.model import Tag
+from ingest.config.sources import Tag
 from tests.samples import T0
 
 SECOND = 1_000_000
@@ -71,9 +71,9 @@ def model(limit: Limit, samples: Sequence[tuple[int, float]], end: int) -> list[
             if until >= time + QUIET_US:
                 pieces.append((time + QUIET_US, until, False, True))
         elif limit.name in ("hi", "hihi"):
-            pieces.append((time, until, value > limit.threshold, value <= limit.back))
+            pieces.append((time, until, value > limit.threshold, value <= limit.clear_threshold))
         else:
-            pieces.append((time, until, value < limit.threshold, value >= limit.back))
+            pieces.append((time, until, value < limit.threshold, value >= limit.clear_threshold))
     active, since, changes = False, None, []
     for start, until, on, off in pieces:
         if not (off if active else on):
@@ -132,7 +132,7 @@ def any_series(random: Random, length: int) -> list[Sample]:
     return rows
 
 
-def condition_changes(changes: Sequence[Change]) -> dict[tuple[int, str], list[tuple[int, str]]]:
+def condition_changes(changes: Sequence[AlarmChange]) -> dict[tuple[int, str], list[tuple[int, str]]]:
     by_limit: dict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
     for change in changes:
         by_limit[change.channel_id, change.limit.name].append((change.at, change.action))
@@ -141,12 +141,12 @@ def condition_changes(changes: Sequence[Change]) -> dict[tuple[int, str], list[t
 
 @settings(max_examples=300)
 @given(st.randoms(use_true_random=True))
-def test_columns_equal_the_model_however_batches_are_split(random: Random) -> None:
+def test_alarm_columns_equal_the_model_however_batches_are_split(random: Random) -> None:
     limits = {channel: limits_of(any_tag(random)) for channel in CHANNELS}
     limits[10] = limits[10] or limits_of(tag(alarm_hi=7.0))
     rows = any_series(random, random.choice([1, 5, 40, 200]))
-    columns = Columns(limits, T0)
-    changes: list[Change] = []
+    columns = AlarmColumns(limits, T0)
+    changes: list[AlarmChange] = []
     sizes = random.choice([[1], [1, 2, 5], [30, 100]])
     looks, kills = random.random() < 0.5, random.random() < 0.3
     start = 0
@@ -158,11 +158,11 @@ def test_columns_equal_the_model_however_batches_are_split(random: Random) -> No
         changes += columns.evaluate(batch_of(some))
         now = some[-1].received_at
         if looks:  # by our clock, as long ago as anything may be under way
-            changes += columns.look(now - 5 * SECOND + GRACE_US)
+            changes += columns.check_clock(now - 5 * SECOND + GRACE_US)
         if kills and random.random() < 0.2:
             columns = restarted(columns, limits, now)
     end = rows[-1].received_at + random.choice([0, SECOND, 20 * SECOND])
-    changes += columns.look(end)
+    changes += columns.check_clock(end)
     found = condition_changes(changes)
     for channel, of in limits.items():
         accepted = live([row for row in rows if row.channel == channel])
@@ -178,10 +178,10 @@ def test_columns_equal_the_model_however_batches_are_split(random: Random) -> No
 
 @settings(max_examples=200)
 @given(st.randoms(use_true_random=True))
-def test_columns_equal_channels_stepped_one_by_one_whatever_clocks_do(random: Random) -> None:
+def test_alarm_columns_equal_single_channels_whatever_clocks_do(random: Random) -> None:
     limits = {channel: limits_of(any_tag(random)) or limits_of(tag(alarm_lo=3.0)) for channel in CHANNELS}
-    columns = Columns(limits, T0)
-    channels = {number: Channel(number, of, T0) for number, of in limits.items()}
+    columns = AlarmColumns(limits, T0)
+    channels = {number: AlarmChannel(number, of, T0) for number, of in limits.items()}
     now, offset = T0, 0
     for _ in range(random.choice([3, 30])):
         now += random.choice([SECOND, SECOND, 20 * SECOND, 400 * SECOND])
@@ -195,52 +195,54 @@ def test_columns_equal_channels_stepped_one_by_one_whatever_clocks_do(random: Ra
         stepped = [c for row in rows for c in channels[row.channel].sample(row.time, row.value, row.bad, now)]
         assert found == condition_changes(stepped)
         if random.random() < 0.3:
-            later = [change for channel in channels.values() for change in channel.look(now + SECOND)]
-            assert condition_changes(columns.look(now + SECOND)) == condition_changes(later)
+            later = [change for channel in channels.values() for change in channel.check_clock(now + SECOND)]
+            assert condition_changes(columns.check_clock(now + SECOND)) == condition_changes(later)
 
 
-def restarted(columns: Columns, limits: dict[int, tuple[Limit, ...]], now: int) -> Columns:
+def restarted(columns: AlarmColumns, limits: dict[int, tuple[Limit, ...]], now: int) -> AlarmColumns:
     """As another process goes on: from the notes, and here from the last samples too."""
-    after = Columns(limits, now)
-    notes = {channel.channel_id: kept.write(channel) for channel in columns.touched()}
+    after = AlarmColumns(limits, now)
+    notes = {channel.channel_id: checkpoint.encode(channel) for channel in columns.touched()}
     for number, of in limits.items():
         if not of:
             continue
         before = columns.channel(number)
         note = notes.get(number)
-        channel, ended = kept.read(note, number, of, now) if note is not None else (Channel(number, of, now), [])
+        channel, ended = (
+            checkpoint.decode(note, number, of, now) if note is not None else (AlarmChannel(number, of, now), [])
+        )
         assert not ended
         channel.time, channel.value, channel.seen = before.time, before.value, before.seen
-        after.put(channel)
+        after.restore(channel)
     return after
 
 
-def test_a_channel_between_others_that_have_no_limits() -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0)), 6: ()}, T0)
+def test_channel_with_limits_between_channels_without() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0)), 6: ()}, T0)
     rows = [Sample(channel, T0 + 1, 99.0, False, T0 + 1) for channel in (1, 4, 5, 6, 7, 2_000_000)]
     assert [change.channel_id for change in columns.evaluate(batch_of(rows))] == [5]
 
 
 def test_silence_is_counted_by_our_clock_and_ends_with_any_sample() -> None:
-    columns = Columns({5: limits_of(tag(alarm_stale=10.0))}, T0)
+    columns = AlarmColumns({5: limits_of(tag(alarm_stale=10.0))}, T0)
     columns.evaluate(batch_of([Sample(5, T0 - 3600 * SECOND, 1.0, False, T0 + SECOND)]))
-    assert columns.look(T0 + 11 * SECOND) == []
-    (change,) = columns.look(T0 + 12 * SECOND)
+    assert columns.check_clock(T0 + 11 * SECOND) == []
+    (change,) = columns.check_clock(T0 + 12 * SECOND)
     assert (change.action, change.at, change.after.value) == ("raised", T0 + 11 * SECOND, 1.0)
-    assert columns.look(T0 + 100 * SECOND) == []
+    assert columns.check_clock(T0 + 100 * SECOND) == []
     (change,) = columns.evaluate(batch_of([Sample(5, T0, math.nan, True, T0 + 101 * SECOND)]))
     assert (change.action, change.at) == ("returned", T0 + 101 * SECOND)
 
 
-def test_a_channel_that_never_came_is_silent_since_the_start() -> None:
-    columns = Columns({5: limits_of(tag(alarm_stale=10.0))}, T0)
-    (change,) = columns.look(T0 + 12 * SECOND)
+def test_channel_without_any_sample_is_silent_since_the_start() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_stale=10.0))}, T0)
+    (change,) = columns.check_clock(T0 + 12 * SECOND)
     assert (change.at, change.after.value) == (T0 + 10 * SECOND, None)
 
 
 @pytest.mark.parametrize("ahead", [3600, 24 * 3600])
-def test_a_clock_that_was_ahead_and_is_set_right_does_not_blind_us(ahead: int) -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0))}, T0)
+def test_corrected_fast_clock_does_not_suppress_alarms(ahead: int) -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0))}, T0)
     columns.evaluate(batch_of([Sample(5, T0 + ahead * SECOND, 1.0, False, T0)]))
     (change,) = columns.evaluate(batch_of([Sample(5, T0 + SECOND, 11.0, False, T0 + SECOND)]))
     assert change.action == "raised"
@@ -248,32 +250,32 @@ def test_a_clock_that_was_ahead_and_is_set_right_does_not_blind_us(ahead: int) -
 
 
 @pytest.mark.parametrize("ahead", [3, 3600])
-def test_what_is_sent_again_by_a_source_whose_clock_is_ahead_is_not_judged_again(ahead: int) -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0))}, T0)
+def test_repeated_samples_of_a_fast_clock_are_not_evaluated_again(ahead: int) -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0))}, T0)
     rows = [Sample(5, T0 + (ahead + i) * SECOND, 11.0 if i == 1 else 1.0, False, T0 + i * SECOND) for i in range(3)]
     assert [c.action for c in columns.evaluate(batch_of(rows))] == ["raised", "returned"]
     assert columns.evaluate(batch_of(rows)) == []
     assert [c for row in rows for c in columns.evaluate(batch_of([row]))] == []
 
 
-def test_a_clock_that_is_set_back_blinds_us_for_minutes_only() -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0))}, T0)
+def test_clock_set_back_suppresses_alarms_for_minutes_only() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0))}, T0)
     columns.evaluate(batch_of([Sample(5, T0, 1.0, False, T0)]))
     back = [Sample(5, T0 - 7200 * SECOND + i, 11.0, False, T0 + i) for i in range(0, SET_BACK_US + 60 * SECOND, SECOND)]
     changes = [change for sample in back for change in columns.evaluate(batch_of([sample]))]
     assert [change.at for change in changes] == [T0 - 7200 * SECOND + SET_BACK_US + SECOND]
 
 
-def test_a_value_that_no_longer_comes_is_held_until_its_delay_is_over() -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0, alarm_delay=30.0))}, T0)
+def test_last_value_holds_until_its_delay_is_over() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0, alarm_delay=30.0))}, T0)
     assert columns.evaluate(batch_of([Sample(5, T0, 11.0, False, T0)])) == []
-    assert columns.look(T0 + 31 * SECOND) == []
-    (change,) = columns.look(T0 + 33 * SECOND)
+    assert columns.check_clock(T0 + 31 * SECOND) == []
+    (change,) = columns.check_clock(T0 + 33 * SECOND)
     assert (change.at, change.after.value) == (T0 + 30 * SECOND, 11.0)
 
 
-def test_several_changes_of_one_channel_in_one_batch_are_all_there_in_order() -> None:
-    columns = Columns({5: limits_of(tag(alarm_hi=10.0, alarm_hihi=20.0))}, T0)
+def test_all_changes_of_a_channel_in_one_batch_are_recorded_in_order() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0, alarm_hihi=20.0))}, T0)
     values = [1.0, 11.0, 21.0, 11.0, 1.0, 11.0]
     rows = [Sample(5, T0 + i, value, False, T0 + 9) for i, value in enumerate(values)]
     said = [(c.at - T0, c.limit.name, c.action, c.after.state) for c in columns.evaluate(batch_of(rows))]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.alarms.limits import PRIORITIES
-from ingest.alarms.notifier.messages import Decided, Notice, decide, text_of
+from ingest.alarms.notifier.messages import Decision, Notice, decide, text_of
 from ingest.config.model import NotifyOptions
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
@@ -38,13 +38,13 @@ def notice(number: int = 0, **other: object) -> Notice:
     return replace(made, **other)  # type: ignore[arg-type]
 
 
-def decided(*waiting: Notice, sent: int = 0, flood: float | None = None, options: NotifyOptions = OPTIONS) -> Decided:
+def decision(*waiting: Notice, sent: int = 0, flood: float | None = None, options: NotifyOptions = OPTIONS) -> Decision:
     flood_at = None if flood is None else NOW - timedelta(seconds=flood)
     return decide(waiting, sent, flood_at, NOW, "demo", options)
 
 
 def test_one_alarm_is_one_message() -> None:
-    (message,) = decided(notice()).messages
+    (message,) = decision(notice()).messages
     assert message.subject == "[demo] medium: boilerhouse/boiler0/pressure above its high limit"
     assert message.body["alarm"]["time"] == "2026-03-09T11:59:59Z"
     text = text_of(message.kind, message.subject, message.body)
@@ -58,18 +58,18 @@ def test_one_alarm_is_one_message() -> None:
         ({"kind": "return"}, "returns are not sent"),
         ({"state_now": "shelved"}, "shelved"),
         ({"state_now": "out_of_service"}, "out_of_service"),
-        ({"late": True, "state_now": "return_to_normal_unacknowledged"}, "late, and over"),
+        ({"late": True, "state_now": "return_to_normal_unacknowledged"}, "late, and already over"),
         ({"queued_at": NOW - timedelta(days=2)}, "too old"),
     ],
 )
-def test_what_nobody_is_told_of(what: dict[str, Any], why: str) -> None:
-    found = decided(notice(**what))
+def test_events_that_are_not_notified(what: dict[str, Any], why: str) -> None:
+    found = decision(notice(**what))
     assert (found.messages, list(found.unsent)) == ([], [why])
 
 
-def test_a_late_one_that_still_lasts_is_told_of_and_a_return_where_it_is_wanted() -> None:
-    assert len(decided(notice(late=True)).messages) == 1
-    (message,) = decided(notice(kind="return"), options=replace_options(returns=True)).messages
+def test_late_active_alarm_is_notified_and_its_return_if_configured() -> None:
+    assert len(decision(notice(late=True)).messages) == 1
+    (message,) = decision(notice(kind="return"), options=replace_options(returns=True)).messages
     assert message.kind == "return"
 
 
@@ -78,14 +78,14 @@ def replace_options(**other: object) -> NotifyOptions:
 
 
 @pytest.mark.parametrize("priority", PRIORITIES)
-def test_priority(priority: str) -> None:
-    found = decided(notice(priority=priority), options=replace_options(min_priority="high"))
+def test_notification_follows_the_minimum_priority(priority: str) -> None:
+    found = decision(notice(priority=priority), options=replace_options(min_priority="high"))
     assert bool(found.messages) == (priority in ("critical", "high"))
 
 
-def test_a_flood_is_one_message_that_names_the_first_out() -> None:
+def test_alarm_flood_is_one_message_that_names_the_first_out() -> None:
     waiting = [notice(number) for number in range(500, 0, -1)]
-    (message,) = decided(*waiting).messages
+    (message,) = decision(*waiting).messages
     assert message.kind == "flood"
     assert message.body["alarms"] == 500
     assert message.body["first_out"]["event_id"] == "1"
@@ -101,40 +101,40 @@ def test_a_flood_is_one_message_that_names_the_first_out() -> None:
     assert "boilerhouse/boiler1/pressure" in message.subject
 
 
-def test_the_eleventh_within_ten_minutes_is_a_flood() -> None:
-    assert decided(notice(), sent=9).messages[0].kind == "alarm"
-    assert decided(notice(), sent=10).messages[0].kind == "flood"
+def test_eleventh_alarm_within_ten_minutes_is_a_flood() -> None:
+    assert decision(notice(), sent=9).messages[0].kind == "alarm"
+    assert decision(notice(), sent=10).messages[0].kind == "flood"
 
 
-def test_what_follows_a_flood_waits_and_is_then_one_or_several() -> None:
+def test_alarms_after_a_flood_are_held_back_then_sent() -> None:
     some = [notice(number) for number in range(3)]
-    assert decided(*some, sent=500, flood=599) == Decided()
-    assert [m.kind for m in decided(*some, sent=0, flood=601).messages] == ["alarm"] * 3
-    assert [m.kind for m in decided(*some, sent=500, flood=601).messages] == ["flood"]
+    assert decision(*some, sent=500, flood=599) == Decision()
+    assert [m.kind for m in decision(*some, sent=0, flood=601).messages] == ["alarm"] * 3
+    assert [m.kind for m in decision(*some, sent=500, flood=601).messages] == ["flood"]
 
 
-def test_a_critical_one_waits_for_a_minute_at_most() -> None:
+def test_critical_alarm_is_held_for_a_minute_at_most() -> None:
     critical = notice(1, priority="critical")
-    assert decided(notice(), critical, sent=500, flood=59) == Decided()
-    (message,) = decided(notice(), critical, sent=500, flood=61).messages
+    assert decision(notice(), critical, sent=500, flood=59) == Decision()
+    (message,) = decision(notice(), critical, sent=500, flood=61).messages
     assert message.body["by_priority"] == {"critical": 1, "medium": 1}
 
 
-def test_returns_are_not_told_of_in_a_flood() -> None:
+def test_returns_to_normal_are_not_notified_in_a_flood() -> None:
     waiting = [notice(number, kind="return" if number % 2 else "alarm") for number in range(40)]
-    found = decided(*waiting, options=replace_options(returns=True))
+    found = decision(*waiting, options=replace_options(returns=True))
     assert [message.body["alarms"] for message in found.messages] == [20]
     assert len(found.unsent["return, in a flood"]) == 20
-    assert decided(*waiting[1::2], options=replace_options(returns=True)).messages == []
+    assert decision(*waiting[1::2], options=replace_options(returns=True)).messages == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(PRIORITIES), st.booleans(), st.booleans()), max_size=40), st.integers(0, 20))
-def test_each_is_told_of_once_or_not_at_all_or_waits(made: list[tuple[str, bool, bool]], sent: int) -> None:
+def test_each_alarm_is_notified_at_most_once_or_is_pending(made: list[tuple[str, bool, bool]], sent: int) -> None:
     waiting = [
         notice(n, priority=p, late=late, state_now="normal" if over else "unacknowledged_active")
         for n, (p, late, over) in enumerate(made)
     ]
-    found = decided(*waiting, sent=sent, options=replace_options(min_priority="medium"))
+    found = decision(*waiting, sent=sent, options=replace_options(min_priority="medium"))
     told = [one for message in found.messages for one in message.notices]
     unsent = [one for of in found.unsent.values() for one in of]
     assert sorted(one.event_id for one in told + unsent) == list(range(len(waiting)))

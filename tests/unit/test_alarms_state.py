@@ -143,13 +143,13 @@ class Machine(RuleBasedStateMachine):
 TestMachine = Machine.TestCase
 
 
-def test_an_end_is_needed_to_shelve_and_only_there() -> None:
+def test_shelving_and_only_shelving_needs_an_end() -> None:
     with pytest.raises(ValueError, match="has an end"):
         inhibited(Alarm(), 1, "shelved", "me", "why")
     with pytest.raises(ValueError, match="has an end"):
         inhibited(Alarm(), 1, "out_of_service", "me", "why", until=5)
 
 
-def test_a_limit_that_is_gone_has_no_alarm() -> None:
+def test_removed_limit_has_no_alarm() -> None:
     alarm = removed(inhibited(raised(Alarm(), 1, 1.0), 2, "shelved", "me", "why", 9), 3)
     assert (alarm.state, alarm.active, alarm.shelved_until) == ("normal", False, None)

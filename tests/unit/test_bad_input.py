@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import DecodeError, SpoolCorrupt
-from ingest.modbus.failures import Garbled
+from ingest.modbus.failures import FramingError
 from ingest.modbus.frame import Frame, Framer
 from ingest.opcua.binary import Reader
 from ingest.opcua.history import answers
-from ingest.push.body import Inflate, Refused
+from ingest.push.body import BodyRefused, GzipReader
 from ingest.spool.format import BatchKind, decode, encode
 from tests.fuzz.targets import NAMES, inputs, target
 from tests.samples import batch
@@ -48,7 +48,7 @@ def damaged(draw: st.DrawFn, name: str) -> bytes:
 @pytest.mark.parametrize("name", NAMES)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_what_is_real_and_then_damaged(name: str, data: st.DataObject) -> None:
+def test_valid_messages_and_damaged_copies_of_them(name: str, data: st.DataObject) -> None:
     target(name).check(data.draw(damaged(name)))
 
 
@@ -60,7 +60,7 @@ def wire(frame: Frame) -> bytes:
 
 
 @given(FRAMES, st.integers(1, 300), st.binary(max_size=6))
-def test_frames_come_out_as_they_went_in_whatever_the_pieces(frames: list[Frame], size: int, rest: bytes) -> None:
+def test_frames_are_reassembled_from_any_fragments(frames: list[Frame], size: int, rest: bytes) -> None:
     stream = b"".join(map(wire, frames)) + rest
     framer = Framer()
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
@@ -68,9 +68,9 @@ def test_frames_come_out_as_they_went_in_whatever_the_pieces(frames: list[Frame]
 
 
 @given(FRAMES, st.binary(min_size=7).filter(lambda b: b[2:4] != b"\0\0" or not 2 <= int.from_bytes(b[4:6]) <= 254))
-def test_what_is_no_frame_ends_the_stream_behind_those_before(frames: list[Frame], other: bytes) -> None:
+def test_invalid_frame_ends_the_stream_after_the_valid_ones(frames: list[Frame], other: bytes) -> None:
     got: list[Frame] = []
-    with pytest.raises(Garbled):
+    with pytest.raises(FramingError):
         got.extend(Framer().feed(b"".join(map(wire, frames)) + other))
     assert got == frames
 
@@ -120,7 +120,7 @@ VARIANTS = st.recursive(
 
 
 @given(VARIANTS, st.binary(max_size=5))
-def test_a_variant_is_stepped_over_to_its_last_byte_and_no_further(variant: Any, behind: bytes) -> None:
+def test_variant_is_skipped_to_exactly_its_last_byte(variant: Any, behind: bytes) -> None:
     encoded = bytes(variant_to_binary(variant))
     reader = Reader(encoded + behind)
     reader.variant()
@@ -133,7 +133,7 @@ def test_a_variant_is_stepped_over_to_its_last_byte_and_no_further(variant: Any,
 @pytest.mark.parametrize(
     ("encoded", "why"),
     [
-        (b"\x80\xff\xff\xff\x7f", "an array of nothing"),
+        (b"\x80\xff\xff\xff\x7f", "array of null variants"),
         (b"\x98\xff\xff\xff\x7f", "an array of 2147483647 elements"),
         (b"\x8b\xff\xff\xff\x7f", "an array of 2147483647 elements"),
         (b"\x18" * 1000, "nested too deep"),
@@ -142,13 +142,13 @@ def test_a_variant_is_stepped_over_to_its_last_byte_and_no_further(variant: Any,
         (b"\x28", "unknown type 40"),
     ],
 )
-def test_what_would_take_long_is_refused_at_once(encoded: bytes, why: str) -> None:
+def test_oversized_input_is_refused_at_once(encoded: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         Reader(encoded).variant()
 
 
 @given(st.lists(st.lists(st.floats(), max_size=9), max_size=4))
-def test_history_of_each_node_is_its_own(histories: list[list[float]]) -> None:
+def test_history_results_are_kept_apart_by_node(histories: list[list[float]]) -> None:
     response = ua.HistoryReadResponse()
     response.Results = [
         ua.HistoryReadResult(
@@ -170,11 +170,11 @@ def test_history_of_each_node_is_its_own(histories: list[list[float]]) -> None:
 
 
 def inflated(pieces: list[bytes], limit: int) -> bytes | int:
-    inflate = Inflate(limit)
+    inflate = GzipReader(limit)
     try:
         content = b"".join([inflate.feed(piece) for piece in pieces])
         inflate.finish()
-    except Refused as refused:
+    except BodyRefused as refused:
         return refused.status
     return content
 
@@ -189,13 +189,13 @@ def test_gzip_is_inflated_to_the_limit_and_no_further(members: list[bytes], size
 
 
 @given(st.binary(max_size=200), st.data())
-def test_gzip_that_is_cut_is_never_taken_for_whole(content: bytes, data: st.DataObject) -> None:
+def test_truncated_gzip_is_never_accepted(content: bytes, data: st.DataObject) -> None:
     packed = gzip.compress(content, mtime=0)
     assert inflated([packed[: data.draw(st.integers(0, len(packed) - 1))]], 10_000) == 400
 
 
 @given(st.sampled_from(["samples", "events", "gaps"]), st.integers(-3, 9), st.binary(max_size=100) | st.just(b"[]"))
-def test_a_spool_row_of_another_kind_or_count_is_corrupt(kind: BatchKind, rows: int, body: bytes) -> None:
+def test_spool_row_with_wrong_kind_or_count_is_corrupt(kind: BatchKind, rows: int, body: bytes) -> None:
     record = replace(encode(batch([(1, 0, 1.0, 0)])), kind=kind, rows=rows, body=body, crc32=zlib.crc32(body))
     if kind == "samples" and rows >= 1 and len(body) == 24 * rows:
         assert len(decode(record)) == rows

@@ -13,16 +13,16 @@ import pytest
 
 from ingest.errors import ConfigError, OperationError
 from ops.bench.choose.adapters.influxdb import InfluxDb
-from ops.bench.choose.adapters.serving import Lines, csv_columns
+from ops.bench.choose.adapters.installed import folders_of
+from ops.bench.choose.adapters.server_process import Lines, csv_columns
 from ops.bench.choose.answers import AS_SENT, SCORED, compare, share
-from ops.bench.choose.command import until_told
 from ops.bench.choose.contestants import ALL, contestants
-from ops.bench.choose.data import BAD, SECOND, START, Columns, History, Minutes, Plant, Raw, batches, joined
-from ops.bench.choose.find import places
 from ops.bench.choose.matrix import CRITERIA, WEIGHTS, normalise, rank, read_weights
 from ops.bench.choose.plan import Plan, plan
 from ops.bench.choose.results import combine
-from ops.bench.choose.steps import Measured, measure
+from ops.bench.choose.steps import Measurement, measure
+from ops.bench.data import BAD, SECOND, START, Columns, History, Minutes, Plant, Raw, batches, joined
+from ops.bench.termination import until_terminated
 
 MINUTE = 60 * SECOND
 
@@ -32,7 +32,7 @@ def same(one: Columns, other: Columns) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs) and one.value.tobytes() == other.value.tobytes()
 
 
-def test_the_stream_is_the_same_however_it_is_cut() -> None:
+def test_benchmark_stream_does_not_depend_on_batch_size() -> None:
     whole = Plant(12, START).samples(500)
     plant = Plant(12, START)
     assert same(whole, joined([plant.samples(n) for n in (1, 99, 400)]))
@@ -41,7 +41,7 @@ def test_the_stream_is_the_same_however_it_is_cut() -> None:
     assert not same(whole, Plant(12, START, seed=6).samples(500))
 
 
-def test_the_series_are_what_plants_have() -> None:
+def test_benchmark_series_resemble_those_of_plants() -> None:
     data = Plant(8, START).samples(5000)
     assert len(data) == 40_000
     assert np.array_equal(np.isnan(data.value), data.status == BAD)
@@ -57,7 +57,7 @@ def test_the_series_are_what_plants_have() -> None:
         Plant(3, START)
 
 
-def test_the_right_answers_are_right() -> None:
+def test_expected_answers_equal_a_plain_computation() -> None:
     data = Plant(8, START).samples(300)
     history = History(data)
     first, last = START + MINUTE, START + 3 * MINUTE
@@ -84,14 +84,14 @@ def pair(**changed: object) -> tuple[list[tuple[Raw, Raw]], list[tuple[Minutes, 
     return [(raw, came)], [(minutes, minutes)]
 
 
-def test_what_came_as_sent() -> None:
+def test_complete_data_pass_the_comparison() -> None:
     answers = compare(*pair())
     assert set(answers.values()) == {AS_SENT}
     assert share({**answers, "extremes": AS_SENT, "a sample sent twice": AS_SENT}) == 1
     assert share(answers) == len(answers) / len(SCORED)
 
 
-def test_who_rounds_loses_or_doubles_is_found_out() -> None:
+def test_rounded_lost_and_duplicated_samples_are_detected() -> None:
     raws, minutes = pair()
     right = raws[0][0]
     wrong = compare(*pair(time=right.time // 1000 * 1000))
@@ -127,7 +127,7 @@ def test_line_protocol_of_columns() -> None:
     assert lines.encode(columns[1:]) == b"samples,channel=b,unit=% status=2147811328i 8\n"
 
 
-def test_numbers_survive_line_protocol() -> None:
+def test_numbers_round_trip_through_line_protocol() -> None:
     random = np.random.default_rng(1)
     bits = random.integers(0, 2**63, 20_000, np.int64).view(np.float64)
     value = bits[np.isfinite(bits)]
@@ -142,11 +142,11 @@ def test_numbers_survive_line_protocol() -> None:
 
 
 @pytest.mark.parametrize(("better", "expected"), [("more", [0.5, 1.0, 0.0]), ("less", [1.0, 0.5, 0.0])])
-def test_figures_are_shares_of_the_best(better: Literal["more", "less"], expected: list[float]) -> None:
+def test_scores_are_relative_to_the_best(better: Literal["more", "less"], expected: list[float]) -> None:
     assert list(normalise({"a": 5.0, "b": 10.0, "c": None}, better).values()) == expected
 
 
-def test_the_matrix_is_weighted_and_ranked() -> None:
+def test_decision_matrix_is_weighted_and_ranked() -> None:
     figures: dict[str, dict[str, float | None]] = {
         "slow": dict.fromkeys(CRITERIA, 1.0),
         "fast": {**dict.fromkeys(CRITERIA, 1.0), "sustained": 4.0},
@@ -183,39 +183,39 @@ def test_wrong_weights_are_refused(tmp_path: Path, text: str, said: str) -> None
     assert f"{file}: {said}" in str(error.value)
 
 
-def test_a_weights_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_weights_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"weights\.toml: the file: .*No such file"):
         read_weights(tmp_path / "weights.toml")
 
 
-def test_where_contestants_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contestants_are_found_by_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLANTLOG_CHOOSE", raising=False)
-    assert places(None, tuple(ALL)) == {}
+    assert folders_of(None, tuple(ALL)) == {}
     file = tmp_path / "where.toml"
     file.write_text(f'[influxdb]\nfolder = "{tmp_path}"\n')
-    assert places(file, tuple(ALL)) == {"influxdb": tmp_path}
+    assert folders_of(file, tuple(ALL)) == {"influxdb": tmp_path}
     monkeypatch.setenv("PLANTLOG_CHOOSE", str(file))
-    assert places(None, tuple(ALL)) == {"influxdb": tmp_path}
+    assert folders_of(None, tuple(ALL)) == {"influxdb": tmp_path}
     file.write_text('[influx]\nfolder = "/"\n[questdb]\nfolder = "/nowhere"\n[duckdb]\n')
     with pytest.raises(ConfigError) as error:
-        places(None, tuple(ALL))
-    assert "influx: found a contestant that is not known; legal: plantlog-rows" in str(error.value)
-    assert "questdb.folder: found '/nowhere'; legal: a folder that is there" in str(error.value)
+        folders_of(None, tuple(ALL))
+    assert "influx: found an unknown contestant; legal: plantlog-rows" in str(error.value)
+    assert "questdb.folder: found '/nowhere'; legal: an existing folder" in str(error.value)
     assert "duckdb.folder: found None" in str(error.value)
 
 
-def test_a_folder_with_nothing_in_it_gives_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contestant_without_programs_is_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     names = ("influxdb", "victoriametrics", "questdb", "iotdb")
     (tmp_path / "where.toml").write_text("\n".join(f'[{name}]\nfolder = "{tmp_path}"' for name in names))
     found = contestants(tmp_path / "where.toml", ",".join(names))
     assert list(found) == list(names)
-    assert all((contestant.available() or "").startswith("there is no") for contestant in found.values())
-    with pytest.raises(OperationError, match="--only: no contestant is called oracle; there are: plantlog-rows"):
+    assert all((contestant.available() or "").endswith("is not installed") for contestant in found.values())
+    with pytest.raises(OperationError, match="--only: unknown contestants oracle; legal: plantlog-rows"):
         contestants(None, "oracle")
 
 
-def test_a_plan_fits_into_its_time() -> None:
+def test_benchmark_plan_fits_into_its_time() -> None:
     planned = plan(20, 10, 2, None)
     each = 8 * planned.cell_seconds + planned.hold_seconds + planned.query_seconds
     assert 20 < each < 45  # of 60: the history, start and end, and rates that do not hold come on top
@@ -236,7 +236,7 @@ class Broken(InfluxDb):
         self.stopped = True
 
 
-async def test_what_does_not_start_is_ended_and_on_record() -> None:
+async def test_contestant_that_does_not_start_is_ended_and_recorded() -> None:
     contestant = Broken(None)
     ((measured,),) = await measure([contestant], Plan(8, 120, 0.1, 0.1, 0.1, 500, 1), lambda line: None)
     assert measured.failed == "OSError: no such program"
@@ -253,20 +253,20 @@ class Endless(Broken):
         await asyncio.Event().wait()
 
 
-async def test_sigterm_ends_what_runs() -> None:
+async def test_sigterm_ends_the_running_contestant() -> None:
     contestant = Endless(None)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(OperationError, match="ended before it was done"):
-            await until_told(measure([contestant], Plan(8, 120, 0.1, 0.1, 0.1, 500, 1), lambda line: None))
+        with pytest.raises(OperationError, match="terminated before it was finished"):
+            await until_terminated(measure([contestant], Plan(8, 120, 0.1, 0.1, 0.1, 500, 1), lambda line: None))
     finally:
         signal.signal(signal.SIGTERM, before)
     assert contestant.stopped
 
 
-def test_repeats_become_one_row() -> None:
-    first = Measured("a", "s", by_size={1: 10.0}, sustained=5.0, sustained_p99=0.1, raw_ms=[1.0, 2.0])
-    second = Measured("a", "s", by_size={1: 20.0, 2: 7.0}, sustained=4.0, sustained_p99=0.3, raw_ms=[3.0])
+def test_repeated_runs_become_one_row() -> None:
+    first = Measurement("a", "s", by_size={1: 10.0}, sustained=5.0, sustained_p99=0.1, raw_ms=[1.0, 2.0])
+    second = Measurement("a", "s", by_size={1: 20.0, 2: 7.0}, sustained=4.0, sustained_p99=0.3, raw_ms=[3.0])
     first.answers, second.answers = {"times": AS_SENT}, {"times": "off by up to 1 µs"}
     first.tried, second.failed = {6.0: float("inf"), 5.0: 0.1}, "OSError: gone"
     result = combine([first, second])
@@ -275,4 +275,4 @@ def test_repeats_become_one_row() -> None:
     assert result.answers == {"times": "off by up to 1 µs"}
     assert result.tried == [(6.0, None), (5.0, 0.1)]
     assert result.failed == "OSError: gone"
-    assert combine([Measured("b", "s")]).figures() == dict.fromkeys(CRITERIA, None)
+    assert combine([Measurement("b", "s")]).figures() == dict.fromkeys(CRITERIA, None)

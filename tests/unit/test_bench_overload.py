@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
+import psutil
 import pytest
 
 from ops.bench.overload import flood
+from ops.bench.overload.cost import Reading, costs, describe_changes
 from ops.bench.overload.flood import LINES, Flood
-from ops.overload.calm import Seen, as_before
-from ops.overload.measure import Waiting
-from tests.patience import until
+from ops.chaos.stress import slowed
+from ops.overload.measure import SpoolBacklog
+from ops.overload.recovery import Observation, wait_for_recovery
+from tests.waiting import until
 
 _SILENT = b""
 
@@ -41,26 +46,33 @@ async def answering(answers: Iterator[bytes]) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_bodies_are_due_whatever_became_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_bodies_are_due_on_schedule_whatever_became_of_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(flood, "_ANSWER_SECONDS", 1.0)
     async with answering(cycle([_SILENT])) as url:
         gateways = Flood(url, ["a" * 20, "b" * 20])
         async with gateways.at(100 * LINES):
-            await until(lambda: gateways.told["offered"] >= 50 * LINES)
-            assert gateways.told["unanswered"] < gateways.told["offered"], "as many under way as a time-out allows"
-    assert gateways.told["unanswered"] == gateways.told["offered"] and not gateways.taken
+            await until(lambda: gateways.answers["offered"] >= 50 * LINES)
+            assert gateways.answers["unanswered"] < gateways.answers["offered"], (
+                "as many under way as a time-out allows"
+            )
+    assert gateways.answers["unanswered"] == gateways.answers["offered"] and not gateways.accepted
 
 
-async def test_a_refusal_counts_where_it_says_when_to_come_again() -> None:
+async def test_refusal_counts_only_with_retry_after() -> None:
     answers = [b"204 No Content", b"503 Busy\r\nRetry-After: 1", b"429 Slow\r\nRetry-After: 2", b"503 Busy", b"500 No"]
     async with answering(cycle(answers)) as url:
         gateways = Flood(url, ["a" * 20])
         async with gateways.at(100 * LINES):
-            await until(lambda: gateways.told["offered"] >= 20 * LINES)
-    told = gateways.told
-    assert told["taken"] == LINES * len(gateways.taken) > 0 and told["unanswered"] == 0
-    assert told["refused"] + told["wrong"] + told["taken"] == told["offered"]
-    assert abs(told["refused"] - told["wrong"]) <= 2 * LINES
+            await until(lambda: gateways.answers["offered"] >= 20 * LINES)
+    describe_changes = gateways.answers
+    assert describe_changes["taken"] == LINES * len(gateways.accepted) > 0 and describe_changes["unanswered"] == 0
+    assert (
+        describe_changes["refused"] + describe_changes["wrong"] + describe_changes["taken"]
+        == describe_changes["offered"]
+    )
+    assert abs(describe_changes["refused"] - describe_changes["wrong"]) <= 2 * LINES
 
 
 def source(**other: Any) -> dict[str, Any]:
@@ -70,12 +82,12 @@ def source(**other: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def seen(of: dict[str, Any] | None = None, waits: float = 0.0, since: float | None = None) -> Seen:
+def seen(of: dict[str, Any] | None = None, waits: float = 0.0, since: float | None = None) -> Observation:
     said: dict[str, dict[str, Any] | None] = {
         "collector-modbus": {"sources": [of or source()]},
         "maintenance": {"overload": {"since": since}},
     }
-    return Seen(0.0, 101.0, said, {"modbus": Waiting(waits, 0)})
+    return Observation(0.0, 101.0, said, {"modbus": SpoolBacklog(waits, 0)})
 
 
 @pytest.mark.parametrize(
@@ -90,25 +102,63 @@ def seen(of: dict[str, Any] | None = None, waits: float = 0.0, since: float | No
         (seen(source(due_at=98_000_000)), "polls of source plc are late"),
         (seen(source(last_sample_at=97_000_000)), "the newest sample of source plc is 4.0 s old"),
         (seen(source(last_sample_at=97_000_000, kind="push")), ""),
-        (seen(waits=3.0), "the spool modbus waits for the database since 3.0 s"),
-        (replace(seen(), said={"writer": None}), "writer does not answer"),
+        (seen(waits=3.0), "spool modbus has been waiting for the database for 3.0 s"),
+        (replace(seen(), reports={"writer": None}), "writer does not respond"),
     ],
 )
-def test_what_is_not_as_before_is_said(now: Seen, wrong: str) -> None:
-    assert now.wrong(seen(), 1.0) == ([wrong] if wrong else [])
+def test_unrecovered_state_is_reported(now: Observation, wrong: str) -> None:
+    assert now.problems(seen(), 1.0) == ([wrong] if wrong else [])
 
 
-async def test_the_first_of_the_calm_looks_counts_and_the_end_of_the_overload_is_waited_for() -> None:
+async def test_recovery_counts_from_the_first_calm_observation() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
 
-    def look() -> Seen:
+    def look() -> Observation:
         at = loop.time()
         over = at - began > 5
         return replace(seen(waits=9.0 if at - began < 1 else 0.0, since=None if over else 1.0), at=at)
 
-    after = await as_before(look, began, 1.0, 60.0)
-    assert after.left == [] and 1 <= after.seconds < 5
+    after = await wait_for_recovery(look, began, 1.0, 60.0)
+    assert after.remaining == [] and 1 <= after.seconds < 5
     assert loop.time() - began > 5
-    never = await as_before(lambda: replace(seen(since=1.0), at=loop.time()), loop.time(), 1.0, 1.0)
-    assert never.left == ["overload has not ended"]
+    never = await wait_for_recovery(lambda: replace(seen(since=1.0), at=loop.time()), loop.time(), 1.0, 1.0)
+    assert never.remaining == ["overload has not ended"]
+
+
+async def test_a_slowed_process_and_its_children_are_suspended_again_and_again() -> None:
+    waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with psutil.Popen([sys.executable, "-c", waits], stdin=subprocess.PIPE) as parent:
+        await until(parent.children)
+        both = [parent, *parent.children()]
+
+        def suspended() -> set[bool]:
+            return {one.status() == psutil.STATUS_STOPPED for one in both}
+
+        async with slowed(parent.pid, 0.5):
+            for state in (True, False, True):
+                await until(lambda state=state: suspended() == {state})
+        await until(lambda: suspended() == {False})
+        parent.communicate(b"\n")
+
+
+def readings(first: int, seconds: int, closing: float) -> list[Reading]:
+    """100 samples a second at 5 µs each by the writer; in the third second of a minute maintenance takes more."""
+    found = [Reading(first, 0, {"writer": 0.0, "rollups": 0.0})]
+    for at in range(first, first + seconds):
+        last = found[-1]
+        more = closing if at % 60 == 3 else 0.0
+        cpu = {"writer": last.cpu["writer"] + 5e-4, "rollups": last.cpu["rollups"] + more * 1e-6}
+        found.append(Reading(at + 1.02, last.written + 100, cpu))
+    return found
+
+
+@pytest.mark.parametrize(("after", "cost"), [(110, 5.0), (117, 6.0), (121, 6.0), (124, 5.0)])
+def test_seconds_are_compared_with_the_same_seconds_of_the_previous_minute(after: int, cost: float) -> None:
+    before = readings(17, 60, 1000.0)
+    same = costs(before, readings(after, 10, 1000.0))
+    assert [one.sum for one in same] == pytest.approx([cost, cost])
+    assert describe_changes(*same) == ""
+    assert costs(before[:3], readings(after, 10, 1000.0))[0].sum == pytest.approx(5.0)
+    more = costs(before, readings(121, 10, 3000.0))
+    assert describe_changes(*more) == "rollups 1.00 → 3.00"

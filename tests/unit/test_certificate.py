@@ -10,15 +10,15 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
-from ingest import supplies
-from ingest.config.model import OpcuaSource
+from ingest.config.sources import OpcuaSource
 from ingest.errors import OperationError, SourceError
 from ingest.opcua import trust
 from ingest.opcua.certificate import identity
-from ops.certificate import app
+from ingest.run import capacity
+from ops.cli.certificate import app
 from ops.paths import State
 from tests import certificates
-from tests.appender import Kept
+from tests.memory_appender import MemoryAppender
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_an_installation_keeps_its_uri(state: State, tmp_path: Path) -> None:
     assert identity(state.pki).certificate == second.certificate
 
 
-def test_what_is_no_certificate_of_ours(state: State, tmp_path: Path) -> None:
+def test_foreign_certificate_file_is_refused(state: State, tmp_path: Path) -> None:
     client = {"extended": ExtendedKeyUsageOID.CLIENT_AUTH}
     server = certificates.make(tmp_path / "server")
     with pytest.raises(OperationError, match="lacks clientAuth"):
@@ -68,7 +68,7 @@ def test_what_is_no_certificate_of_ours(state: State, tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="1024 bits"):
         run("import", str(small[0]), "--key", str(small[1]))
     right = certificates.make(tmp_path / "right", extended=client["extended"])
-    with pytest.raises(SourceError, match="not that of the certificate"):
+    with pytest.raises(SourceError, match="does not match the certificate"):
         run("import", str(right[0]), "--key", str(server[1]))
     assert not (state.pki / "own.der").exists()
     run("import", str(right[0]), "--key", str(right[1]))
@@ -83,33 +83,35 @@ def test_trust_by_name_and_by_fingerprint(state: State, tmp_path: Path) -> None:
         trust.reject(state.pki, name, servers[-1])
     assert all(trust.fingerprint(server) in run("list") for server in servers)
     (state.trusted / "plc.der").write_bytes(b"half a certif")
-    assert "plc.der: not used, it is no certificate" in run("list")
-    with pytest.raises(OperationError, match="2 rejected certificates are of plc; name one by its fingerprint"):
+    assert "plc.der: ignored, not a certificate" in run("list")
+    with pytest.raises(
+        OperationError, match="2 rejected certificates match plc; give at least 8 digits of a fingerprint"
+    ):
         run("trust", "plc")
     run("trust", "other")
     print_ = trust.fingerprint(servers[0]).upper()
     run("trust", ":".join(print_[i : i + 2] for i in range(0, 12, 2)))
     assert [trust.trusted(state.pki, server, None) for server in servers] == [True, False, True]
-    with pytest.raises(OperationError, match="no rejected certificate is of 12"):
+    with pytest.raises(OperationError, match="no rejected certificate matches 12"):
         run("trust", "12")
 
 
-def test_a_server_with_another_certificate_each_time_fills_no_disk(state: State, tmp_path: Path) -> None:
+def test_changing_server_certificates_do_not_fill_the_disk(state: State, tmp_path: Path) -> None:
     for i in range(12):
         server = certificates.make(tmp_path / str(i), bits=1024)[0].read_bytes()
         trust.reject(state.pki, "plc", x509.load_der_x509_certificate(server))
     assert len(list((state.pki / "rejected").iterdir())) == 10
 
 
-async def test_a_certificate_that_ends_soon_is_an_event(state: State, tmp_path: Path) -> None:
+async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: Path) -> None:
     run("renew", "--days", "29")
     for name, days in (("soon.der", 12), ("later.der", 40)):
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
-    kept = Kept()
+    kept = MemoryAppender()
     source = OpcuaSource(name="plc", kind="opcua", address="opc.tcp://h:4840", tags=())
-    watching = asyncio.create_task(supplies.watch_certificates(state.pki, {7: source}, kept))
+    watching = asyncio.create_task(capacity.watch_certificates(state.pki, {7: source}, kept))
     await kept.until(lambda: len(kept.events("certificate_expiry")) == 2)
     watching.cancel()
     ours, server = kept.events("certificate_expiry")
-    assert ours.text is not None and "own.der ends in 29 days" in ours.text and "certificate renew" in ours.text
-    assert server.text is not None and "soon.der ends in 12 days" in server.text
+    assert ours.text is not None and "own.der expires in 29 days" in ours.text and "certificate renew" in ours.text
+    assert server.text is not None and "soon.der expires in 12 days" in server.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.chaos.act import act
+from ops.chaos.inject import inject
 from ops.chaos.report import Report
-from ops.chaos.rollups import Closed, Rollups
+from ops.chaos.rollups import ClosedMinutes, RollupResult
 from ops.chaos.schedule import FAULTS, Step, schedule
+from ops.chaos.stress import BUSY
 from ops.rollups.verify import Difference
 from simulator.compare import Comparison
-from tests.patience import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **counts: int) -> Report:
@@ -32,7 +34,7 @@ def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **cou
 
 
 @given(seed=st.integers(0, 2**31 - 1), seconds=st.floats(10, 600))
-def test_a_schedule_follows_from_its_seed_and_is_over_in_time(seed: int, seconds: float) -> None:
+def test_schedule_follows_from_its_seed_and_ends_in_time(seed: int, seconds: float) -> None:
     steps = schedule(seed, seconds, FAULTS)
     assert steps == schedule(seed, seconds, FAULTS)
     assert [step.at for step in steps] == sorted(step.at for step in steps)
@@ -43,26 +45,40 @@ def test_a_schedule_follows_from_its_seed_and_is_over_in_time(seed: int, seconds
 
 
 @given(seed=st.integers(0, 2**31 - 1))
-def test_faults_of_a_lane_never_overlap_and_each_comes_before_any_comes_again(seed: int) -> None:
+def test_faults_of_a_domain_never_overlap_and_take_turns(seed: int) -> None:
     steps = schedule(seed, 600, FAULTS)
-    for lane in {fault.lane for fault in FAULTS}:
-        of_lane = [step for step in steps if step.fault.lane == lane]
+    for domain in {fault.domain for fault in FAULTS}:
+        of_lane = [step for step in steps if step.fault.domain == domain]
         assert all(a.at + a.seconds < b.at for a, b in pairwise(of_lane))
-        kinds = sum(fault.lane == lane for fault in FAULTS)
-        first = [step.fault for step in of_lane[:kinds]]
+        kinds = sum(fault.domain == domain and not fault.ends_writer for fault in FAULTS)
+        first = [step.fault for step in of_lane if not step.fault.ends_writer][:kinds]
         assert len(set(first)) == len(first)
+
+
+@given(seed=st.integers(0, 2**31 - 1))
+def test_schedule_leaves_the_writer_time_to_close_minutes(seed: int) -> None:
+    ends = [step.at for step in schedule(seed, 3600, FAULTS) if step.fault.ends_writer]
+    assert len(ends) > 5
+    lives = [b - a for a, b in pairwise([*ends, 3600.0])]
+    assert all(life >= 150 for life, end in zip(lives, ends, strict=True) if end // 240 < (end + life) // 240)
+    assert all(end % 240 <= 90 for end in ends)
+
+
+def test_short_schedule_stops_and_kills_the_writer() -> None:
+    ends = {step.fault.name for step in schedule(1, 180, FAULTS) if step.fault.ends_writer}
+    assert ends == {"writer killed", "writer stopped and started"}
 
 
 def test_other_seeds_are_other_schedules() -> None:
     assert schedule(1, 600, FAULTS) != schedule(2, 600, FAULTS)
 
 
-def test_a_longer_run_begins_as_a_shorter_one() -> None:
+def test_longer_schedule_begins_like_a_shorter_one() -> None:
     short, long = schedule(4, 100, FAULTS), schedule(4, 300, FAULTS)
     assert set(short) < set(long)
 
 
-def test_nothing_wrong_is_no_failure() -> None:
+def test_clean_report_has_no_failure() -> None:
     fine = report(published=10, stored=8, missing_recorded=2)
     assert fine.failures == []
     assert {key: fine.json()[key] for key in ("published", "stored", "missing_recorded", "missing_silent")} == {
@@ -71,40 +87,51 @@ def test_nothing_wrong_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("count", ["duplicated", "invented", "altered", "missing_silent"])
-def test_one_sample_that_is_wrong_is_a_failure(count: str) -> None:
+def test_one_wrong_sample_is_a_failure(count: str) -> None:
     (failure,) = report(None, 0, **{count: 1}).failures
     assert failure.startswith("1 samples ")
 
 
-def test_what_is_not_as_before_in_the_end_is_a_failure() -> None:
+def test_unrecovered_state_is_a_failure() -> None:
     fine = report()
-    late = replace(fine, calm_seconds=60.4, not_calm=["polls of source load1 are late"])
+    late = replace(fine, recovery_seconds=60.4, not_recovered=["polls of source load1 are late"])
     assert (fine.failures, late.failures) == ([], ["polls of source load1 are late 60 s after all faults"])
 
 
-def test_rollups_that_differ_are_a_failure() -> None:
+def test_differing_rollups_are_a_failure() -> None:
     difference = Difference("samples_1m", "a", datetime(2026, 1, 1, tzinfo=UTC), None, "sum", 1.0, 2.0)
-    wrong = replace(report(), rollups=Rollups(Closed(1, 5), differences=[difference]))
+    wrong = replace(report(), rollups=RollupResult(ClosedMinutes(1, 5), differences=[difference]))
     assert wrong.failures == ["1 differences between rollups and samples"]
     assert wrong.json()["minutes_closed"] == {"minutes": 1, "rows": 5}
 
 
-def test_busy_processors_change_nothing_of_what_a_seed_did_before() -> None:
-    before = [fault for fault in FAULTS if fault.lane != "machine"]
+def test_writer_that_closes_no_minutes_is_a_failure() -> None:
+    none, some = RollupResult(due=True), RollupResult(closed_after=ClosedMinutes(1, 5), due=True)
+    assert replace(report(), rollups=none).failures == [
+        "the writer closed no minute of the rollups, so this was not tested"
+    ]
+    assert replace(report(), rollups=some).failures == replace(report(), rollups=RollupResult()).failures == []
+
+
+def test_cpu_load_faults_do_not_change_the_rest_of_a_schedule() -> None:
+    before = [fault for fault in FAULTS if fault.domain != "machine"]
     steps = schedule(1, 3600, FAULTS)
-    assert [step for step in steps if step.fault.lane != "machine"] == schedule(1, 3600, before)
+    assert [step for step in steps if step.fault.domain != "machine"] == schedule(1, 3600, before)
     busy = [step for step in steps if step.fault.act == "busy"]
     assert len(busy) > 10
     assert {int(step.value) for step in busy} <= set(range(2, 10))
 
 
-async def test_busy_processes_lead_sessions_of_their_own_and_end() -> None:
+async def test_cpu_load_processes_lead_own_sessions_and_end() -> None:
     (fault,) = [fault for fault in FAULTS if fault.act == "busy"]
-    playing = asyncio.create_task(act(Step(0.0, fault, 60.0, 2.7), None))  # type: ignore[arg-type]
+    playing = asyncio.create_task(inject(Step(0.0, fault, 60.0, 2.7), None))  # type: ignore[arg-type]
     ours = psutil.Process()
-    async with asyncio.timeout(PATIENCE):
-        while len(found := [p for p in ours.children() if "while True: pass" in p.cmdline()]) < 2:
-            await asyncio.sleep(0.02)
+
+    def two_busy() -> list[psutil.Process]:
+        found = [p for p in ours.children() if BUSY in p.cmdline()]
+        return found if len(found) == 2 else []
+
+    found = await until(two_busy)
     assert [os.getsid(process.pid) for process in found] == [process.pid for process in found]
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -112,10 +139,22 @@ async def test_busy_processes_lead_sessions_of_their_own_and_end() -> None:
     assert not any(process.is_running() for process in found)
 
 
-def test_what_stays_open_or_was_refused_is_a_failure() -> None:
+async def test_cpu_load_processes_end_with_a_killed_parent() -> None:
+    program = "async def main():\n async with s.busy(2): await asyncio.sleep(600)\nasyncio.run(main())"
+    parent = psutil.Popen([sys.executable, "-c", f"import asyncio, ops.chaos.stress as s\n{program}"])
+    try:
+        await until(lambda: len(parent.children()) == 2)
+        found = parent.children()
+    finally:
+        parent.kill()
+        parent.wait()
+    assert psutil.wait_procs(found, PATIENCE)[1] == []
+
+
+def test_open_gaps_and_quarantined_rows_are_failures() -> None:
     gap = {"reason": "stale", "gaps": 3, "backfilled": 0, "open": 2, "seconds": 1.0}
     assert report(gaps=[gap], quarantined=4).failures == ["4 rows in quarantine", "2 gaps still open"]
 
 
-def test_every_fault_has_a_name_of_its_own() -> None:
+def test_fault_names_are_unique() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)

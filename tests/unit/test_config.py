@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from ingest.config.load import load, load_opcua_source
 from ingest.config.locate import line_of, locate
-from ingest.config.model import ModbusSource, OpcuaSource
+from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import ConfigError, OperationError
 
 GOLDEN = Path(__file__).parent / "golden" / "config"
 
 
 @pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)
-def test_golden(folder: Path) -> None:
+def test_invalid_configurations_have_the_expected_messages(folder: Path) -> None:
     for file in folder.iterdir():
         if file.is_file():
             file.chmod(0o600)  # git does not keep what a secret needs
@@ -34,8 +34,8 @@ def test_golden(folder: Path) -> None:
     [
         ("x", 0o600, "with 1 characters; legal: one line of 16 or more characters, 8 of them different"),
         ("abababababababababab", 0o600, "with 2 different characters; legal: one line of 16"),
-        ("two words are no token", 0o600, "with spaces or line ends within it; legal: one line"),
-        ("a-token-that-nobody-guesses", 0o644, "with permissions 0644; legal: 0600, as after chmod 600"),
+        ("two words are no token", 0o600, "with spaces or line breaks in it; legal: one line"),
+        ("a-token-that-nobody-guesses", 0o644, "with permissions 0644; legal: 0600: run chmod 600"),
         ("a-token-that-nobody-guesses", 0o640, ""),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, said: str) -
     assert token not in str(caught.value) or len(token) == 1
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_missing_configuration_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"plant\.toml: file: found no such file"):
         load(tmp_path / "plant.toml")
 
@@ -73,7 +73,7 @@ def test_no_such_file(tmp_path: Path) -> None:
     ],
     ids=["nul", "digits", "depth", "folder", "date"],
 )
-def test_what_python_itself_refuses_is_a_problem_too(tmp_path: Path, text: str) -> None:
+def test_values_python_refuses_are_reported_as_problems(tmp_path: Path, text: str) -> None:
     source = '[plant]\nname = "d"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\n'
     (tmp_path / "plant.toml").write_text(source + text)
     with pytest.raises(ConfigError) as error:
@@ -81,7 +81,7 @@ def test_what_python_itself_refuses_is_a_problem_too(tmp_path: Path, text: str) 
     assert len(error.value.problems) == 1
 
 
-def test_one_source_needs_nothing_but_its_own_options(tmp_path: Path) -> None:
+def test_minimal_configuration_of_one_source_is_valid(tmp_path: Path) -> None:
     """Its first tag list is made with them."""
     file = tmp_path / "plant.toml"
     file.write_text(
@@ -98,14 +98,14 @@ def test_one_source_needs_nothing_but_its_own_options(tmp_path: Path) -> None:
         load_opcua_source(file, "plc")
 
 
-def test_a_file_from_windows(tmp_path: Path) -> None:
+def test_configuration_with_windows_line_endings_and_bom(tmp_path: Path) -> None:
     toml = '[plant]\nname = "d"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
     (tmp_path / "plant.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfname,address,unit\r\na,holding:0,\xc2\xb0C\r\n")
     assert load(tmp_path / "plant.toml").sources[0].tags[0].unit == "°C"
 
 
-def test_lines_of_tables_keys_and_what_is_around_them() -> None:
+def test_tables_and_keys_are_located_by_line() -> None:
     lines = locate(
         "top.inner = 1\n"
         "[a]\n"
@@ -139,7 +139,7 @@ def test_lines_of_tables_keys_and_what_is_around_them() -> None:
     assert line_of(lines, ("nothing",)) is None
 
 
-def test_what_was_written_is_what_is_loaded(tmp_path: Path) -> None:
+def test_configuration_round_trips(tmp_path: Path) -> None:
     (tmp_path / "plant.toml").write_text(
         '[plant]\nname = "demo"\n[spool]\nmax_bytes = "1 MiB"\n[writer]\nconnections = 3\n'
         '[[source]]\nname = "s"\nkind = "opcua"\naddress = "opc.tcp://h:4840"\npublishing_interval = "250ms"\n'
@@ -167,7 +167,7 @@ _LINES = st.one_of(_TABLES, st.builds("{} = {}".format, _KEYS, _SCALARS))
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.lists(_LINES).map("\n".join).map(str.encode), st.binary()), st.binary())
-def test_anything_is_loaded_or_refused_in_words(tmp_path: Path, toml: bytes, csv: bytes) -> None:
+def test_any_input_is_loaded_or_refused_with_a_message(tmp_path: Path, toml: bytes, csv: bytes) -> None:
     (tmp_path / "plant.toml").write_bytes(toml)
     (tmp_path / "tags.csv").write_bytes(b"name,address\n" + csv)
     try:

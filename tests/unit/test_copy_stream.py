@@ -7,7 +7,7 @@ import numpy as np
 from ingest.writer.copy_stream import copy_stream
 
 
-def test_one_row_by_hand() -> None:
+def test_one_copy_row_equals_a_hand_written_one() -> None:
     stream = bytes(
         copy_stream(
             np.array([7], np.int32),

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingest.batch import MOST_COUNTED, CountBatch
+from ingest.batch import MAX_INCREMENT, CountBatch
 from ingest.errors import SpoolCorrupt
 from ingest.spool.format import SpooledBatch, decode, encode
-from ingest.spool.narrow import narrowed, widened
-from ingest.writer.counts import MINUTE_US, Counts, added_up, columns, of_events, of_quality
+from ingest.spool.integer_columns import pack_integers, unpack_integers
+from ingest.writer.bisect import bisect, undivided
+from ingest.writer.counts import MINUTE_US, Counts, aggregate, columns, of_events, of_quality
 from ingest.writer.group import TimeLimits, assemble
-from ingest.writer.pieces import divide, whole
-from ingest.writer.quarantine import came
 from ingest.writer.quarantine import columns as quarantine_columns
+from ingest.writer.quarantine import to_batch
 from tests.samples import T0, Increment, count_batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
@@ -34,7 +34,7 @@ _INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
 def increments(times: st.SearchStrategy[int], channels: st.SearchStrategy[int]) -> st.SearchStrategy[list[Increment]]:
-    return st.lists(st.tuples(times, _TYPES, channels, st.integers(0, MOST_COUNTED)), min_size=1, max_size=40)
+    return st.lists(st.tuples(times, _TYPES, channels, st.integers(0, MAX_INCREMENT)), min_size=1, max_size=40)
 
 
 def rows(counts: Counts | CountBatch) -> Iterator[tuple[int, str, int, int]]:
@@ -49,32 +49,32 @@ def rows(counts: Counts | CountBatch) -> Iterator[tuple[int, str, int, int]]:
     | st.lists(increments(_FAR, _INT32), max_size=5),
     st.sampled_from([MINUTE_US, 1]),
 )
-def test_sums_are_exact_and_in_the_keys_order(batches: list[list[Increment]], step: int) -> None:
+def test_count_sums_are_exact_and_sorted_by_key(batches: list[list[Increment]], step: int) -> None:
     expected: Counter[tuple[int, str, int]] = Counter()
     for time, kind, channel, n in (row for some in batches for row in some):
         expected[(T0 + time) // step * step, kind, channel] += n
-    found = list(rows(added_up([count_batch(some) for some in batches], step)))
+    found = list(rows(aggregate([count_batch(some) for some in batches], step)))
     keys = [row[:3] for row in found]
     assert keys == sorted(expected, key=lambda key: (key[0], key[1].encode(), key[2]))
     assert {row[:3]: row[3] for row in found} == dict(expected)
 
 
 @given(st.lists(increments(_NEAR, st.integers(0, 3)), min_size=1, max_size=4))
-def test_what_is_added_up_twice_is_the_same(batches: list[list[Increment]]) -> None:
+def test_count_sums_do_not_depend_on_grouping(batches: list[list[Increment]]) -> None:
     """As the writer does it: the group's batches, then these with its events and samples."""
-    at_once = added_up([count_batch(some) for some in batches])
-    in_turn = added_up([added_up([count_batch(some)]) for some in batches])
+    at_once = aggregate([count_batch(some) for some in batches])
+    in_turn = aggregate([aggregate([count_batch(some)]) for some in batches])
     assert list(rows(at_once)) == list(rows(in_turn))
     assert columns(at_once) == columns(in_turn)
 
 
-def test_sums_beyond_doubles_are_exact() -> None:
-    some = count_batch([(0, "a", 0, MOST_COUNTED)] * 2_000_000 + [(0, "a", 0, 1)])
-    assert list(rows(added_up([some]))) == [(T0 // MINUTE_US * MINUTE_US, "a", 0, 2_000_000 * MOST_COUNTED + 1)]
+def test_count_sums_beyond_double_precision_are_exact() -> None:
+    some = count_batch([(0, "a", 0, MAX_INCREMENT)] * 2_000_000 + [(0, "a", 0, 1)])
+    assert list(rows(aggregate([some]))) == [(T0 // MINUTE_US * MINUTE_US, "a", 0, 2_000_000 * MAX_INCREMENT + 1)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), _TYPES, _INT32)))
-def test_events_are_one_increment_each(events: list[tuple[int, str, int]]) -> None:
+def test_each_event_is_one_increment(events: list[tuple[int, str, int]]) -> None:
     assert [row[:3] for row in rows(of_events(events))] == events
     assert set(of_events(events).n.tolist()) <= {1}
 
@@ -98,42 +98,42 @@ def test_counts_come_back_from_the_spool(some: list[Increment], digest: int | No
 
 
 @given(st.data(), st.sampled_from([np.int32, np.int64]))
-def test_columns_are_narrowed_and_come_back(data: st.DataObject, dtype: type[np.int32 | np.int64]) -> None:
+def test_count_columns_round_trip_in_narrow_types(data: st.DataObject, dtype: type[np.int32 | np.int64]) -> None:
     legal = np.iinfo(dtype)
     low = data.draw(st.integers(int(legal.min), int(legal.max)))
     span = data.draw(st.sampled_from([0, 1, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**63]))
     values = data.draw(st.lists(st.integers(low, min(low + span, int(legal.max))), min_size=1, max_size=20))
     column: NDArray[Any] = np.array(values, dtype)
-    form, stored = narrowed(column)
+    form, stored = pack_integers(column)
     assert len(stored) == len(values) * form[1]
     assert form[1] <= next((width for width in (0, 1, 2, 4) if max(values) - min(values) < 256**width), 8)
-    back = widened(form, memoryview(stored), len(values), dtype)
+    back = unpack_integers(form, memoryview(stored), len(values), dtype)
     assert (back.dtype, back.tolist()) == (column.dtype, values)
 
 
 @pytest.mark.parametrize(
     ("form", "words"),
-    [((0, 3), "3 bytes a value"), ((2**31 - 1, 1), "not between"), ((-(2**31) - 2, 1), "not between")],
+    [((0, 3), "3 bytes per value"), ((2**31 - 1, 1), "out of range"), ((-(2**31) - 2, 1), "out of range")],
 )
-def test_a_form_that_is_none_is_refused(form: tuple[int, int], words: str) -> None:
+def test_unknown_count_encoding_is_refused(form: tuple[int, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        widened(form, memoryview(b"\1\1\1"), 1 if form[1] == 3 else 3, np.int32)
+        unpack_integers(form, memoryview(b"\1\1\1"), 1 if form[1] == 3 else 3, np.int32)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"type": np.array([2], np.int32)}, "a type that is none of the 2"),
-        ({"type": np.array([-1], np.int32)}, "a type that is none of the 2"),
-        ({"n": np.array([-1], np.int64)}, "a count that is not between 0 and 10000000000"),
-        ({"n": np.array([MOST_COUNTED + 1], np.int64)}, "a count that is not between"),
+        ({"type": np.array([2], np.int32)}, "type index out of range: there are 2 types"),
+        ({"type": np.array([-1], np.int32)}, "type index out of range: there are 2 types"),
+        ({"n": np.array([-1], np.int64)}, "count out of range: 0 to 10000000000"),
+        ({"n": np.array([MAX_INCREMENT + 1], np.int64)}, "count out of range"),
         ({"n": np.array([1.0])}, "column n is float64, not int64"),
         ({"n": np.ones(2, np.int64)}, "columns of unequal length: type 1, channel_id 1, time 1, n 2"),
-        ({"types": ("a", "a")}, "a type stands there twice"),
+        ({"types": ("a", "a")}, "duplicate type"),
         ({"digest": 7}, "the digest 7 is not a negative 64-bit number"),
     ],
 )
-def test_what_is_no_batch_of_counts_is_named(change: dict[str, object], words: str) -> None:
+def test_invalid_count_batch_is_named(change: dict[str, object], words: str) -> None:
     one = np.zeros(1, np.int32)
     legal: dict[str, object] = {"types": ("a", "b"), "type": one, "channel_id": one, "time": np.zeros(1, np.int64)}
     legal["n"] = np.ones(1, np.int64)
@@ -143,13 +143,13 @@ def test_what_is_no_batch_of_counts_is_named(change: dict[str, object], words: s
 
 
 @given(st.binary(max_size=60), st.integers(-1, 3))
-def test_a_body_that_is_no_batch_of_counts_is_corrupt(body: bytes, n: int) -> None:
+def test_invalid_count_body_is_corrupt(body: bytes, n: int) -> None:
     record = encode(count_batch([(0, "a", 0, 1)]))
     with pytest.raises(SpoolCorrupt):
         decode(replace(record, body=body, rows=n, crc32=crc32(body)))
 
 
-def test_times_outside_the_limits_are_kept_out_with_their_own_time() -> None:
+def test_counts_outside_time_limits_are_quarantined_with_their_time() -> None:
     day = 86_400_000_000
     some = [(0, "a", 0, 1), (2 * day + 7, "a", 3, 2), (2 * day + 7, "a", 3, 5), (-4000 * day, "b", 0, 4)]
     spooled = SpooledBatch(17, 0, 0, count_batch(some))
@@ -162,7 +162,7 @@ def test_times_outside_the_limits_are_kept_out_with_their_own_time() -> None:
         ("future", T0 + 2 * day + 7, 3),
     ]
     names = ("id", "reason", "source_id", "received_at", "channel_id", "time_us", "value", "status", "detail")
-    back = [came(dict(zip(names, row, strict=True))) for row in zip(*quarantine_columns(kept_out), strict=True)]
+    back = [to_batch(dict(zip(names, row, strict=True))) for row in zip(*quarantine_columns(kept_out), strict=True)]
     assert [list(rows(b)) for b in back if isinstance(b, CountBatch)] == [
         [(T0 - 4000 * day, "b", 0, 4)],
         [(T0 + 2 * day + 7, "a", 3, 7)],
@@ -171,22 +171,22 @@ def test_times_outside_the_limits_are_kept_out_with_their_own_time() -> None:
     assert {q.id for q in kept_out}.isdisjoint(q.id for one in again.counted for q in one.quarantined)
 
 
-def test_a_batch_that_came_twice_before_it_was_written_counts_once() -> None:
+def test_repeated_batch_counts_once() -> None:
     one, other = count_batch([(0, "a", 0, 1)], digest=-5), count_batch([(0, "a", 0, 10)], digest=-6)
     spooled = [SpooledBatch(i, 0, 0, b) for i, b in enumerate((one, other, one))]
     group = assemble([(Path("push.sqlite"), spooled)], LIMITS)
     assert [row[3] for row in rows(group.counts)] == [11]
-    assert [counted.fact for counted in group.counted] == [(1, -5), (1, -6)]
+    assert [counted.key for counted in group.counted] == [(1, -5), (1, -6)]
 
 
-def test_a_batch_is_not_divided_but_written_with_care() -> None:
+def test_count_batch_is_not_split() -> None:
     batches = [SpooledBatch(i, 0, 0, count_batch([(0, "a", 0, 1)] * 100)) for i in range(2)]
-    piece = whole(assemble([(Path("push.sqlite"), batches)], LIMITS))
+    piece = undivided(assemble([(Path("push.sqlite"), batches)], LIMITS))
     error = ValueError("no")
-    first, second = divide(piece, LIMITS, error, poison=True)
+    first, second = bisect(piece, LIMITS, error, poison=True)
     assert [len(one.group.counted) for one in (first, second)] == [1, 1]
-    assert divide(first, LIMITS, error, poison=False) == [first], "more time would help, fewer rows can't be had"
-    (careful,) = divide(first, LIMITS, error, poison=True)
-    assert careful.careful
-    assert [spooled.sequence for _, of_file in careful.complete for spooled in of_file] == [0]
-    assert divide(careful, LIMITS, error, poison=True) == [careful]
+    assert bisect(first, LIMITS, error, poison=False) == [first], "more time would help, fewer rows can't be had"
+    (isolate_bad_rows,) = bisect(first, LIMITS, error, poison=True)
+    assert isolate_bad_rows.isolate_bad_rows
+    assert [spooled.sequence for _, of_file in isolate_bad_rows.complete for spooled in of_file] == [0]
+    assert bisect(isolate_bad_rows, LIMITS, error, poison=True) == [isolate_bad_rows]

@@ -1,8 +1,7 @@
-"""The dashboards' files: what the builder writes, and what Grafana needs of them."""
+"""The dashboards' files: their SQL is that of the queries, and what Grafana needs of them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from itertools import combinations
@@ -11,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from dashboards.build.everything import files
-from dashboards.viewer.expand import Range, expand
+from dashboards.fill import NAME, filled, queries
 from dashboards.viewer.library import FOLDER, Dashboard, Library
+from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.page import FOLDER as PAGE
-from tests.integration.viewer.filled import NOW
+from dashboards.viewer.page import files
+from tests.integration.viewer.sample_plant import NOW
 from tests.unit.dashboard_rules import RULES, Rule
 
 _DASHBOARDS = list(Library())
@@ -34,12 +34,18 @@ def _urls(value: Any) -> list[str]:
     return [url for part in value for url in _urls(part)] if isinstance(value, list) else []
 
 
-def test_the_files_are_what_the_builder_writes() -> None:
-    assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")} == files()
+def test_dashboards_contain_the_sql_of_the_query_files() -> None:
+    asked: set[tuple[str, str]] = set()
+    for path in FOLDER.glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert text == filled(text), f"{path.name}: run `python -m dashboards.fill`"
+        asked |= {(named[1], named[2]) for named in NAME.finditer(text.replace("\\n", "\n"))}
+    files = (FOLDER.parent / "queries").glob("*.sql")
+    assert asked == {(path.stem, section) for path in files for section in queries(path.stem)}
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
-def test_every_panel_says_what_it_shows(one: Dashboard) -> None:
+def test_every_panel_has_a_description(one: Dashboard) -> None:
     for panel in one.panels():
         assert panel["type"] in _KINDS
         assert panel["title"]
@@ -47,7 +53,7 @@ def test_every_panel_says_what_it_shows(one: Dashboard) -> None:
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
-def test_no_panel_lies_on_another(one: Dashboard) -> None:
+def test_panels_do_not_overlap(one: Dashboard) -> None:
     places = [panel["gridPos"] for panel in one.panels()]
     for a, b in combinations(places, 2):
         apart = (
@@ -63,7 +69,7 @@ def test_no_panel_lies_on_another(one: Dashboard) -> None:
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
-def test_links_lead_to_dashboards_and_variables_that_there_are(one: Dashboard) -> None:
+def test_links_lead_to_existing_dashboards_and_variables(one: Dashboard) -> None:
     for url in _urls(one.content):
         uid, _, query = url.removeprefix("/d/").partition("?")
         known = {variable["name"] for variable in _BY_UID[uid].content["templating"]["list"]}
@@ -74,7 +80,7 @@ def test_links_lead_to_dashboards_and_variables_that_there_are(one: Dashboard) -
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
 def test_sql_needs_only_variables_of_its_dashboard(one: Dashboard) -> None:
     variables = {variable["name"]: ["x"] for variable in one.content["templating"]["list"]}
-    over = Range(NOW, NOW, 1000)
+    over = TimeRange(NOW, NOW, 1000)
     for panel in one.panels():
         assert panel.get("repeat") is None or panel["repeat"] in variables
         for query in one.panel(panel["id"]):
@@ -87,27 +93,23 @@ def test_sql_needs_only_variables_of_its_dashboard(one: Dashboard) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
-def test_grafana_draws_it_as_it_is_meant(one: Dashboard, rule: Rule) -> None:
+def test_grafana_panel_options_fit_the_query(one: Dashboard, rule: Rule) -> None:
     assert list(rule(one.content)) == [], rule.__doc__
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
-def test_the_browser_gets_no_sql(one: Dashboard) -> None:
+def test_browser_receives_no_sql(one: Dashboard) -> None:
     assert "SELECT" not in json.dumps(one.public())
 
 
-def test_what_is_vendored_is_what_was_published() -> None:
-    folder = PAGE / "vendor" / "uplot"
-    said = json.loads((folder / "VENDORED.json").read_text())
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
-    assert found.pop("VENDORED.json")
-    assert found == said["files"]
-    assert f"(v{said['version']})" in (folder / "uPlot.esm.js").read_text()[:400]
+def test_page_loads_only_what_is_served() -> None:
+    named = re.findall(r'(?:href|src)="/static/([^"]+)"', (PAGE / "index.html").read_text())
+    assert {"uplot/uPlot.iife.js", "uplot/uPlot.min.css"} < set(named) < files().keys()
 
 
-def test_the_page_needs_no_network_and_no_inline_script() -> None:
+def test_page_needs_no_network_and_no_inline_script() -> None:
     for path in PAGE.rglob("*"):
-        if path.suffix in (".html", ".js", ".css") and "vendor" not in path.parts:
+        if path.suffix in (".html", ".js", ".css"):
             text = path.read_text()
             assert not re.findall(r"https?://(?!www\.w3\.org)", text), path
             assert not re.search(
@@ -116,7 +118,7 @@ def test_the_page_needs_no_network_and_no_inline_script() -> None:
             assert path.suffix != ".html" or not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=", text), path
 
 
-def test_provisioning_names_our_data_source() -> None:
+def test_provisioning_names_the_plantlog_data_source() -> None:
     folder = Path(FOLDER).parent / "provisioning"
     text = (folder / "datasources" / "plantlog.yaml").read_text()
     assert "uid: plantlog\n" in text

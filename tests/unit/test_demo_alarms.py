@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.alarms.channel import Change
-from ingest.alarms.columns import Columns
+from ingest.alarms.channel import AlarmChange
+from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import limits_of
 from ingest.batch import SampleBatch
 from ingest.config.load import load
@@ -28,13 +28,13 @@ SECONDS = 70
         ("hidden-setpoint", {("boilerhouse/boiler1/fuel", "hi")}),
     ],
 )
-def test_what_is_raised(scenario: str | None, expected: set[tuple[str, str]]) -> None:
+def test_demo_plant_raises_its_alarms(scenario: str | None, expected: set[tuple[str, str]]) -> None:
     plant = ScenarioPlant(1, [Scenario(scenario, STARTS)] if scenario else [])
     tags = {tag.name: tag for source in load(EXAMPLE).sources for tag in source.tags}
     names = [tag.name for tag in plant.tags if tag.kind != "text"]
     places = np.array([i for i, tag in enumerate(plant.tags) if tag.kind != "text"])
-    columns = Columns({i: limits_of(tags[name]) for i, name in enumerate(names)}, 0)
-    changes: list[Change] = []
+    columns = AlarmColumns({i: limits_of(tags[name]) for i, name in enumerate(names)}, 0)
+    changes: list[AlarmChange] = []
     before = np.full(len(names), np.nan)
     for _ in range(2 * SECONDS):
         plant.step(0.5)
@@ -43,7 +43,7 @@ def test_what_is_raised(scenario: str | None, expected: set[tuple[str, str]]) ->
         before = values
         times, good = np.full(len(moved), at, np.int64), np.zeros(len(moved), np.uint32)
         changes += columns.evaluate(SampleBatch(1, at, moved, times, values[moved], good))
-        changes += columns.look(at)
+        changes += columns.check_clock(at)
     raised = {(names[c.channel_id], c.limit.name) for c in changes if c.action == "raised"}
     # Tank 6 begins too full, and the conveyor jams as it likes.
     found = {alarm for alarm in raised if not alarm[0].endswith("/jam")} - {("tankfarm/tank6/level", "hi")}

@@ -22,7 +22,7 @@ def grid(channels: range, minutes: range) -> set[tuple[int, int]]:
     return {(channel, minute * MINUTE + 7) for channel in channels for minute in minutes}
 
 
-def test_live_data_is_one_row() -> None:
+def test_live_data_are_one_dirty_row() -> None:
     assert dirty(columns(grid(range(1, 20_001), range(5, 6)))) == [(5 * MINUTE, 6 * MINUTE, None)]
     assert dirty(columns(grid(range(1, 20_001), range(5, 7)))) == [(5 * MINUTE, 7 * MINUTE, None)]
     assert dirty(columns(grid(range(1, 4), range(5, 6)))) == [(5 * MINUTE, 6 * MINUTE, [1, 2, 3])]
@@ -33,13 +33,13 @@ def test_one_late_sample_makes_no_other_channel_dirty() -> None:
     assert dirty(columns(live | late)) == [(500 * MINUTE, 501 * MINUTE, None), (3 * MINUTE, 4 * MINUTE, [7])]
 
 
-def test_a_backfill_is_one_row() -> None:
+def test_backfill_is_one_dirty_row() -> None:
     assert dirty(columns(grid(range(7, 9), range(0, 10_000)))) == [(0, 10_000 * MINUTE, [7, 8])]
     far = grid(range(7, 8), range(0, 1)) | grid(range(8, 9), range(61, 62)) | grid(range(9, 10), range(121, 122))
     assert dirty(columns(far)) == [(0, MINUTE, [7]), (61 * MINUTE, 122 * MINUTE, [8, 9])]
 
 
-def test_channels_of_other_minutes_are_not_made_again() -> None:
+def test_channels_of_other_minutes_are_not_refreshed() -> None:
     """10,000 channels of one push, a line a second."""
     rows = dirty(columns({(channel, channel * 1_000_000) for channel in range(1, 10_001)}))
     assert sum((end - begin) // MINUTE * len(ids or ()) for begin, end, ids in rows) < 6 * 10_000
@@ -47,7 +47,7 @@ def test_channels_of_other_minutes_are_not_made_again() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(1, 400), st.integers(0, 500 * MINUTE)), min_size=1, max_size=600), st.booleans())
-def test_every_sample_is_covered(samples: set[tuple[int, int]], crowded: bool) -> None:
+def test_every_sample_is_covered_by_a_dirty_range(samples: set[tuple[int, int]], crowded: bool) -> None:
     if crowded:
         samples = samples | grid(range(1, 301), range(100, 103))
     rows = dirty(columns(samples))

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.batch import Event
-from ingest.writer.clock import microseconds, timestamp
-from ingest.writer.event_rows import event_columns, event_id, signed
+from ingest.event_rows import event_columns, event_id, signed
+from ingest.timestamps import microseconds, timestamp
 from tests.samples import T0
 
 EVENT = Event("text", T0, 5, 0x80050000, "auto", {"a": 1})
 
 
-def test_the_id_is_the_same_for_the_same_event_and_another_for_another() -> None:
+def test_event_id_identifies_the_event() -> None:
     assert event_id(1, EVENT) == event_id(1, replace(EVENT, detail={"a": 1}))
     others = [
         event_id(2, EVENT),
@@ -29,7 +29,7 @@ def test_the_id_is_the_same_for_the_same_event_and_another_for_another() -> None
 
 
 @given(st.text() | st.characters(categories=["Cs"]))
-def test_any_text_can_be_stored_and_a_change_is_marked(text: str) -> None:
+def test_unstorable_text_is_replaced_and_marked(text: str) -> None:
     columns = event_columns([(1, replace(EVENT, text=text, detail={}))])
     stored, detail = columns[6][0], json.loads(columns[7][0])
     stored.encode()
@@ -38,11 +38,11 @@ def test_any_text_can_be_stored_and_a_change_is_marked(text: str) -> None:
 
 
 @given(st.integers(0, 7_258_118_400_000_000))
-def test_microseconds_survive_a_datetime(us: int) -> None:
+def test_microseconds_round_trip_through_datetime(us: int) -> None:
     assert microseconds(timestamp(us)) == us
 
 
-def test_a_status_keeps_its_bits() -> None:
+def test_status_code_keeps_its_bits() -> None:
     assert signed(0) == 0
     assert signed(0x80050000) == 0x80050000 - 2**32
     assert event_columns([(1, EVENT)])[5] == [0x80050000 - 2**32]

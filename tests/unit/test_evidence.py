@@ -15,18 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.timestamps import microseconds
 from ops.evidence.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
-from ops.evidence.reading import Series, begin, microseconds
+from ops.evidence.reader import Series, begin
 from ops.evidence.standalone import (
-    Hours,
+    HourDigests,
     Key,
     Seal,
-    Unsound,
-    interleaved,
+    UnverifiableError,
+    canonical_bytes,
     row_bytes,
     sample_hours,
     seal_problems,
-    tagged,
+    tagged_hash,
     trusted_keys,
 )
 from ops.evidence.verify import chain_problems
@@ -46,7 +47,7 @@ def series(samples: list[tuple[int, int, int]], channel: int = 7) -> Series:
 
 
 @given(samples=_samples)
-def test_the_specification_byte_by_byte(samples: list[tuple[int, int, int]]) -> None:
+def test_canonical_encoding_equals_the_specification_byte_by_byte(samples: list[tuple[int, int, int]]) -> None:
     """Against a third, plain implementation."""
     first = microseconds(begin(DAY))
     expected = {}
@@ -56,11 +57,11 @@ def test_the_specification_byte_by_byte(samples: list[tuple[int, int, int]]) -> 
             (time + first).to_bytes(8, "big") + value.to_bytes(8, "big") + status.to_bytes(4, "big")
             for time, value, status in rows
         )
-        expected[hour] = (len(rows), tagged("hour", canonical))
+        expected[hour] = (len(rows), tagged_hash("hour", canonical))
     one = series(samples)
     assert one.hours(DAY) == expected
     columns = (one.time.astype("<i8"), one.value.astype("<u8"), one.status.astype("<u4"))
-    assert interleaved(*(column.tobytes() for column in columns)) == b"".join(
+    assert canonical_bytes(*(column.tobytes() for column in columns)) == b"".join(
         (time + first).to_bytes(8, "big") + value.to_bytes(8, "big") + status.to_bytes(4, "big")
         for time, value, status in samples
     )
@@ -68,7 +69,7 @@ def test_the_specification_byte_by_byte(samples: list[tuple[int, int, int]]) -> 
 
 @settings(max_examples=60)
 @given(channels=st.lists(_samples, min_size=1, max_size=4), encoding=st.sampled_from(sorted(ENCODINGS)))
-def test_parquet_keeps_every_bit(channels: list[list[tuple[int, int, int]]], encoding: str) -> None:
+def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]]], encoding: str) -> None:
     """pyarrow's dictionaries too: NaNs with other payloads, and -0, stay what they are."""
     sink = pa.BufferOutputStream()
     file = SampleFile(sink, encoding)
@@ -87,7 +88,7 @@ def test_parquet_keeps_every_bit(channels: list[list[tuple[int, int, int]]], enc
     assert set(called) == {(number, f"unit/{number}", "bar") for number in range(len(channels))}
 
 
-def test_many_nans_in_a_dictionary() -> None:
+def test_parquet_dictionary_keeps_different_nans() -> None:
     """More than a dictionary's hash could keep apart by luck."""
     payloads = [(i, 0x7FF8000000000000 + i, 0) for i in range(20_000)]
     sink = pa.BufferOutputStream()
@@ -98,7 +99,7 @@ def test_many_nans_in_a_dictionary() -> None:
     assert values.tolist() == [value for _, value, _ in payloads]
 
 
-def test_the_encoding_is_chosen_by_the_samples() -> None:
+def test_parquet_encoding_depends_on_the_samples() -> None:
     random = np.random.default_rng(1)
     seconds = np.arange(3600) * 1_000_000 + microseconds(begin(DAY))
     good = np.zeros(3600, np.uint32)
@@ -110,22 +111,22 @@ def test_the_encoding_is_chosen_by_the_samples() -> None:
 
 
 @given(n=st.lists(st.integers(0, 3), min_size=24, max_size=24))
-def test_hours_come_back(n: list[int]) -> None:
-    found = {hour: (count, tagged("hour", bytes([hour]))) for hour, count in enumerate(n) if count}
-    hours = Hours.of(found)
-    assert Hours.unpacked(list(hours.n), b"".join(hours.digests)) == hours
+def test_hour_digests_round_trip(n: list[int]) -> None:
+    found = {hour: (count, tagged_hash("hour", bytes([hour]))) for hour, count in enumerate(n) if count}
+    hours = HourDigests.of(found)
+    assert HourDigests.unpacked(list(hours.n), b"".join(hours.digests)) == hours
     assert hours.by_hour() == found
     others = {hours.digest(tag, number) for tag in ("channel", "events") for number in (0, 1)}
     assert len(others) == 4
 
 
 @pytest.mark.parametrize(("n", "joined"), [([1] * 23, bytes(23 * 32)), ([1] * 24, bytes(32)), ([0] * 24, b"x")])
-def test_hours_that_do_not_fit(n: list[int], joined: bytes) -> None:
-    with pytest.raises(Unsound):
-        Hours.unpacked(n, joined)
+def test_invalid_hour_digests_are_refused(n: list[int], joined: bytes) -> None:
+    with pytest.raises(UnverifiableError):
+        HourDigests.unpacked(n, joined)
 
 
-def test_fields_can_not_be_moved() -> None:
+def test_canonical_encoding_of_fields_is_unambiguous() -> None:
     """A text's end is not the next one's beginning, and nothing is not an empty text."""
     assert row_bytes("ab", "c", widths="ss") != row_bytes("a", "bc", widths="ss")
     assert row_bytes("", None, widths="ss") != row_bytes(None, "", widths="ss")
@@ -151,7 +152,7 @@ class _Signing:
         return Seal(**(values | {"signature": self.sign(unsigned.statement())}))
 
 
-def test_a_chain() -> None:
+def test_seals_form_a_chain() -> None:
     key = _Signing()
     chain = [key.seal(1, "0" * 64)]
     for serial in range(2, 5):
@@ -172,7 +173,7 @@ def test_a_chain() -> None:
     ]
 
 
-def test_keys_that_only_say_that_they_follow() -> None:
+def test_unsigned_key_rotation_is_refused() -> None:
     """A succession needs both signatures."""
     old, new = _Signing(), _Signing()
     first = Key(old.public, 1)
@@ -184,7 +185,7 @@ def test_keys_that_only_say_that_they_follow() -> None:
     assert trusted_keys([first, forged], [old.public]) == {first.fingerprint}
 
 
-def test_the_verifier_stands_alone() -> None:
+def test_verifier_needs_only_pyarrow_and_cryptography() -> None:
     """It imports nothing but the standard library, pyarrow and cryptography."""
     tree = ast.parse((Path(__file__).parents[2] / "ops" / "evidence" / "standalone.py").read_text())
     names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

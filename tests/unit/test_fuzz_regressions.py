@@ -20,12 +20,12 @@ KEPT = [(name, file) for name in NAMES for file in inputs(name)]
 
 @pytest.mark.parametrize(("name", "file"), KEPT, ids=[f"{name}-{file.name}" for name, file in KEPT])
 @pytest.mark.timeout(30)
-def test_kept_inputs(name: str, file: Path) -> None:
+def test_corpus_inputs_still_pass(name: str, file: Path) -> None:
     target(name).check(file.read_bytes())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_seeds_are_what_the_encoders_make(name: str) -> None:
+def test_fuzz_seeds_equal_encoder_output(name: str) -> None:
     """Names only: what encoders write may change with their versions, which must not fail."""
     made = target(name).seeds()
     assert {file.name for file in seeds_of(name).iterdir()} == made.keys()
@@ -34,11 +34,11 @@ def test_seeds_are_what_the_encoders_make(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.binary(max_size=400))
-def test_anything(name: str, data: bytes) -> None:
+def test_any_bytes_pass_each_target(name: str, data: bytes) -> None:
     target(name).check(data)
 
 
-def test_real_messages_are_taken_by_both_decoders() -> None:
+def test_real_messages_are_accepted_by_both_decoders() -> None:
     """Else nothing would be compared."""
     kinds = (ua.PublishResponse, ua.RepublishResponse, ua.HistoryReadResponse, ua.PublishResponse)
     ours: tuple[Callable[[bytes], object], ...] = (

@@ -15,10 +15,10 @@ from ingest.batch import Batch, Gap, GapBatch
 from ingest.errors import SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
-from tests.appender import Kept
+from tests.memory_appender import MemoryAppender
 
 
-class Disk(Kept):
+class Disk(MemoryAppender):
     """Takes gaps only while it is told to."""
 
     refuses = False
@@ -49,19 +49,19 @@ def status() -> SourceStatus:
     return SourceStatus(1, "plc", "modbus", "", 3)
 
 
-async def test_channels_of_one_cause_are_said_in_one_breath() -> None:
+async def test_channels_of_one_cause_share_a_gap() -> None:
     disk = Disk()
     shown = status()
     gaps = Gaps(shown, disk)
     await gaps.open(10, "poll_failed", "exception 6", [1, 2, 3])
     assert disk.said() == [Gap(10, None, "poll_failed", (1, 2, 3), "exception 6")]
-    assert shown.open_gaps == 3 and gaps.opened(2) == 10 and gaps.opened() is None
+    assert shown.open_gaps == 3 and gaps.open_since(2) == 10 and gaps.open_since() is None
     await gaps.close(20, [1, 3])
     assert disk.said()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
-    assert shown.open_gaps == 1 and gaps.opened(1) is None
+    assert shown.open_gaps == 1 and gaps.open_since(1) is None
 
 
-async def test_what_is_open_stays_as_it_is_and_what_is_closed_can_not_be_closed() -> None:
+async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.close(5, [1])
@@ -74,7 +74,7 @@ async def test_what_is_open_stays_as_it_is_and_what_is_closed_can_not_be_closed(
     }
 
 
-async def test_adjacent_gaps_of_one_reason_are_one() -> None:
+async def test_adjacent_gaps_of_one_reason_merge() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "poll_failed", "first", [1])
@@ -97,7 +97,7 @@ async def test_recorded_gaps_merge_as_opened_ones_do() -> None:
     assert disk.intervals(1) == [(10, 40)] and disk.intervals(2) == [(10, 20)]
 
 
-async def test_a_gap_never_ends_before_it_begins() -> None:
+async def test_gap_never_ends_before_it_begins() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "killed")
@@ -106,7 +106,7 @@ async def test_a_gap_never_ends_before_it_begins() -> None:
     assert disk.intervals(None) == [(10, 10)] and disk.intervals(1) == [(10, 10)]
 
 
-async def test_the_source_as_a_whole_is_apart_from_its_channels() -> None:
+async def test_source_gap_is_independent_of_channel_gaps() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "disconnected")
@@ -115,16 +115,16 @@ async def test_the_source_as_a_whole_is_apart_from_its_channels() -> None:
     assert disk.intervals(None) == [(10, 20)] and disk.intervals(1) == [(5, None)]
 
 
-async def test_forgotten_means_that_nothing_was_missing() -> None:
+async def test_cancelled_gap_means_nothing_was_missing() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "subscription_lost", "", [1, 2])
-    await gaps.forget([1, 3])
+    await gaps.retract([1, 3])
     assert disk.intervals(1) == [(10, 10)] and disk.intervals(2) == [(10, None)]
-    assert gaps.opened(1) is None and not disk.intervals(3)
+    assert gaps.open_since(1) is None and not disk.intervals(3)
 
 
-async def test_backfilled_says_it_of_the_same_gap() -> None:
+async def test_backfill_marks_the_same_gap() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.record(10, 20, "disconnected")
@@ -132,7 +132,7 @@ async def test_backfilled_says_it_of_the_same_gap() -> None:
     assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
 
 
-async def test_what_is_open_is_open_after_a_restart() -> None:
+async def test_open_gap_stays_open_after_a_restart() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "disconnected", "gone")
@@ -140,7 +140,7 @@ async def test_what_is_open_is_open_after_a_restart() -> None:
     after = Disk(disk.notes)
     shown = status()
     again = Gaps(shown, after)
-    assert (again.opened(), again.opened(2), shown.open_gaps) == (10, 11, 2)
+    assert (again.open_since(), again.open_since(2), shown.open_gaps) == (10, 11, 2)
     await again.open(50, "killed")  # it is on record already
     await again.close(60)
     await again.close(70, [2])
@@ -151,7 +151,7 @@ async def test_what_is_open_is_open_after_a_restart() -> None:
     assert set(after.notes) == {"closed-gap:1", "gaps-said:1"}, "nothing is open; what ended last is known"
 
 
-async def test_what_the_disk_refuses_is_said_with_the_next_word() -> None:
+async def test_gap_refused_by_the_disk_is_written_with_the_next_one() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     disk.refuses = True
@@ -160,14 +160,14 @@ async def test_what_the_disk_refuses_is_said_with_the_next_word() -> None:
     await gaps.open(30, "spool_full", "", [1])
     assert disk.said() == [] and disk.notes == {}
     with pytest.raises(SpoolError, match="gaps of source"):
-        await gaps.must_say()
+        await gaps.flush_or_raise()
     disk.refuses = False
-    await gaps.must_say()
+    await gaps.flush_or_raise()
     assert disk.intervals(1) == [(10, 20), (30, None)]
-    assert Gaps(status(), Disk(disk.notes)).opened(1) == 30
+    assert Gaps(status(), Disk(disk.notes)).open_since(1) == 30
 
 
-async def test_later_words_have_later_revisions() -> None:
+async def test_later_statements_have_later_revisions() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "poll_failed", "", [1])
@@ -177,7 +177,7 @@ async def test_later_words_have_later_revisions() -> None:
     assert [g.to_time for g in disk.said()] == [None, 20]
 
 
-async def test_metrics_count_gaps_and_those_that_are_open() -> None:
+async def test_metrics_count_all_gaps_and_open_gaps() -> None:
     shown = SourceStatus(1, "counted", "modbus", "", 3)
     gaps = Gaps(shown, Disk())
     await gaps.open(10, "poll_failed", "", [1, 2])
@@ -200,7 +200,7 @@ words = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(words, st.sampled_from(CHANNELS)), max_size=40))
-async def test_what_is_on_record_is_what_was_told(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
+async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
     """By channel, the union of the recorded intervals is the union of the told ones, whatever happens in between.
 
     Time goes on with the story, as it does for a collector: no gap begins before what is known already.
@@ -225,15 +225,15 @@ async def test_what_is_on_record_is_what_was_told(story: list[tuple[tuple[str, i
             told[channel].update(range(before, now))
         elif word in ("refuse", "take"):
             disk.refuses = word == "refuse"
-            await gaps.say()
+            await gaps.flush()
         elif word == "restart" and not disk.refuses:
             gaps = Gaps(status(), disk)
     disk.refuses = False
-    await gaps.say()
+    await gaps.flush()
     now += 1
     for channel, start in since.items():
         told[channel].update(range(start, now))
-        assert gaps.opened(channel) is not None
+        assert gaps.open_since(channel) is not None
     for channel in CHANNELS:
         recorded: set[int] = set()
         for start, end in disk.intervals(channel):
@@ -241,7 +241,7 @@ async def test_what_is_on_record_is_what_was_told(story: list[tuple[tuple[str, i
         assert recorded == told[channel], channel
 
 
-async def test_a_gap_that_goes_on_for_nothing_does_not_take_back_the_one_before() -> None:
+async def test_empty_gap_extension_does_not_revoke_the_previous_gap() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.open(10, "disconnected", "cut")
@@ -249,25 +249,25 @@ async def test_a_gap_that_goes_on_for_nothing_does_not_take_back_the_one_before(
     await gaps.open(55, "disconnected", "cut again")  # the subscription made at 60 had not published yet
     assert disk.intervals(None) == [(10, None)]
     gaps = Gaps(status(), disk)  # after a kill
-    await gaps.forget()  # and it still had all
+    await gaps.retract()  # and it still had all
     assert disk.intervals(None) == [(10, 60)]
 
 
-async def test_a_gap_of_another_reason_does_not_take_the_place_of_the_one_before() -> None:
+async def test_gap_of_another_reason_does_not_replace_the_previous_one() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.record(10, 60, "not_available", "notification 7")
     gaps = Gaps(status(), disk)
     await gaps.open(10, "killed")  # nothing was published behind notification 7
     assert disk.intervals(None) == [(10, 60), (60, None)]
-    await gaps.forget()
+    await gaps.retract()
     assert disk.intervals(None) == [(10, 60), (60, 60)]
 
 
 # our clock is set
 
 
-async def test_times_that_come_twice_are_a_gap_until_the_clock_has_caught_up() -> None:
+async def test_repeated_times_are_a_gap_until_the_clock_has_caught_up() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.clock_set(1000, 400)
@@ -283,7 +283,7 @@ async def test_times_that_come_twice_are_a_gap_until_the_clock_has_caught_up() -
     assert {gap.reason for gap in disk.said()} == {"clock_set"}
 
 
-async def test_a_clock_set_forward_is_no_gap_of_a_source_that_is_not_polled() -> None:
+async def test_clock_set_forward_is_no_gap_of_an_unpolled_source() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.clock_set(1000, 2000, polled=False)
@@ -292,7 +292,7 @@ async def test_a_clock_set_forward_is_no_gap_of_a_source_that_is_not_polled() ->
     assert disk.intervals(None) == [(1900, 2100)]
 
 
-async def test_what_is_open_while_the_clock_is_set_back_is_closed_by_the_first_sample_behind_it() -> None:
+async def test_gap_open_during_a_clock_set_back_closes_with_the_next_sample() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.record(700, 800, "poll_missed")  # with times that come again
@@ -306,10 +306,10 @@ async def test_what_is_open_while_the_clock_is_set_back_is_closed_by_the_first_s
     assert disk.intervals(2) == [(300, 430)], "it began before the times that come again, and just goes on"
     assert disk.intervals(3) == [(401, 430), (950, 1000)]
     await gaps.open(600, "poll_missed")
-    assert gaps.opened() == 600, "what ended with the old times is not gone on with"
+    assert gaps.open_since() == 600, "what ended with the old times is not gone on with"
 
 
-async def test_what_is_said_later_is_right_though_our_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_later_statement_wins_although_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table keeps what has the highest revision: a gap that was closed an hour before it was opened stays open."""
     disk = Disk()
     monkeypatch.setattr("ingest.gaps.now_us", lambda: 9_000_000)
@@ -338,7 +338,7 @@ together = st.tuples(
 
 @settings(max_examples=300)
 @given(st.lists(together, max_size=30))
-async def test_channels_that_share_a_gap_have_what_each_would_have_alone(
+async def test_shared_gaps_equal_individual_gaps(
     story: list[tuple[str, set[int] | None, int, str]],
 ) -> None:
     """The rows of all are those of each channel by itself, in a record of its own."""
@@ -358,7 +358,7 @@ async def test_channels_that_share_a_gap_have_what_each_would_have_alone(
             elif word == "record":
                 await record.record(before, now, reason, "", which)
             elif word == "forget":
-                await record.forget(which)
+                await record.retract(which)
         if word == "restart":
             gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
         elif word == "clock" and of is None:
@@ -366,10 +366,10 @@ async def test_channels_that_share_a_gap_have_what_each_would_have_alone(
                 await record.clock_set(now, now - 3, polled=False)
     for channel in channels:
         assert shared.intervals(channel) == alone[channel].intervals(channel), channel
-        assert gaps.opened(channel) == each[channel].opened(channel)
+        assert gaps.open_since(channel) == each[channel].open_since(channel)
 
 
-async def test_what_a_gap_costs_does_not_grow_with_its_channels() -> None:
+async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
     words, notes = {}, {}
     for count in (10, 100_000):
         disk = Disk()
@@ -381,13 +381,13 @@ async def test_what_a_gap_costs_does_not_grow_with_its_channels() -> None:
         words[count] = len(disk.said())
         notes[count] = sum(len(name) + len(note) for name, note in disk.notes.items())
         again = Gaps(status(), Disk(disk.notes))
-        assert again.opened(count // 2) == 10 and again.opened(count) == 11 and again.opened(1) is None
+        assert again.open_since(count // 2) == 10 and again.open_since(count) == 11 and again.open_since(1) is None
     assert words[10] == words[100_000] == 4
     assert notes[100_000] < notes[10] + 30
 
 
-async def test_notes_of_a_version_that_kept_each_channel_by_itself_are_read() -> None:
+async def test_notes_of_the_older_per_channel_format_are_read() -> None:
     note = '[[null, 10, "disconnected", "gone", null], [2, 11, "refused", "illegal", null], [5, 11, "refused", "", 7]]'
     gaps = Gaps(status(), Disk({"gaps:1": note}))
-    assert (gaps.opened(), gaps.opened(2), gaps.opened(5), gaps.channels()) == (10, 11, 11, [2, 5])
-    assert (gaps.reason(), gaps.detail(2), gaps.open_for("refused")) == ("disconnected", "illegal", [2, 5])
+    assert (gaps.open_since(), gaps.open_since(2), gaps.open_since(5), gaps.channels()) == (10, 11, 11, [2, 5])
+    assert (gaps.reason(), gaps.detail(2), gaps.channels_open_for("refused")) == ("disconnected", "illegal", [2, 5])

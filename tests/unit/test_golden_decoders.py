@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.config.model import ModbusTag
+from ingest.config.sources import ModbusTag
 from ingest.config.tags import read_tags
 from ingest.errors import DecodeError, Problem
 from ingest.modbus.decode import Decoder
@@ -29,7 +29,7 @@ def folders(protocol: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", folders("opcua"), ids=lambda folder: folder.name)
-def test_opcua(folder: Path) -> None:
+def test_golden_opcua_messages_are_decoded(folder: Path) -> None:
     body = bytes.fromhex((folder / "message.hex").read_text())
     assert opcua_rows(body) == sorted((folder / "expected.txt").read_text().splitlines())
 
@@ -49,7 +49,7 @@ def opcua_rows(body: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", folders("modbus"), ids=lambda folder: folder.name)
-def test_modbus(folder: Path) -> None:
+def test_golden_modbus_messages_are_decoded(folder: Path) -> None:
     problems: list[Problem] = []
     tags = [tag for tag, _ in read_tags(folder / "tags.csv", ModbusTag, problems)]
     assert not problems

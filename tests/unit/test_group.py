@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ingest.batch import Event, EventBatch
 from ingest.spool.format import SpooledBatch
-from ingest.writer.clock import timestamp
+from ingest.timestamps import timestamp
 from ingest.writer.group import Group, TimeLimits, assemble
-from ingest.writer.quarantine import came, columns
+from ingest.writer.quarantine import columns, to_batch
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
@@ -33,7 +33,7 @@ def group_of(*batches: list[Row]) -> Group:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4))
-def test_the_first_of_each_key_is_kept_and_every_other_is_accounted_for(batches: list[list[Row]]) -> None:
+def test_first_row_of_each_key_is_kept_and_the_others_are_counted(batches: list[list[Row]]) -> None:
     group = group_of(*batches)
     first: dict[tuple[int, int], tuple[bytes, int]] = {}
     repeated = conflicts = 0
@@ -53,7 +53,7 @@ def test_the_first_of_each_key_is_kept_and_every_other_is_accounted_for(batches:
     assert len(group.conflicts) == conflicts
 
 
-def test_a_conflict_says_both_values() -> None:
+def test_conflict_event_has_both_values() -> None:
     group = group_of([(7, 1, 0.1, 0), (7, 1, float("nan"), 0x80050000)])
     ((source_id, event),) = group.conflicts
     assert (source_id, event.type, event.channel_id, event.time) == (1, "conflict", 7, T0 + 1)
@@ -68,7 +68,7 @@ def test_a_conflict_says_both_values() -> None:
 DAY = 86_400_000_000  # µs
 
 
-def test_times_beyond_the_limits_are_kept_out_with_all_they_said() -> None:
+def test_rows_beyond_the_time_limits_are_quarantined_whole() -> None:
     inside = [(1, DAY, 1.0, 0), (1, -3650 * DAY, 1.5, 0)]
     group = group_of([*inside, (2, DAY + 1, 2.5, 0x80050000), (3, -3650 * DAY - 1, 3.5, 0), (4, 10**18, 4.5, 0)])
     assert group.columns is not None
@@ -80,7 +80,7 @@ def test_times_beyond_the_limits_are_kept_out_with_all_they_said() -> None:
     ]
 
 
-def test_events_beyond_the_limits_are_kept_out_whole() -> None:
+def test_events_beyond_the_time_limits_are_quarantined_whole() -> None:
     inside, outside = (
         Event("text", T0, 5, 0, "auto"),
         Event("text", T0 + 2 * DAY, 5, 0, "\0\ud800", {"x": float("inf")}),
@@ -90,10 +90,10 @@ def test_events_beyond_the_limits_are_kept_out_whole() -> None:
     ((_, reason, *_, detail),) = zip(*columns(group.quarantined), strict=True)
     assert reason == "future"
     kept = {"source_id": 9, "received_at": timestamp(T0), "detail": detail}
-    assert came(kept) == EventBatch(9, T0, (outside,)), "the row gives it back"
+    assert to_batch(kept) == EventBatch(9, T0, (outside,)), "the row gives it back"
 
 
-def test_events_alone_make_a_group_without_columns() -> None:
+def test_group_of_events_has_no_columns() -> None:
     event = Event("text", T0, 5, 0, "auto")
     group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (event,)))])], LIMITS)
     assert group.columns is None

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from ingest import health, http
-from ingest.log import Sparing
+from ingest.log import RateLimitFilter
 from ops.ports import free_ports
 from simulator.control import application
 
@@ -39,7 +39,7 @@ async def status(port: int, path: str, host: str, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live", "/metrics"])
-async def test_a_health_page_is_asked_for_by_address(path: str) -> None:
+async def test_health_page_refuses_other_host_names(path: str) -> None:
     async with health_page() as port:
         assert await status(port, path, "plant.example") == 403
         assert await status(port, path, f"127.0.0.1.plant.example:{port}") == 403
@@ -48,7 +48,7 @@ async def test_a_health_page_is_asked_for_by_address(path: str) -> None:
         assert await status(port, path, "localhost", **{"Sec-Fetch-Site": "cross-site"}) == 403
 
 
-async def test_the_simulators_control_is_asked_for_by_address() -> None:
+async def test_simulator_control_refuses_other_host_names() -> None:
     class Plant:
         name = "p"
         tags = ()
@@ -86,8 +86,8 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
     [(b"", HEAD + b"\r\nabcde"), (HEAD, b"\r\nabcde"), (HEAD + b"\r\nab", b"cde")],
     ids=["nothing", "half a header", "half a body"],
 )
-async def test_who_says_nothing_more_is_left(begun: bytes, rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LOOK_SECONDS", 0.05)
+async def test_silent_client_is_disconnected(begun: bytes, rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.05)
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
@@ -95,7 +95,7 @@ async def test_who_says_nothing_more_is_left(begun: bytes, rest: bytes, monkeypa
         writer.write(rest)  # in time
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
-        monkeypatch.setattr(http, "_LONGEST", dict.fromkeys(http._LONGEST, 0.3))
+        monkeypatch.setattr(http, "_MAX_SECONDS", dict.fromkeys(http._MAX_SECONDS, 0.3))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
         since = time.monotonic()
@@ -106,9 +106,9 @@ async def test_who_says_nothing_more_is_left(begun: bytes, rest: bytes, monkeypa
         writer.close()
 
 
-async def test_a_drip_does_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(http, "_LONGEST", dict.fromkeys(http._LONGEST, 0.3))
+async def test_slow_drip_does_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(http, "_MAX_SECONDS", dict.fromkeys(http._MAX_SECONDS, 0.3))
     async with serving() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         with pytest.raises(ConnectionError):
@@ -119,9 +119,9 @@ async def test_a_drip_does_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch
         writer.close()
 
 
-async def test_who_waits_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_longest_idle_connection_is_closed_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle connection makes room before one whose body is on its way, one that is answered never does."""
-    monkeypatch.setattr(http, "_MOST_OF_ONE", 3)
+    monkeypatch.setattr(http, "_MAX_PER_ADDRESS", 3)
     answering, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
@@ -144,9 +144,9 @@ async def test_who_waits_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> 
             other.close()
 
 
-def test_a_log_says_the_same_thing_so_often_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_log_messages_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("tests.sparing")
-    caplog.handler.addFilter(sparing := Sparing())
+    caplog.handler.addFilter(sparing := RateLimitFilter())
     try:
         for n in range(5000):
             log.warning("refused %d", n)
@@ -155,6 +155,6 @@ def test_a_log_says_the_same_thing_so_often_and_no_more(caplog: pytest.LogCaptur
         caplog.handler.removeFilter(sparing)
     said = [record.getMessage() for record in caplog.records if record.name == "tests.sparing"]
     assert len(said) == 61
-    assert said[59] == "refused 59 (more like this are not written for a minute)"
+    assert said[59] == "refused 59 (similar messages are suppressed for one minute)"
     assert said[60] == "something else"
     assert json.dumps(said)

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from ingest.errors import OperationError
-from ops.init import init
+from ops.containers.init import init
 from ops.paths import CHECKOUT
 
 
@@ -23,20 +23,20 @@ def made(folder: Path) -> tuple[dict[str, str], str]:
     return files, said.getvalue()
 
 
-def test_again_it_changes_nothing_and_adds_what_is_missing(tmp_path: Path) -> None:
+def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
     first, said = made(tmp_path)
-    assert "made secrets/viewer_token" in said
-    assert "made .env: PLANTLOG_BIND" in said
+    assert "created secrets/viewer_token" in said
+    assert "created .env: PLANTLOG_BIND" in said
     second, said = made(tmp_path)
     assert second == first
-    assert "everything is there already" in said
+    assert "nothing to do; all files exist" in said
     (tmp_path / "secrets" / "viewer_token").unlink()
     lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
     (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
     third, said = made(tmp_path)
-    assert [line for line in said.splitlines() if line.startswith("made")] == [
-        "made secrets/viewer_token",
-        "made .env: PLANTLOG_BIND",
+    assert [line for line in said.splitlines() if line.startswith("created")] == [
+        "created secrets/viewer_token",
+        "created .env: PLANTLOG_BIND",
     ]
     assert "PLANTLOG_PUSH_PORT=18186\n" in third[".env"]
     assert third[".env"].endswith("PLANTLOG_BIND=127.0.0.1\n")
@@ -45,7 +45,7 @@ def test_again_it_changes_nothing_and_adds_what_is_missing(tmp_path: Path) -> No
     }
 
 
-def test_secrets_are_readable_by_their_owner_alone_and_fit_each_other(tmp_path: Path) -> None:
+def test_secrets_are_private_and_consistent(tmp_path: Path) -> None:
     files, _ = made(tmp_path)
     other, _ = made(tmp_path / "other")
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
@@ -66,7 +66,7 @@ def test_secrets_are_readable_by_their_owner_alone_and_fit_each_other(tmp_path: 
     assert all(password and len(password) >= 32 for password in passwords)
 
 
-def test_every_variable_of_the_compose_file_has_the_same_default_and_a_comment(tmp_path: Path) -> None:
+def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Path) -> None:
     files, _ = made(tmp_path)
     variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
     assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
@@ -80,8 +80,8 @@ def test_every_variable_of_the_compose_file_has_the_same_default_and_a_comment(t
             assert asked[name] == {value}, name
 
 
-def test_a_file_without_a_line_end_is_not_added_to(tmp_path: Path) -> None:
+def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
-    with pytest.raises(OperationError, match="does not end with a line end"):
+    with pytest.raises(OperationError, match="does not end with a newline"):
         made(tmp_path)
     assert (tmp_path / ".env").read_text() == "PLANTLOG_BIND=0.0.0.0"

@@ -10,14 +10,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.maintenance.budget import Choice, Unit, choose, days_left, growth
+from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_left, growth
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
-from ops.maintenance.run import Connection, Done, Job, Site
+from ops.maintenance.run import Connection, Job, JobContext, JobResult
 from ops.maintenance.schedule import backoff, next_start
 from ops.paths import State
-from tests.patience import PATIENCE
 from tests.peers import free_port
+from tests.waiting import until
 
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ MIB = 1024**2
 _SECONDS = st.floats(0, 1e9)
 _UNITS = st.lists(
     st.builds(
-        lambda day, relation, size, free: Unit(relation, START + day * DAY, START + (day + 1) * DAY, size, free),
+        lambda day, relation, size, free: StorageUnit(relation, START + day * DAY, START + (day + 1) * DAY, size, free),
         st.integers(0, 20),
         st.sampled_from(["samples_raw", "samples_packed"]),
         st.integers(0, 1000),
@@ -38,7 +38,7 @@ _UNITS = st.lists(
 
 
 @given(st.floats(1, 1e5), _SECONDS, st.floats(0, 1e5), st.integers(0, 2000), st.booleans())
-def test_a_job_is_never_due_before_it_ended_nor_later_than_its_interval_or_back_off(
+def test_job_is_due_after_its_end_within_interval_or_backoff(
     every: float, started: float, took: float, failures: int, more: bool
 ) -> None:
     ended = started + took
@@ -52,13 +52,13 @@ def test_a_job_is_never_due_before_it_ended_nor_later_than_its_interval_or_back_
         assert due <= ended + backoff(failures + 1)
 
 
-def test_back_off_doubles_up_to_five_minutes() -> None:
+def test_backoff_doubles_up_to_five_minutes() -> None:
     assert [backoff(n) for n in (1, 2, 3, 7, 8, 5000)] == [5, 10, 20, 300, 300, 300]
 
 
 @given(_UNITS, st.integers(0, 20_000), st.none() | st.integers(0, 20_000))
-def test_the_budget_takes_the_oldest_free_days_and_no_more_than_it_needs(
-    units: list[Unit], size: int, budget: int | None
+def test_disk_budget_drops_only_as_many_oldest_days_as_needed(
+    units: list[StorageUnit], size: int, budget: int | None
 ) -> None:
     choice = choose(size, budget, units)
     over = 0 if budget is None else size - budget
@@ -66,7 +66,7 @@ def test_the_budget_takes_the_oldest_free_days_and_no_more_than_it_needs(
     freed = sum(unit.bytes for unit in choice.units)
     assert set(choice.units) <= set(may_go)
     if over <= 0:
-        assert choice == Choice()
+        assert choice == BudgetChoice()
     elif sum(unit.bytes for unit in may_go) < over:
         assert choice.units == ()
         assert choice.lacking == over - sum(unit.bytes for unit in may_go)
@@ -78,29 +78,29 @@ def test_the_budget_takes_the_oldest_free_days_and_no_more_than_it_needs(
         assert freed - sum(unit.bytes for unit in choice.units if unit.to_time == newest) < over, "not a day too many"
 
 
-def test_growth_is_what_the_last_closed_days_take_each() -> None:
-    days = [Unit("r", START + n * DAY, START + (n + 1) * DAY, 100 if n < 5 else 700) for n in range(12)]
+def test_growth_is_the_size_of_the_last_closed_days() -> None:
+    days = [StorageUnit("r", START + n * DAY, START + (n + 1) * DAY, 100 if n < 5 else 700) for n in range(12)]
     assert growth(days, START + 12 * DAY, START + 12.5 * DAY) == 700
     assert growth(days[:3], START + 3 * DAY, START + 3.1 * DAY) == 100
-    week = [Unit("packed", START, START + 7 * DAY, 7000)]
+    week = [StorageUnit("packed", START, START + 7 * DAY, 7000)]
     assert growth(week, START + 7 * DAY, START + 7 * DAY) == 1000
 
 
-def test_growth_of_a_first_day_is_what_it_has_by_now() -> None:
-    today = [Unit("r", START, START + DAY, 100)]
+def test_growth_of_the_first_day_is_its_size_so_far() -> None:
+    today = [StorageUnit("r", START, START + DAY, 100)]
     assert growth(today, START, START + DAY / 4) == 400
     assert growth([], START, START) == 0
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=40), st.floats(0, 40))
-def test_growth_lies_between_the_smallest_and_the_largest_day(sizes: list[int], hours: float) -> None:
-    days = [Unit("r", START + n * DAY, START + (n + 1) * DAY, size + 1) for n, size in enumerate(sizes)]
+def test_growth_lies_between_the_smallest_and_largest_day(sizes: list[int], hours: float) -> None:
+    days = [StorageUnit("r", START + n * DAY, START + (n + 1) * DAY, size + 1) for n, size in enumerate(sizes)]
     closed = START + len(days) * DAY
     grows = growth(days, closed, closed + timedelta(hours=hours))
     assert min(sizes) * 0.999 <= grows <= max(sizes) * 1.001 + 2
 
 
-def test_days_left() -> None:
+def test_days_left_until_the_budget_is_used() -> None:
     assert days_left(0, None, None, 100, 0) is None, "neither a budget nor a disk that we see"
     assert days_left(0, None, 1000, 100, 0) == 10
     assert days_left(0, None, 1000, 100, 50) == 20, "half of it goes by age"
@@ -110,24 +110,22 @@ def test_days_left() -> None:
     assert days_left(500, 1000, None, 100, 0) == 5, "the disk is not ours to see: the budget"
 
 
-def test_jobs_have_names_of_their_own_and_say_what_they_do() -> None:
+def test_jobs_have_unique_names_and_descriptions() -> None:
     todo = jobs()
     assert len({job.name for job in todo}) == len(todo)
     assert all(job.about and job.every >= 10 and job.slice > 0 for job in todo)
 
 
-async def test_a_database_that_is_away_is_waited_for_and_stops_no_job(tmp_path: Path) -> None:
-    async def work(site: Site, connection: Connection) -> Done:
+async def test_unreachable_database_is_retried_and_stops_no_job(tmp_path: Path) -> None:
+    async def work(context: JobContext, connection: Connection) -> JobResult:
         raise AssertionError("there is no database")
 
     nobody = f"postgresql://u:p@127.0.0.1:{free_port()}/d"
-    site = Site(nobody, nobody, State(tmp_path))
+    context = JobContext(nobody, nobody, State(tmp_path))
     todo = [Job(name, 0.01, 1.0, heavy, work, "") for name, heavy in (("a", True), ("b", True), ("c", False))]
-    maintenance = Maintenance(site, todo)
+    maintenance = Maintenance(context, todo)
     working = asyncio.create_task(maintenance.run())
-    async with asyncio.timeout(PATIENCE):
-        while not all(one["failures"] for one in maintenance.reports()):
-            await asyncio.sleep(0.01)
+    await until(lambda: all(one["failures"] for one in maintenance.reports()))
     working.cancel()
     await asyncio.wait((working,))
     assert maintenance.database.startswith("unreachable: database: ConnectionRefusedError")

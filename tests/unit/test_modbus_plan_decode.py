@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.config.model import ModbusTag
+from ingest.config.sources import ModbusTag
 from ingest.config.tags import width
 from ingest.errors import DecodeError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
-from ingest.modbus.schedule import Pace, Schedule
+from ingest.modbus.schedule import PollPace, Schedule
 
 FORMATS = {
     "int16": "h",
@@ -78,7 +78,7 @@ def layouts(draw: st.DrawFn) -> list[tuple[ModbusTag, Any]]:
 
 
 @given(layouts(), st.integers(0, 20), st.integers(4, 125))
-def test_every_tag_is_read_once_within_limits_and_decoded_right(
+def test_every_tag_is_read_once_within_limits_and_decoded(
     layout: list[tuple[ModbusTag, Any]], bridge: int, max_registers: int
 ) -> None:
     tags = [tag for tag, _ in layout]
@@ -103,7 +103,7 @@ def test_every_tag_is_read_once_within_limits_and_decoded_right(
         ), tag
     if not reads:
         return
-    joined = Decoder.of([Decoder(read, tags) for read in reads])
+    joined = Decoder.combined([Decoder(read, tags) for read in reads])
     raw = np.concatenate([image[read.table][read.start : read.start + read.count] for read in reads])
     for i, of, value in zip(joined.tags.tolist(), joined.read.tolist(), joined.numbers(raw).tolist(), strict=True):
         assert i in reads[of].tags
@@ -117,13 +117,13 @@ def tag(address: str, value_type: str = "int16", **more: Any) -> ModbusTag:
     return ModbusTag(name=address.replace(":", "/"), address=address, type=value_type, **more)  # type: ignore[arg-type]
 
 
-def test_a_gap_up_to_the_bridge_is_read_through() -> None:
+def test_unused_registers_up_to_the_bridge_are_read_through() -> None:
     tags = [tag("holding:0"), tag("holding:9"), tag("holding:19")]
     assert [(r.start, r.count) for r in plan(tags, range(3), 8, 125)] == [(0, 10), (19, 1)]
     assert [(r.start, r.count) for r in plan(tags, range(3), 9, 125)] == [(0, 20)]
 
 
-def test_split_is_tight_and_loses_no_tag() -> None:
+def test_split_block_is_minimal_and_loses_no_tag() -> None:
     tags = [tag("holding:0"), tag("holding:5"), tag("holding:100", "float64")]
     (read,) = plan(tags, range(3), 100, 125)
     assert split(read, tags) == [Read("holding", 0, 1, (0,)), Read("holding", 5, 99, (1, 2))]
@@ -138,7 +138,7 @@ def test_tenths_are_exact_with_a_divisor() -> None:
     assert values == {0: 0.3, 1: 2.0, 2: 1.0}
 
 
-def test_answers_one_behind_another_are_decoded_as_each_alone() -> None:
+def test_consecutive_answers_are_decoded_independently() -> None:
     tags = [
         tag("holding:0", divisor=10.0),
         tag("holding:1", "string", length=2, kind="text", word_order="CDAB"),
@@ -146,7 +146,7 @@ def test_answers_one_behind_another_are_decoded_as_each_alone() -> None:
         tag("input:9", "uint64", kind="text", word_order="CDAB"),
         tag("input:13", scale=2.0, offset=1.0),
     ]
-    decoder = Decoder.of([Decoder(read, tags) for read in plan(tags, range(5), 0, 125)])
+    decoder = Decoder.combined([Decoder(read, tags) for read in plan(tags, range(5), 0, 125)])
     large = registers("uint64", "CDAB", 2**64 - 1)
     raw = np.array([*large, *large, 21, 3, 0x4F4B, 0], np.uint16)
     assert dict(zip(decoder.tags.tolist(), decoder.numbers(raw).tolist(), strict=True)) == {0: 0.3, 2: 2.0**64, 4: 43.0}
@@ -154,7 +154,7 @@ def test_answers_one_behind_another_are_decoded_as_each_alone() -> None:
     assert decoder.rounded(raw) == [(2, 0)]
 
 
-def test_texts_and_bits_in_swapped_bytes() -> None:
+def test_strings_and_bits_with_swapped_bytes() -> None:
     tags = [tag("holding:0", "string", length=3, kind="text"), tag("holding:3", "bool", bit=0, word_order="BADC")]
     (read,) = plan(tags, range(2), 0, 125)
     decoder = Decoder(read, tags)
@@ -166,7 +166,7 @@ def test_texts_and_bits_in_swapped_bytes() -> None:
 def test_a_short_answer_is_refused() -> None:
     tags = [tag("holding:0"), tag("holding:1")]
     (read,) = plan(tags, range(2), 0, 125)
-    with pytest.raises(DecodeError, match="short answer: 1 of 2 registers"):
+    with pytest.raises(DecodeError, match="short response: 1 of 2 registers"):
         Decoder(read, tags).numbers(np.zeros(1, np.uint16))
 
 
@@ -183,19 +183,19 @@ def test_due_times_stay_on_the_grid(interval: float, polls: list[float]) -> None
             pytest.approx(now - interval),
             pytest.approx(now),
         )
-        schedule.made()
+        schedule.poll_done()
         now += took
 
 
-def test_the_pace_is_the_interval_until_polls_are_late_in_a_row_and_again_when_they_are_in_time() -> None:
-    pace, now = Pace(1.0), 0.0
+def test_pace_is_the_interval_unless_polls_are_late_in_a_row() -> None:
+    pace, now = PollPace(1.0), 0.0
 
     def polls(apart: float, count: int) -> list[float]:
         nonlocal now
         told = []
         for _ in range(count):
             now += apart
-            if pace.polls(now):
+            if pace.poll_started(now):
                 told.append(round(pace.seconds, 3))
         return told
 
@@ -211,14 +211,14 @@ def test_the_pace_is_the_interval_until_polls_are_late_in_a_row_and_again_when_t
     assert polls(1.2, 5) == [1.2], "also where not each poll leaves another out"
 
 
-def test_a_pace_says_whether_the_device_or_this_machine_is_slow() -> None:
-    pace, now, waited = Pace(1.0), 0.0, 0.0
+def test_pace_tells_a_slow_device_from_a_slow_machine() -> None:
+    pace, now, waited = PollPace(1.0), 0.0, 0.0
 
     def polls(apart: float, answers: float, count: int = 10) -> str:
         nonlocal now, waited
         for _ in range(count):
             now, waited = now + apart, waited + answers
-            pace.polls(now, waited)
+            pace.poll_started(now, waited)
         return str(pace)
 
     assert polls(1.0, 0.9) == "polls take 1 s, interval 1 s" and "slow" not in pace.figures()
@@ -226,8 +226,8 @@ def test_a_pace_says_whether_the_device_or_this_machine_is_slow() -> None:
     assert pace.figures() == {
         "interval_seconds": 1.0, "pace_seconds": 2.4, "slow": "device", "answers_seconds": 2.3
     }  # fmt: skip
-    machine = "polls take 2.4 s, interval 1 s: this machine is overloaded, the device answers in 0.1 s"
-    assert polls(2.4, 0.1) == machine, "at the same pace"
+    machine_clocks = "polls take 2.4 s, interval 1 s: this machine is overloaded, the device answers in 0.1 s"
+    assert polls(2.4, 0.1) == machine_clocks, "at the same pace"
     pace.interrupted()
-    assert polls(2.4, 0.1, 2) == machine, "is known until another is"
+    assert polls(2.4, 0.1, 2) == machine_clocks, "is known until another is"
     assert polls(1.0, 0.1) == "polls take 1 s, interval 1 s"

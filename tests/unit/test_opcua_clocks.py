@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.batch import Event
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.tags import Tags
-from ingest.opcua.tracking import Skew, Tracking
+from ingest.opcua.tracking import ChannelTracking, ClockSkew
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND
@@ -26,8 +26,8 @@ class Source:
     """What came of a source whose channels have clocks of their own, an interval after the other."""
 
     def __init__(self) -> None:
-        self.tracking = Tracking(TAGS)
-        self.skew = Skew(5.0, interval=0.0)
+        self.tracking = ChannelTracking(TAGS)
+        self.skew = ClockSkew(5.0, interval=0.0)
         self.now = START
 
     def interval(self, **behind: float) -> list[tuple[int | None, str | None]]:
@@ -37,16 +37,16 @@ class Source:
             places = np.array([int(name[1:]) for name in behind], np.uint32)
             times = np.array([self.now - round(s * SECOND) for s in behind.values()], np.int64)
             if (self.tracking.time[places] > 0).any():
-                self.skew.seen("source", int(times.max()), self.now)
-            self.tracking.timed(places, times, self.now)
-            self.tracking.sampled(places, times)
+                self.skew.observe("source", int(times.max()), self.now)
+            self.tracking.observe_clocks(places, times, self.now)
+            self.tracking.record_samples(places, times)
         return [(e.channel_id, e.text) for e in self.events()]
 
     def events(self) -> list[Event]:
         return self.skew.events(self.tracking)
 
 
-def test_a_slow_channel_is_told_once_and_when_it_is_right_again() -> None:
+def test_clock_skew_of_a_channel_is_an_event_once_and_at_its_end() -> None:
     source = Source()
     found = [source.interval(t0=0.1, t1=40) for _ in range(8)]
     assert [event for events in found for event in events] == [(11, "skewed")]
@@ -54,32 +54,34 @@ def test_a_slow_channel_is_told_once_and_when_it_is_right_again() -> None:
     assert source.interval(t0=0.1, t1=0.2) == []
 
 
-def test_a_value_that_changed_long_ago_is_no_sign() -> None:
+def test_old_source_timestamp_is_no_clock_skew() -> None:
     source = Source()
     old = np.array([START - 86400 * SECOND], np.int64)
     for _ in range(10):
-        source.tracking.timed(np.array([2], np.uint32), old, source.now)
-        source.tracking.sampled(np.array([2], np.uint32), old)
+        source.tracking.observe_clocks(np.array([2], np.uint32), old, source.now)
+        source.tracking.record_samples(np.array([2], np.uint32), old)
         assert source.interval(t0=0.1) == []
 
 
-def test_what_came_late_after_an_outage_is_no_sign() -> None:
+def test_late_values_after_an_outage_are_no_clock_skew() -> None:
     source = Source()
     for _ in range(5):
         assert source.interval(t0=0.1, t1=0.1) == []
-        source.tracking.timed(np.array([1], np.uint32), np.array([source.now + 1 - 30 * SECOND]), source.now + SECOND)
+        source.tracking.observe_clocks(
+            np.array([1], np.uint32), np.array([source.now + 1 - 30 * SECOND]), source.now + SECOND
+        )
         assert source.interval(t0=0.1, t1=60) == []
 
 
-def test_a_source_whose_clock_is_off_as_a_whole_is_told_as_such() -> None:
+def test_clock_skew_of_the_whole_source_is_one_event() -> None:
     source = Source()
     found = [source.interval(t0=-60, t1=-60.5, t2=-59) for _ in range(6)]
     assert [event for events in found for event in events] == [(None, "skewed")]
 
 
-def test_edited_tags_keep_what_is_known() -> None:
+def test_edited_tags_keep_their_clock_state() -> None:
     source = Source()
     for _ in range(6):
         source.interval(t0=0.1, t1=40)
-    source.tracking = Tracking(TAGS, source.tracking)
+    source.tracking = ChannelTracking(TAGS, source.tracking)
     assert source.interval(t0=0.1, t1=0.2) == [(11, "good")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ingest.errors import DecodeError
 from ingest.opcua.data_change import DataChange, data_change
 from ingest.opcua.message import publish_response
+from ingest.timestamps import microseconds
 
 ARRIVAL = 1_790_000_000_123_456
 V = ua.VariantType
@@ -69,10 +70,6 @@ SEQUENCES = st.lists(st.tuples(items(), st.integers(1, 90)), max_size=12).map(
 )
 
 
-def us(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
 def encode(sequence: list[tuple[int, Any]]) -> bytes:
     notification = ua.DataChangeNotification(
         MonitoredItems=[ua.MonitoredItemNotification(handle, value) for handle, value in sequence]
@@ -82,7 +79,7 @@ def encode(sequence: list[tuple[int, Any]]) -> bytes:
 
 def expected(handle: int, value: Any) -> tuple[int, Any, int, int]:
     time = (
-        us(value.SourceTimestamp or value.ServerTimestamp)
+        microseconds(value.SourceTimestamp or value.ServerTimestamp)
         if (value.SourceTimestamp or value.ServerTimestamp)
         else ARRIVAL
     )
@@ -103,7 +100,7 @@ def text_of(variant: Any) -> str:
 
 
 @given(SEQUENCES)
-def test_as_asyncua_encodes_it(sequence: list[tuple[int, Any]]) -> None:
+def test_values_encoded_by_asyncua_are_decoded(sequence: list[tuple[int, Any]]) -> None:
     body = encode(sequence)
     change = data_change(b"xx" + body + b"yy", 2, 2 + len(body), ARRIVAL)
     numbers, texts, unsupported = [], [], []
@@ -128,7 +125,7 @@ def test_as_asyncua_encodes_it(sequence: list[tuple[int, Any]]) -> None:
 
 
 @given(SEQUENCES, st.data())
-def test_cut_or_damaged_it_is_refused_or_decoded_but_never_crashes(
+def test_truncated_or_damaged_message_is_refused_or_decoded(
     sequence: list[tuple[int, Any]], data: st.DataObject
 ) -> None:
     body = bytearray(encode(sequence))
@@ -144,13 +141,13 @@ def test_cut_or_damaged_it_is_refused_or_decoded_but_never_crashes(
 
 
 @given(st.binary(max_size=300))
-def test_garbage_is_no_publish_response(body: bytes) -> None:
+def test_garbage_is_refused_as_publish_response(body: bytes) -> None:
     with pytest.raises(DecodeError):
         publish_response(body)
         raise DecodeError("decoded")
 
 
-def test_a_whole_response() -> None:
+def test_complete_publish_response_is_decoded() -> None:
     change = ua.DataChangeNotification(
         MonitoredItems=[ua.MonitoredItemNotification(3, ua.DataValue(ua.Variant(1.5, V.Double)))]
     )
@@ -227,12 +224,12 @@ def test_numbers_are_exact_on_text_channels_only() -> None:
 
 
 @pytest.mark.parametrize("value", [2**53, 2**60, -(2**63), 0])
-def test_an_integer_that_a_sample_can_hold_is_not_rounded(value: int) -> None:
+def test_integer_within_double_precision_is_not_reported_as_rounded(value: int) -> None:
     body = encode([(0, ua.DataValue(ua.Variant(value, V.Int64)))])
     assert not data_change(body, 0, len(body), ARRIVAL).rounded
 
 
 @pytest.mark.parametrize(("value", "kind"), [(2**63 - 1, V.Int64), (2**64 - 1, V.UInt64), (-(2**53) - 1, V.Int64)])
-def test_an_integer_that_a_sample_can_not_hold_is(value: int, kind: Any) -> None:
+def test_integer_beyond_double_precision_is_reported_as_rounded(value: int, kind: Any) -> None:
     body = encode([(4, ua.DataValue(ua.Variant(value, kind)))])
     assert [run.tolist() for run in data_change(body, 0, len(body), ARRIVAL).rounded] == [[4]]

@@ -10,8 +10,9 @@ from typing import Any
 from asyncua import ua
 from asyncua.ua.ua_binary import struct_to_binary
 
-from ingest.config.model import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.history import Page, read_history
+from ingest.timestamps import microseconds
 
 START = datetime(2026, 9, 21, tzinfo=UTC)
 SOURCE = OpcuaSource(
@@ -41,7 +42,7 @@ async def pages(answer: Answer, at_most: int) -> list[Page]:
         return bytes(struct_to_binary(response))
 
     client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
-    start = int(START.timestamp() * 1e6)
+    start = microseconds(START)
     return [page async for page in read_history(client, SOURCE, [0, 1], start, start + 10**9)]
 
 
@@ -50,7 +51,7 @@ def values(found: list[Page], tag: int) -> list[float]:
     return [value for change in changes for run in change.value for value in run.tolist()]
 
 
-async def test_every_page_is_read() -> None:
+async def test_every_history_page_is_read() -> None:
     def answer(number: int, node: str, point: bytes | None) -> tuple[list[int], bytes | None]:
         assert point == (None if number == 1 else str(number - 1).encode())
         last = number == (3 if node == "t0" else 150)
@@ -62,7 +63,7 @@ async def test_every_page_is_read() -> None:
     assert [page.tag for page in found if page.last] == [0, 1]
 
 
-async def test_a_server_that_comes_to_no_end_is_given_up() -> None:
+async def test_endless_history_is_given_up() -> None:
     def answer(number: int, node: str, point: bytes | None) -> tuple[list[int], bytes | None]:
         return ([1, 2] if node == "t0" else []), b"more"
 

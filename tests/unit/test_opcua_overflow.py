@@ -123,7 +123,7 @@ STEPS = st.lists(
     st.sampled_from(["first", "last", "queued while full", "next"]),
     STEPS,
 )
-def test_what_was_discarded_is_within_a_gap(
+def test_discarded_values_are_within_a_gap(
     kind: type[Served], size: int, oldest: bool, flags: Flags, steps: list[tuple[str, int]]
 ) -> None:
     if kind is Dropping:
@@ -171,7 +171,7 @@ def test_a_server_may_empty_its_queues_into_messages_that_nobody_fetches(
 
 
 @pytest.mark.parametrize("flags", ["first", "last", "queued while full", "next"])
-def test_a_queue_that_came_whole_has_its_gap_between_two_samples(flags: Flags) -> None:
+def test_overflow_gap_of_a_complete_queue_lies_between_two_samples(flags: Flags) -> None:
     queue, client = Served(100, True, flags), Client(100, True)
     for value in range(1, 300):
         queue.put(value)
@@ -181,7 +181,7 @@ def test_a_queue_that_came_whole_has_its_gap_between_two_samples(flags: Flags) -
     assert client.gaps == [(10 * STEP, 200 * STEP)]
 
 
-def test_the_newest_are_missing_before_the_last() -> None:
+def test_discard_newest_has_its_gap_before_the_last_value() -> None:
     queue, client = Served(5, False, "last"), Client(5, False)
     for value in range(1, 20):
         queue.put(value)
@@ -202,7 +202,7 @@ def full(statuses: list[int], size: int, oldest: bool) -> list[tuple[int, int, i
 
 
 @pytest.mark.parametrize("status", [UNCERTAIN, BAD])
-def test_a_full_queue_overflowed_where_the_value_that_is_not_good_could_not_be_flagged(status: int) -> None:
+def test_full_queue_with_unflaggable_bad_value_counts_as_overflow(status: int) -> None:
     assert full([status, 0, 0], 3, oldest=True) == [(0, STEP, 10 * STEP)]
     assert full([0, 0, status], 3, oldest=False) == [(0, 11 * STEP, 100 * STEP)]
     assert full([OVERFLOW, 0, 0, status, 0, 0], 3, oldest=True) == [(0, STEP, 13 * STEP)], "two queues"
@@ -218,11 +218,11 @@ def test_a_full_queue_overflowed_where_the_value_that_is_not_good_could_not_be_f
     ],
 )
 @pytest.mark.parametrize("oldest", [True, False])
-def test_a_value_that_is_not_good_tells_nothing_else(statuses: list[int], size: int, oldest: bool) -> None:
+def test_bad_value_alone_is_no_overflow(statuses: list[int], size: int, oldest: bool) -> None:
     assert full(statuses, size, oldest) == []
 
 
-def test_a_slow_clock_and_a_fresh_process() -> None:
+def test_overflow_with_a_slow_clock_after_a_restart() -> None:
     """The source is 40 s behind; all that is known is until when nothing was missing, by our clock."""
     time = np.array([1000, 2000, 3000, 4000], np.int64) * STEP
     arrival = 4000 * STEP + 40_000_000
@@ -232,7 +232,7 @@ def test_a_slow_clock_and_a_fresh_process() -> None:
     assert gap == (0, 500 * STEP, 1000 * STEP)
 
 
-def test_a_clock_that_went_back_makes_no_empty_gap() -> None:
+def test_clock_set_back_makes_no_empty_gap() -> None:
     time = np.array([5, 6, 7], np.int64) * STEP
     message = Message(np.zeros(3, np.uint32), time, np.array([0, OVERFLOW, 0], np.uint32), 100 * STEP, False)
     last = np.array([90 * STEP], np.int64)

@@ -19,13 +19,13 @@ from rich.console import Console
 from ingest.config.model import HealthOptions
 from ingest.errors import DatabaseError, OperationError
 from ops import ports
-from ops.database import provide, psql_command
+from ops.appliance.database import provide, psql_command
+from ops.appliance.logs import tail_command
+from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment, Running
-from ops.logs import tail_command
 from ops.paths import CHECKOUT, State
-from ops.ports import Wanted
-from ops.rename import rename
-from ops.up import Asked, choose
+from ops.ports import PortRequirement
+from ops.registration.rename import rename
 
 
 def claimed(folder: Path) -> State:
@@ -34,21 +34,30 @@ def claimed(folder: Path) -> State:
     return state
 
 
-def test_a_folder_of_others_is_not_taken(tmp_path: Path) -> None:
+def test_foreign_folder_is_refused_as_state_folder(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(OperationError, match=r"holds 'thesis\.tex' and is not a plantlog state folder"):
+    with pytest.raises(OperationError, match=r"contains 'thesis\.tex' and is not a plantlog state folder"):
         State(tmp_path).claim()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_folder_of_ours_stays_ours(tmp_path: Path) -> None:
+def test_own_state_folder_is_accepted_again(tmp_path: Path) -> None:
     state = claimed(tmp_path / "state")
     (state.root / "notes.txt").touch()
     state.claim()
     assert state.claimed
 
 
-def test_what_is_kept_is_its_owners_alone(tmp_path: Path) -> None:
+def test_missing_dsn_names_the_command_that_creates_it(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    with pytest.raises(OperationError, match="has no database yet: run `plantlog up`"):
+        state.dsn("reader")
+    state.dsn_file("reader").parent.mkdir()
+    state.dsn_file("reader").write_text("postgresql://reader@127.0.0.1/plantlog\n")
+    assert state.dsn("reader") == "postgresql://reader@127.0.0.1/plantlog"
+
+
+def test_state_files_are_private(tmp_path: Path) -> None:
     """Also what an earlier plantlog left open. The database's folders see to themselves."""
     before = os.umask(0o022)
     try:
@@ -67,12 +76,12 @@ def test_what_is_kept_is_its_owners_alone(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_a_root_file_system_made_beforehand_may_be_there(tmp_path: Path) -> None:
+def test_prepared_root_file_system_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "postgres" / "rootfs").mkdir(parents=True)
     assert claimed(tmp_path).claimed
 
 
-def test_the_deployment_is_remembered(tmp_path: Path) -> None:
+def test_deployment_options_are_remembered(tmp_path: Path) -> None:
     state = claimed(tmp_path)
     assert Deployment.load(state) is None
     wanted = Deployment(tmp_path / "plant.toml", True, 5000, 2.0, 21000)
@@ -83,7 +92,7 @@ def test_the_deployment_is_remembered(tmp_path: Path) -> None:
     assert Running.load(state) == running
 
 
-def test_the_simulator_of_the_state_folder_is_spoken_to(tmp_path: Path) -> None:
+def test_simulator_of_the_state_folder_is_addressed(tmp_path: Path) -> None:
     class Control(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = self.rfile.read(int(self.headers["Content-Length"]))
@@ -102,20 +111,20 @@ def test_the_simulator_of_the_state_folder_is_spoken_to(tmp_path: Path) -> None:
     assert json.loads(run.stdout) == {"target": "plc", "fault": "stop_answering", "seconds": 20.0, "value": None}
 
 
-def test_up_without_a_plant_takes_that_of_the_last_time(tmp_path: Path) -> None:
+def test_up_without_config_uses_the_last_one(tmp_path: Path) -> None:
     state = claimed(tmp_path)
-    first = choose(state, Asked())
+    first = deployment_for(state, UpOptions())
     assert (first.config.parts[-2:], first.simulator, first.generated) == (("example", "plant.toml"), True, False)
-    mine = choose(state, Asked(config=tmp_path / "mine.toml"))
+    mine = deployment_for(state, UpOptions(config=tmp_path / "mine.toml"))
     assert (mine.config, mine.simulator) == (tmp_path / "mine.toml", False)
     mine.save(state)
-    assert choose(state, Asked()) == mine
-    assert choose(state, Asked(simulator=True)).simulator
-    load = choose(state, Asked(channels=20_000, hz=0.5, port=21000))
+    assert deployment_for(state, UpOptions()) == mine
+    assert deployment_for(state, UpOptions(simulator=True)).simulator
+    load = deployment_for(state, UpOptions(channels=20_000, hz=0.5, port=21000))
     assert (load.config, load.simulator, load.generated) == (state.plant / "plant.toml", True, True)
 
 
-def test_check_without_a_plant_takes_that_of_the_last_time_too(tmp_path: Path) -> None:
+def test_check_without_config_uses_the_last_one(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[plant]\nname = "mine"\n')
     Deployment(mine, False).save(claimed(tmp_path / "state"))
@@ -127,51 +136,52 @@ def test_check_without_a_plant_takes_that_of_the_last_time_too(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "asked", [Asked(config=Path("x.toml"), channels=1), Asked(config=Path("x.toml"), port=2000), Asked(hz=2.0)]
+    "asked",
+    [UpOptions(config=Path("x.toml"), channels=1), UpOptions(config=Path("x.toml"), port=2000), UpOptions(hz=2.0)],
 )
-def test_options_that_contradict_each_other(tmp_path: Path, asked: Asked) -> None:
+def test_contradicting_options_are_refused(tmp_path: Path, asked: UpOptions) -> None:
     with pytest.raises(OperationError):
-        choose(State(tmp_path), asked)
+        deployment_for(State(tmp_path), asked)
 
 
-def test_every_taken_port_is_named_with_who_has_it_and_what_to_change() -> None:
+def test_taken_ports_are_named_with_owner_and_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         a, b = one.getsockname()[1], other.getsockname()[1]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             free = probe.getsockname()[1]
-        wanted = [Wanted("127.0.0.1", port, "writer", f"change {port}") for port in (a, free, b)]
+        wanted = [PortRequirement("127.0.0.1", port, "writer", f"change {port}") for port in (a, free, b)]
         with pytest.raises(OperationError) as error:
             ports.check(wanted)
     assert str(error.value).splitlines() == [
-        f"port {port} on 127.0.0.1, which writer needs, is in use by {psutil.Process().name()} "
+        f"writer: port {port} on 127.0.0.1 is in use by {psutil.Process().name()} "
         f"(process {os.getpid()}): change {port}"
         for port in (a, b)
     ]
 
 
-def test_logs_of_a_process_that_is_not_there(tmp_path: Path) -> None:
+def test_logs_of_an_unknown_process_are_refused(tmp_path: Path) -> None:
     state = claimed(tmp_path)
     with pytest.raises(OperationError, match="run `plantlog up`"):
         tail_command(state, None, False, 10)
     (state.log / "writer.log").touch()
     assert tail_command(state, "writer", True, 7)[:4] == ["tail", "-n", "7", "-F"]
-    with pytest.raises(OperationError, match="no process wirter; there are writer"):
+    with pytest.raises(OperationError, match="no log of process wirter; known: writer"):
         tail_command(state, "wirter", False, 10)
 
 
-def test_a_given_database_is_remembered_with_logins_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = claimed(tmp_path)
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://boss:s%2Fx@db.example:5433/plant?sslmode=require")
     used = provide(state, lambda line: None)
     assert used.where == "db.example:5433/plant"
-    reader = used.dsn("reader")
+    reader = used.state.dsn("reader")
     assert reader.startswith("postgresql://plantlog_reader:")
     assert reader.endswith("@db.example:5433/plant?sslmode=require")
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in (state.root / "secrets").iterdir())
     monkeypatch.delenv("PLANTLOG_DSN")
     again = provide(state, lambda line: None)
-    assert (again.dsn("reader"), again.dsn("owner")) == (reader, used.dsn("owner"))
+    assert (again.state.dsn("reader"), again.state.dsn("owner")) == (reader, used.state.dsn("owner"))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PLANTLOG_ROOTFS", str(tmp_path / "none"))
     try:
@@ -184,57 +194,57 @@ def test_a_given_database_is_remembered_with_logins_of_our_own(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("dsn", ["plant", "mysql://u:p@h/d", "postgresql://u:p@h", "postgresql:u:p@h/d"])
-def test_a_dsn_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
+def test_invalid_dsn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
     monkeypatch.setenv("PLANTLOG_DSN", dsn)
-    with pytest.raises(OperationError, match="PLANTLOG_DSN is not like"):
+    with pytest.raises(OperationError, match="PLANTLOG_DSN is invalid"):
         provide(claimed(tmp_path), lambda line: None)
 
 
-def test_a_given_database_beside_one_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_database_beside_a_private_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = claimed(tmp_path)
     (state.root / "postgres" / "cluster").mkdir(parents=True)
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@h/d")
-    with pytest.raises(OperationError, match="has a database of its own"):
+    with pytest.raises(OperationError, match="has its own database"):
         provide(state, lambda line: None)
 
 
 def test_half_written_files_are_never_read(tmp_path: Path) -> None:
     state = claimed(tmp_path)
-    (state.run / "deployment.partial").write_text(json.dumps({})[:1])
+    (state.run / "deployment.json.partial").write_text(json.dumps({})[:1])
     assert Deployment.load(state) is None
 
 
-def test_a_reserved_port_is_kept_while_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserved_port_stays_reserved_while_unused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = tmp_path / "state" / "port"
     port = ports.reserve(kept)
     assert kept.read_text() == str(port)
     monkeypatch.setattr(ports, "_LOWEST", port)
-    monkeypatch.setattr(ports, "_EPHEMERAL", port + 3)
+    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", port + 3)
     for number in range(20):
         assert ports.free_ports(1) != port, number
     assert ports.reserve(kept, port) == port
     kept.unlink()  # the state folder is gone: its port is anybody's
-    monkeypatch.setattr(ports, "_EPHEMERAL", port + 1 + 1)
+    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", port + 1 + 1)
     assert port in {ports.free_ports(1) for _ in range(60)}
 
 
-def test_many_that_start_at_once_have_a_port_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_starts_get_different_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     first = ports.free_ports(40)
     monkeypatch.setattr(ports, "_LOWEST", first)
-    monkeypatch.setattr(ports, "_EPHEMERAL", first + 41)  # narrow: without reservations they would meet
+    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", first + 41)  # narrow: without reservations they would meet
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda number: ports.reserve(tmp_path / str(number) / "port"), range(24)))
     assert len(set(got)) == 24
 
 
-def test_rename_without_its_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rename_without_a_database_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = claimed(tmp_path)
     monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path))
     with pytest.raises(OperationError, match="has no database yet: run `plantlog up`"):
         rename("a", "b", Console())
     state.dsn_file("owner").parent.mkdir(exist_ok=True)
     state.dsn_file("owner").write_text("postgresql://plantlog_owner:x@127.0.0.1:1/plantlog")
-    with pytest.raises(DatabaseError, match="the database does not answer: "):
+    with pytest.raises(DatabaseError, match="the database does not respond: "):
         rename("a", "b", Console())

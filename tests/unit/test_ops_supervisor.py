@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import configparser
 import shlex
+import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from ingest.errors import OperationError
-from ops import strays
+from ops.appliance import orphans
+from ops.appliance.supervisor import Program, Supervisor, render, socket_path
 from ops.paths import State
-from ops.supervisor import Program, Supervisor, render
-from tests.patience import PATIENCE
+from tests.supervised import end
+from tests.waiting import until_sync
 
 
 def parsed(text: str) -> configparser.RawConfigParser:
@@ -34,7 +35,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     return state
 
 
-def test_what_is_rendered_is_what_is_meant() -> None:
+def test_supervisor_configuration_keeps_special_characters() -> None:
     state = State(Path("/srv/50% of a plant"))
     command = ["/opt/a plant/python", "-m", "x", "--text", "100%;#"]
     program = Program("writer", command, {"B": "x,y", "A": "50%"}, stop_signal="INT", stop_seconds=7)
@@ -48,8 +49,8 @@ def test_what_is_rendered_is_what_is_meant() -> None:
 
 
 @pytest.mark.parametrize("name", ["a ;b", "a #b", 'a"b', "a\nb"])
-def test_a_path_that_its_format_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OperationError, match="can't hold"):
+def test_path_that_supervisor_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OperationError, match="cannot contain"):
         render(State(tmp_path), [Program("writer", [str(tmp_path / name)])])
 
 
@@ -65,7 +66,7 @@ def supervised(state: State, programs: list[Program]) -> Iterator[Supervisor]:
         supervisor.start(programs)
         yield supervisor
     finally:
-        strays.end(state, lambda line: None)
+        end(state)
 
 
 def sleeper(name: str, mark: str = "") -> Program:
@@ -77,13 +78,13 @@ def pids(supervisor: Supervisor) -> dict[str, int | None]:
 
 
 def until_running(supervisor: Supervisor, *names: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while any(process.state != "RUNNING" for process in supervisor.processes() if process.name in names):
-        assert time.monotonic() < deadline, supervisor.processes()
-        time.sleep(0.05)
+    def run() -> bool:
+        return all(process.state == "RUNNING" for process in supervisor.processes() if process.name in names)
+
+    until_sync(run, every=0.05, show=supervisor.processes)
 
 
-def test_only_what_changed_is_stopped_by_an_update(state: State) -> None:
+def test_update_stops_only_changed_programs(state: State) -> None:
     with supervised(state, [sleeper("a"), sleeper("b"), sleeper("c")]) as supervisor:
         assert [supervisor.start_program(name) for name in ("a", "b", "c")] == [True, True, True]
         assert supervisor.start_program("a") is False
@@ -93,42 +94,49 @@ def test_only_what_changed_is_stopped_by_an_update(state: State) -> None:
         after = pids(supervisor)
         assert (after["a"], after["b"], after["d"]) == (before["a"], None, None)
         assert supervisor.start_program("b") is True
-        supervisor.stop_program("a")
-        supervisor.stop_program("a")  # stopped already
+        supervisor.stop_programs("a")
+        supervisor.stop_programs("a")  # stopped already
         assert pids(supervisor)["a"] is None
 
 
-def test_what_a_killed_supervisor_leaves_is_found_and_ended(state: State) -> None:
+def test_orphans_of_a_killed_supervisor_are_found_and_ended(state: State) -> None:
     with supervised(state, [sleeper("a")]) as supervisor:
         supervisor.start_program("a")
         until_running(supervisor, "a")
         left = psutil.Process(pids(supervisor)["a"])
         boss = psutil.Process(int((state.run / "supervisord.pid").read_text()))
         boss.kill()
-        deadline = time.monotonic() + PATIENCE
-        while supervisor.answers():
-            assert time.monotonic() < deadline
-        assert list(strays.find(state)) == ["a"]
+        until_sync(lambda: not supervisor.answers(), every=0.02)
+        assert list(orphans.find(state)) == ["a"]
         said: list[str] = []
-        strays.end(state, said.append)
-        assert said == [f"ending a (process {left.pid}), which nobody looks after"]
-        assert strays.find(state) == {}
+        orphans.end(state, said.append)
+        assert said == [f"stopping orphaned a (process {left.pid})"]
+        assert orphans.find(state) == {}
         assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
         supervisor.start([sleeper("a")])  # over the socket and the pid file of the dead one
         assert supervisor.start_program("a") is True
         until_running(supervisor, "a")
 
 
-def test_a_shell_that_only_names_the_state_folder_is_not_ours(tmp_path: Path) -> None:
+def test_shell_that_names_the_state_folder_is_no_orphan(tmp_path: Path) -> None:
     state = State(tmp_path)
     environment = {"PLANTLOG_STATE": str(tmp_path)}
     with psutil.Popen([sys.executable, "-c", "input()"], env=environment, stdin=-1) as shell:
-        assert strays.find(state) == {}
+        assert orphans.find(state) == {}
         shell.communicate(b"\n")
 
 
-def test_a_supervisor_that_is_away_is_an_error_in_words(tmp_path: Path) -> None:
+def test_missing_supervisor_is_a_clear_error(tmp_path: Path) -> None:
     supervisor = Supervisor(State(tmp_path))
     assert supervisor.answers() is False
-    with pytest.raises(OperationError, match="the supervisor does not answer"):
+    with pytest.raises(OperationError, match="the supervisor does not respond"):
         supervisor.processes()
+
+
+def test_hanging_supervisor_is_a_clear_error(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.appliance.supervisor._RPC_SECONDS", 0.2)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(socket_path(state)))
+        silent.listen()
+        with pytest.raises(OperationError, match=r"the supervisor does not respond \(timed out\)"):
+            Supervisor(state).processes()

@@ -17,92 +17,92 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.scheduling import NICE
+from ops.appliance.supervisor import Program
 from ops.maintenance.jobs import jobs
-from ops.maintenance.yielding import ORDER, Yielding
-from ops.overload.measure import Pressure, _pace, waiting
-from ops.overload.state import Look, Overload, Threshold, words
+from ops.maintenance.throttle import MAX_LAG, Throttle
+from ops.overload.measure import Pressure, _pace, total_backlog
+from ops.overload.state import Indicators, Overload, Threshold, describe
 from ops.paths import CHECKOUT, State
-from ops.supervisor import Program
 from schema.queries import load
-from tests.patience import PATIENCE
 from tests.unit.test_ops_supervisor import pids, supervised, until_running
+from tests.waiting import PATIENCE, until_sync
 
 
-def seen(overload: Overload, *looks: Look, reachable: bool = True) -> list[int]:
+def seen(overload: Overload, *looks: Indicators, reachable: bool = True) -> list[int]:
     """The looks with which it changes."""
-    return [i for i, look in enumerate(looks) if overload.take(look, reachable)]
+    return [i for i, look in enumerate(looks) if overload.update(look, reachable)]
 
 
-def test_it_begins_when_ingest_is_behind_for_seconds_and_ends_by_itself() -> None:
+def test_overload_begins_when_ingest_is_behind_for_seconds_and_ends_by_itself() -> None:
     overload = Overload()
     lags = [0, 6, 0, 6, 7, 9, 4, 2, 1, 1, 1, 1, 1, 1]
-    assert seen(overload, *(Look(100.0 + i, lag=lag) for i, lag in enumerate(lags))) == [5, 12]
+    assert seen(overload, *(Indicators(100.0 + i, lag=lag) for i, lag in enumerate(lags))) == [5, 12]
     assert overload.since is None
     assert overload.worst.lag == 9
 
 
-def test_its_begin_is_the_first_look_that_told_of_it() -> None:
+def test_overload_begins_with_the_first_observation_of_it() -> None:
     overload = Overload()
-    seen(overload, *(Look(100.0 + i, lag=6) for i in range(3)))
+    seen(overload, *(Indicators(100.0 + i, lag=6) for i in range(3)))
     assert overload.since == 100.0
 
 
 def test_late_polls_are_overload_only_where_the_machine_is_short_of_processors() -> None:
-    slow_device = [Look(float(i), pressure=0.2, pace=2.4) for i in range(20)]
+    slow_device = [Indicators(float(i), pressure=0.2, pace=2.4) for i in range(20)]
     assert seen(Overload(), *slow_device) == []
-    starved = [Look(float(i), pressure=0.95, pace=2.4) for i in range(20)]
+    starved = [Indicators(float(i), pressure=0.95, pace=2.4) for i in range(20)]
     assert seen(Overload(), *starved) == [4]
-    busy_and_in_time = [Look(float(i), pressure=0.95) for i in range(20)]
+    busy_and_in_time = [Indicators(float(i), pressure=0.95) for i in range(20)]
     assert seen(Overload(), *busy_and_in_time) == []
 
 
-def test_what_waits_for_a_database_that_is_away_is_no_overload() -> None:
-    assert seen(Overload(), *(Look(float(i), lag=60) for i in range(20)), reachable=False) == []
+def test_backlog_for_an_unreachable_database_is_no_overload() -> None:
+    assert seen(Overload(), *(Indicators(float(i), lag=60) for i in range(20)), reachable=False) == []
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=60))
-def test_between_two_changes_of_a_threshold_are_as_many_looks_as_it_asks_for(values: list[float]) -> None:
+def test_overload_changes_need_the_configured_number_of_observations(values: list[float]) -> None:
     threshold = Threshold(5.0, 1.5, 3, 4)
     for at, value in enumerate(values):
         was = threshold.since
-        if threshold.take(value, float(at)):
+        if threshold.update(value, float(at)):
             last = values[at - 2 : at + 1] if was is None else values[at - 3 : at + 1]
             assert all(v >= 5.0 for v in last) if was is None else all(v < 1.5 for v in last)
             assert threshold.since in (None, float(at - 2))
 
 
-def test_it_is_said_in_one_sentence() -> None:
+def test_overload_is_described_in_one_sentence() -> None:
     report = {"since": 43_390.0, "lag_seconds": 8.0, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
     said = "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %"
-    assert words(report, ["rollups", "seal"]) == f"{said}; waiting: rollups, seal"
-    assert words(report | {"pace_seconds": 0.0}) == said.replace(", polls every 2.4 s", "")
-    assert words(report | {"since": None}) == words(None) == ""
+    assert describe(report, ["rollups", "seal"]) == f"{said}; waiting: rollups, seal"
+    assert describe(report | {"pace_seconds": 0.0}) == said.replace(", polls every 2.4 s", "")
+    assert describe(report | {"since": None}) == describe(None) == ""
 
 
-def test_the_oldest_batch_of_the_live_spools_counts(tmp_path: Path) -> None:
+def test_overload_lag_is_that_of_the_oldest_live_batch(tmp_path: Path) -> None:
     now = int(time.time() * 1e6)
     for name, seconds in (("opcua", [3, 1]), ("modbus", []), ("opcua.backfill", [500])):
         with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as spool:
             spool.create_function("first_sequence", 0, lambda: 1)
-            spool.executescript(load("spool")["create"])
+            spool.executescript(load("spool")["create_tables"])
             for i, ago in enumerate(seconds):
                 row = (i + 1, 1, "samples", 1, now - ago * 1_000_000, 0, 0, 0, b"")
-                spool.execute(load("spool")["append"], row)
+                spool.execute(load("spool")["insert_batch"], row)
             spool.commit()
     (tmp_path / "push.sqlite").write_bytes(b"")  # it is just being made
-    assert 3 <= waiting(tmp_path).seconds < 60
-    assert waiting(tmp_path / "none").seconds == 0
+    assert 3 <= total_backlog(tmp_path).seconds < 60
+    assert total_backlog(tmp_path / "none").seconds == 0
 
 
-def test_pressure_is_the_share_of_time_in_which_somebody_waited(tmp_path: Path) -> None:
+def test_pressure_is_the_share_of_time_with_waiting_tasks(tmp_path: Path) -> None:
     file = tmp_path / "cpu.pressure"
     file.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.00 total=0\n")
     pressure = Pressure([file, tmp_path / "none"])
-    assert pressure.look() == 0
+    assert pressure.sample() == 0
     file.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=999000000\nfull avg10=0.00 total=0\n")
-    assert pressure.look() == 1
+    assert pressure.sample() == 1
     time.sleep(0.01)
-    assert pressure.look() == 0
+    assert pressure.sample() == 0
 
 
 @pytest.mark.parametrize(
@@ -117,87 +117,87 @@ def test_pressure_is_the_share_of_time_in_which_somebody_waited(tmp_path: Path) 
         ({"state": "connected"}, 0.0),
     ],
 )
-def test_a_poll_that_takes_long_counts_before_there_is_a_pace(source: dict[str, Any], pace: float) -> None:
+def test_slow_poll_counts_before_a_pace_is_known(source: dict[str, Any], pace: float) -> None:
     assert _pace(source, 100.0) == pytest.approx(pace)
 
 
-def test_without_pressure_information_the_load_tells() -> None:
-    assert 0 <= Pressure([Path("/nonexistent")]).look() <= 1
+def test_load_average_is_used_without_pressure_information() -> None:
+    assert 0 <= Pressure([Path("/nonexistent")]).sample() <= 1
 
 
-def test_only_jobs_that_can_wait_do() -> None:
+def test_only_deferrable_jobs_wait() -> None:
     names = [job.name for job in jobs()]
-    assert [name for name in names if name in ORDER] == list(ORDER)
+    assert [name for name in names if name in MAX_LAG] == list(MAX_LAG)
     never = {"retain", "readers", "logins", "presence", "ahead", "trim", "storage"}
-    assert never == set(names) - set(ORDER)
-    yielding = Yielding()
+    assert never == set(names) - set(MAX_LAG)
+    yielding = Throttle()
     for second in range(10):
-        yielding.look(Look(float(second), pressure=1.0, lag=600.0))
-    assert {name for name in names if yielding.why(name)} == set(ORDER)
+        yielding.observe(Indicators(float(second), pressure=1.0, lag=600.0))
+    assert {name for name in names if yielding.wait_reason(name)} == set(MAX_LAG)
     assert not any(yielding.waits(name) for name in never)
 
 
-def test_jobs_are_given_up_in_their_order() -> None:
-    yielding = Yielding()
+def test_jobs_are_deferred_in_their_order() -> None:
+    yielding = Throttle()
     waiting_at = []
-    for lag in (0.0, *ORDER.values()):
-        yielding.look(Look(lag, lag=lag))
-        waiting_at.append([name for name in ORDER if yielding.why(name)])
-    assert waiting_at == [list(ORDER)[:n] for n in range(len(ORDER) + 1)]
+    for lag in (0.0, *MAX_LAG.values()):
+        yielding.observe(Indicators(lag, lag=lag))
+        waiting_at.append([name for name in MAX_LAG if yielding.wait_reason(name)])
+    assert waiting_at == [list(MAX_LAG)[:n] for n in range(len(MAX_LAG) + 1)]
 
 
-def test_polls_that_are_late_for_want_of_a_processor_count_as_ingest_that_is_behind() -> None:
-    slow_device, starved = Yielding(), Yielding()
+def test_polls_late_for_lack_of_cpu_count_as_ingest_lag() -> None:
+    slow_device, starved = Throttle(), Throttle()
     for second in range(10):
-        slow_device.look(Look(float(second), pressure=0.1, pace=6.0))
-        starved.look(Look(float(second), pressure=1.0, pace=6.0))
-    assert [slow_device.why(job) for job in ORDER] == [""] * len(ORDER)
-    assert all(starved.why(job).startswith("waits: ingest is behind since") for job in ORDER)
+        slow_device.observe(Indicators(float(second), pressure=0.1, pace=6.0))
+        starved.observe(Indicators(float(second), pressure=1.0, pace=6.0))
+    assert [slow_device.wait_reason(job) for job in MAX_LAG] == [""] * len(MAX_LAG)
+    assert all(starved.wait_reason(job).startswith("waits: ingest has been behind since") for job in MAX_LAG)
 
 
-async def test_a_run_under_way_is_told_to_give_way_and_the_next_waits() -> None:
-    yielding = Yielding()
-    async with yielding.turn("compress") as give_way:
+async def test_running_job_is_asked_to_yield_and_the_next_waits() -> None:
+    yielding = Throttle()
+    async with yielding.turn("compress") as stop_requested:
         for second in range(3):
-            yielding.look(Look(float(second), lag=4.0))
-        assert not give_way.is_set(), "it may end its slice"
+            yielding.observe(Indicators(float(second), lag=4.0))
+        assert not stop_requested.is_set(), "it may end its slice"
         yielding._turns.copy().pop().began -= 600
-        yielding.look(Look(3.0, lag=4.0))
-        assert give_way.is_set()
+        yielding.observe(Indicators(3.0, lag=4.0))
+        assert stop_requested.is_set()
     assert yielding.waits("compress")
-    assert yielding.why("compress").startswith("waits: ingest is behind since 00:00:00 UTC")
+    assert yielding.wait_reason("compress").startswith("waits: ingest has been behind since 00:00:00 UTC")
     waits = asyncio.create_task(yielding.turn("rollups").__aenter__())
     await asyncio.sleep(0.05)
     assert not waits.done()
     for second in range(3):
-        yielding.look(Look(10.0 + second, lag=0.1))
+        yielding.observe(Indicators(10.0 + second, lag=0.1))
     async with asyncio.timeout(PATIENCE):
         await waits
 
 
-async def test_a_machine_that_is_always_behind_gives_turns_all_the_same() -> None:
+async def test_constantly_overloaded_machine_still_gives_jobs_turns() -> None:
     """A slice, nine times as long a pause, and slices that double as long as they are not enough."""
-    yielding = Yielding()
+    yielding = Throttle()
     for cuts in range(4):
-        yielding.look(Look(float(cuts), lag=600.0))
+        yielding.observe(Indicators(float(cuts), lag=600.0))
         yielding._free_at = 0.0  # the pause is over
-        async with asyncio.timeout(PATIENCE), yielding.turn("compress") as give_way:
+        async with asyncio.timeout(PATIENCE), yielding.turn("compress") as stop_requested:
             (turn,) = yielding._turns
-            turn.began -= 5.0 * 2**cuts - 1
-            yielding.look(Look(float(cuts), lag=600.0))
-            assert not give_way.is_set()
-            turn.began -= 1
-            yielding.look(Look(float(cuts), lag=600.0))
-            assert give_way.is_set()
+            turn.began -= 5.0 * 2**cuts - 4
+            yielding.observe(Indicators(float(cuts), lag=600.0))
+            assert not stop_requested.is_set()
+            turn.began -= 4
+            yielding.observe(Indicators(float(cuts), lag=600.0))
+            assert stop_requested.is_set()
 
         pause = yielding._free_at - time.monotonic()
-        assert pause == pytest.approx(9 * 5.0 * 2**cuts, abs=1)
+        assert pause == pytest.approx(9 * 5.0 * 2**cuts, abs=20)
 
 
-def test_what_collects_and_writes_leads_a_session_of_its_own_and_stops_when_told(
+def test_ingest_process_leads_its_own_session_and_stops_on_request(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    code = "from ingest.scheduling import own_session; import time; own_session(); time.sleep(600)"
+    code = "from ingest.scheduling import start_own_session; import time; start_own_session(); time.sleep(600)"
     state = State(tmp_path_factory.mktemp("s"))
     state.claim()
     program = Program("writer", [sys.executable, "-c", code], {"PYTHONPATH": str(CHECKOUT)})
@@ -206,15 +206,12 @@ def test_what_collects_and_writes_leads_a_session_of_its_own_and_stops_when_told
         until_running(supervisor, "writer")
         pid = pids(supervisor)["writer"]
         assert pid
-        deadline = time.monotonic() + PATIENCE
-        while os.getsid(pid) != pid:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        supervisor.stop_program("writer")
+        until_sync(lambda: os.getsid(pid) == pid, every=0.02)
+        supervisor.stop_programs("writer")
         assert pids(supervisor)["writer"] is None
 
 
-def test_who_steps_back_is_nicer_than_others() -> None:
-    code = "from ingest.scheduling import step_back; import os; step_back(); print(os.getpriority(0, 0))"
+def test_lower_priority_raises_the_nice_value() -> None:
+    code = "from ingest.scheduling import lower_priority; import os; lower_priority(); print(os.getpriority(0, 0))"
     said = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert int(said.stdout) >= NICE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.writer.pace import Pace
+from ingest.writer.pace import GroupPace
 
 
 class Writing:
@@ -12,7 +12,7 @@ class Writing:
 
     def __init__(self, rows: int, every: float, age: float = 0.0, write: float = 0.005) -> None:
         self.now = 1000.0
-        self.pace = Pace(1.0, lambda: self.now)
+        self.pace = GroupPace(1.0, lambda: self.now)
         self._come = (rows, every, age, write)
 
     def run(self, seconds: float) -> tuple[float, float]:
@@ -26,59 +26,59 @@ class Writing:
             batches = 0
             while arrives <= self.now:
                 arrives, batches = arrives + every, batches + 1
-            self.pace.took(rows * batches, more=False)
+            self.pace.group_taken(rows * batches, more=False)
             self.now += write
-            self.pace.wrote(write, age)
+            self.pace.group_written(write, age)
             groups, longest = groups + 1, max(longest, self.now - first + age)
         return groups / seconds, longest
 
 
-def test_a_quiet_plant_is_written_at_once() -> None:
+def test_few_samples_are_written_at_once() -> None:
     groups, longest = Writing(rows=1, every=0.1).run(60)
     assert groups == pytest.approx(10, rel=0.02)
     assert longest < 0.05
 
 
-def test_what_was_alone_waits_for_nothing() -> None:
+def test_single_batch_is_written_without_waiting() -> None:
     writing = Writing(rows=20_000, every=10.0)
     writing.run(60)
-    assert writing.pace.between() > 0.3
+    assert writing.pace.interval() > 0.3
     writing.now += 10.0
     assert writing.pace.wait() == 0.0
 
 
-def test_a_busy_plant_is_written_in_few_groups_in_time() -> None:
+def test_many_samples_are_written_in_few_groups_in_time() -> None:
     groups, longest = Writing(rows=18, every=1 / 15).run(60)  # 270 samples a second
     assert groups < 5
     assert longest < 0.4
 
 
 @pytest.mark.parametrize(("age", "write"), [(0.0, 0.06), (0.5, 0.06), (0.5, 0.15), (0.0, 0.3), (0.3, 0.2)])
-def test_gathering_leaves_time_for_what_is_old_when_it_comes_and_for_writing(age: float, write: float) -> None:
+def test_gathering_leaves_time_for_old_batches_and_for_writing(age: float, write: float) -> None:
     groups, longest = Writing(rows=1000, every=0.05, age=age, write=write).run(60)
     assert longest <= 0.9
     assert groups <= max(6.0, 1 / write)
 
 
-def test_a_source_whose_clock_is_years_behind_does_not_end_gathering() -> None:
+def test_source_clock_years_behind_does_not_end_gathering() -> None:
     groups, _ = Writing(rows=1000, every=0.05, age=1e8).run(60)
     assert groups < 4
 
 
-def test_what_is_left_behind_a_full_group_is_taken_at_once() -> None:
+def test_rest_after_a_full_group_is_taken_at_once() -> None:
     writing = Writing(rows=1000, every=0.05)
     writing.run(10)
-    writing.pace.took(400_000, more=True)
+    writing.pace.group_taken(400_000, more=True)
     assert writing.pace.wait() == 0.0
-    writing.pace.took(400_000, more=False)
+    writing.pace.group_taken(400_000, more=False)
     assert writing.pace.wait() > 0.5
 
 
-def test_slow_writes_are_forgotten() -> None:
+def test_slow_writes_are_forgotten_over_time() -> None:
     writing = Writing(rows=1000, every=0.05)
     writing.run(60)
-    quick = writing.pace.between()
-    writing.pace.wrote(30.0, 0.0)
-    assert writing.pace.between() == 0.0
+    quick = writing.pace.interval()
+    writing.pace.group_written(30.0, 0.0)
+    assert writing.pace.interval() == 0.0
     writing.run(60)
-    assert writing.pace.between() == pytest.approx(quick, abs=0.1)
+    assert writing.pace.interval() == pytest.approx(quick, abs=0.1)

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ingest import processes
-from ingest.config import snapshot
-from ingest.config.model import CollectorOptions, HealthOptions, ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, Plant
+from ingest.config import processes, snapshot
+from ingest.config.model import CollectorOptions, HealthOptions, Plant
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag
 from ingest.errors import OperationError
 from ops import health
-from ops.meaning import Choice
-from ops.prepare import prepare
+from ops.containers.prepare import prepare
+from ops.registration.redefined_tags import TagDecisions
 
 
 def device(name: str, channels: int, port: int = 0, interval: float = 1.0) -> ModbusSource:
@@ -42,7 +42,7 @@ LOADS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.integers
 NUMBERS = st.integers(1, 4)
 
 
-def test_the_heaviest_goes_to_the_least_busy() -> None:
+def test_heaviest_source_goes_to_the_least_loaded_process() -> None:
     loads = {"a": 30, "b": 20, "c": 15, "d": 5}
     assert processes.split(of_load(2, loads), {}) == {"a": 1, "b": 2, "c": 2, "d": 1}
 
@@ -69,7 +69,7 @@ def test_load_is_channels_by_interval() -> None:
 
 
 @given(LOADS, NUMBERS)
-def test_no_process_has_twice_its_share(loads: Mapping[str, int], number: int) -> None:
+def test_no_process_has_twice_its_share_of_load(loads: Mapping[str, int], number: int) -> None:
     of = of_load(number, loads)
     names = processes.collectors(of, "modbus")
     assert len(names) == min(number, len(loads))
@@ -79,7 +79,7 @@ def test_no_process_has_twice_its_share(loads: Mapping[str, int], number: int) -
 
 
 @given(LOADS, NUMBERS, LOADS, NUMBERS)
-def test_a_source_moves_only_where_a_process_has_too_much(
+def test_source_moves_only_from_an_overloaded_process(
     before: Mapping[str, int], number: int, after: Mapping[str, int], then: int
 ) -> None:
     was = processes.split(of_load(number, before), {})
@@ -97,14 +97,14 @@ def test_a_source_moves_only_where_a_process_has_too_much(
         assert max(stays) > 1.25 * sum(stays) / count or 0 in stays, "somebody had too much, or nothing"
 
 
-def test_one_more_source_moves_no_other() -> None:
+def test_added_source_moves_no_other() -> None:
     loads = {"a": 30, "b": 20, "c": 15, "d": 5}
     was = processes.split(of_load(2, loads), {})
     now = processes.split(of_load(2, {**loads, "e": 12}), was)
     assert {name: now[name] for name in loads} == was
 
 
-def test_one_process_more_takes_no_more_than_its_part() -> None:
+def test_added_process_takes_only_its_share() -> None:
     loads = dict.fromkeys("abcdef", 10)
     was = processes.split(of_load(1, loads), {})
     now = processes.split(of_load(2, loads), was)
@@ -115,7 +115,7 @@ def test_one_process_more_takes_no_more_than_its_part() -> None:
     assert set(processes.split(of_load(1, loads), again).values()) == {1}
 
 
-def test_one_address_is_one_connection() -> None:
+def test_sources_of_one_address_share_a_process() -> None:
     units = [device(f"unit{i}", 10, 502) for i in range(4)]
     other = device("other", 1, 503)
     of = plant(4, *units, other)
@@ -125,7 +125,7 @@ def test_one_address_is_one_connection() -> None:
     assert split["other"] != split["unit0"]
 
 
-def test_each_process_has_a_name_and_a_port_of_its_own() -> None:
+def test_processes_have_unique_names_and_ports() -> None:
     names = [
         *processes.PORTS,
         *(processes.collector(kind, number) for kind in ("opcua", "modbus") for number in range(2, 17)),
@@ -134,10 +134,10 @@ def test_each_process_has_a_name_and_a_port_of_its_own() -> None:
     assert len(ports) == len(names)
     assert HealthOptions().port + 9 not in ports, "where the viewer is"
     assert processes.port("collector-modbus", HealthOptions()) == 9102, "as ever"
-    assert {processes.first_of(name) for name in names} == set(processes.PORTS)
+    assert {processes.base_name(name) for name in names} == set(processes.PORTS)
 
 
-def test_what_is_in_force_says_who_reads_what(tmp_path: Path) -> None:
+def test_active_configuration_assigns_sources_to_processes(tmp_path: Path) -> None:
     loads = {"a": 30, "b": 20, "c": 15, "d": 5}
     assert snapshot.save(tmp_path, tmp_path / "plant.toml", {}, of_load(1, loads)).processes == {}
     of = of_load(2, loads)
@@ -154,18 +154,18 @@ def test_what_is_in_force_says_who_reads_what(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["opcua-1x", "writer-2", "modbus-", "modbus-0", "modbus-02", "opcua-2-3", "nothing"])
-def test_no_other_process_can_be_started(name: str) -> None:
+def test_unassigned_process_cannot_be_started(name: str) -> None:
     from ingest.__main__ import _process
 
     with pytest.raises(Exception, match=f"'{name}'; legal: opcua, modbus, modbus-2"):
         _process(name)
 
 
-def test_containers_have_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_containers_have_one_collector_per_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would read what the second one is to read."""
     monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "state"))
     shutil.copytree(Path(__file__).parent / "golden" / "config" / "minimal", tmp_path / "plant")
     with (tmp_path / "plant" / "plant.toml").open("a") as file:
         file.write("\n[collectors]\nprocesses = 2\n")
     with pytest.raises(OperationError, match=r"plant.toml: \[collectors\] processes is 2: .* legal: 1"):
-        prepare(tmp_path / "plant" / "plant.toml", Console(), False, Choice())
+        prepare(tmp_path / "plant" / "plant.toml", Console(), False, TagDecisions())

@@ -22,7 +22,7 @@ def facts(parsed: Parsed) -> list[tuple[int, str, dict[str, str], list[tuple[str
     return [(p.line, p.series.measurement, p.series.tags, p.fields, p.time) for p in parsed.points]
 
 
-def test_one_of_everything() -> None:
+def test_line_with_every_element_is_parsed() -> None:
     body = (
         b'# a comment, with = and "\r\n'
         b'boiler,unit=b1,area=north pressure=12.5,cycles=7i,pumps=2u,running=t,mode="auto" 1790000000123456789\r\n'
@@ -64,7 +64,7 @@ def test_one_of_everything() -> None:
         ('"°C"', "°C"),
     ],
 )
-def test_values(written: str, meant: Value) -> None:
+def test_field_values_are_parsed(written: str, meant: Value) -> None:
     point = only(f"m f={written} 5000")
     assert point.fields == [("f", meant)]
     assert type(point.fields[0][1]) is type(meant)
@@ -82,7 +82,7 @@ def test_values(written: str, meant: Value) -> None:
         ("9223372036854775807", "us", 2**63 - 1),
     ],
 )
-def test_times(written: str, precision: Precision, microseconds: int) -> None:
+def test_timestamps_are_parsed(written: str, precision: Precision, microseconds: int) -> None:
     assert only(f"m f=1 {written}", precision).time == microseconds
 
 
@@ -90,31 +90,31 @@ def test_times(written: str, precision: Precision, microseconds: int) -> None:
     ("line", "what"),
     [
         (b",a=b f=1", "the measurement is missing"),
-        (b"m", "found the line's end where field=value should be"),
-        (b"m 5", "found '5' where field=value should be"),
-        (b"m f=1,", "found the line's end where field=value should be"),
+        (b"m", "found the end of the line where field=value is expected"),
+        (b"m 5", "found '5' where field=value is expected"),
+        (b"m f=1,", "found the end of the line where field=value is expected"),
         (b"m f=", "field 'f': the value is missing"),
         (b"m f=nan", "field 'f': found 'nan'; legal: a number"),
         (b"m f=1_0", "found '1_0'"),
         (b"m f=tRUE", "found 'tRUE'"),
         (b"m f=\xd9\xa1", "found '١'"),
-        (b"m f=1e400", "field 'f': '1e400' is beyond what a float can hold"),
+        (b"m f=1e400", "field 'f': '1e400' is out of range for a float"),
         (b"m f=9223372036854775808i", "is not between -9223372036854775808 and 9223372036854775807"),
         (b"m f=-1u", "field 'f': '-1u' is not between 0 and"),
-        (b"m f=1,f=2", "field 'f' stands there twice"),
-        (b"m,a=1,a=2 f=1", "tag 'a' stands there twice"),
-        (b"m,a f=1", "found ',a' where ,tag=value should be"),
-        (b"m,a= f=1", "found ',a=' where ,tag=value should be"),
+        (b"m f=1,f=2", "field 'f' is repeated"),
+        (b"m,a=1,a=2 f=1", "tag 'a' is repeated"),
+        (b"m,a f=1", "found ',a' where ,tag=value is expected"),
+        (b"m,a= f=1", "found ',a=' where ,tag=value is expected"),
         (b'm f="open', "field 'f': the quote is not closed"),
-        (b'm f="a"b', "field 'f': found 'b' behind the closing quote"),
-        (b"m f=1 now", "found 'now' where the time should be: a whole number of ns since 1970"),
-        (b"m f=1 1.5", "found '1.5' where the time should be"),
-        (b"m f=1 5 6", "found ' 5 6' where a time or the line's end should be"),
+        (b'm f="a"b', "field 'f': found 'b' after the closing quote"),
+        (b"m f=1 now", "found 'now' where a timestamp is expected: an integer number of ns since 1970"),
+        (b"m f=1 1.5", "found '1.5' where a timestamp is expected"),
+        (b"m f=1 5 6", "found ' 5 6' where a timestamp or the end of the line is expected"),
         (b"m f=\xff", "byte 0xff is not UTF-8"),
         (b"m f=" + b"9" * 100_000, "99999999'...; legal: a number"),
     ],
 )
-def test_errors_name_line_and_what_was_wrong_and_spoil_no_other_line(line: bytes, what: str) -> None:
+def test_errors_name_their_line_and_spoil_no_other(line: bytes, what: str) -> None:
     parsed = parse(b"good f=1 1000\n" + line + b"\ngood f=2 2000\n")
     assert [p.time for p in parsed.points] == [1, 2]
     (bad,) = parsed.bad
@@ -123,19 +123,19 @@ def test_errors_name_line_and_what_was_wrong_and_spoil_no_other_line(line: bytes
     assert len(bad.what) < 200
 
 
-def test_a_time_that_no_column_can_hold() -> None:
+def test_timestamp_out_of_range_is_refused() -> None:
     assert parse(b"m f=1 9223372036854775807", "s").bad == [
-        BadLine(1, "time 9223372036854775807 in s is beyond what a time can be: is the precision right?")
+        BadLine(1, "timestamp 9223372036854775807 in s is out of range: check the precision")
     ]
 
 
-def test_lines_are_counted_behind_a_text_of_several_lines() -> None:
+def test_line_numbers_are_right_after_a_multiline_string() -> None:
     parsed = parse(b'm f="one\ntwo\nthree" 1000\nm f=x\nm f=1')
     assert [p.line for p in parsed.points] == [1, 5]
     assert [b.line for b in parsed.bad] == [4]
 
 
-def test_lines_that_begin_alike_share_their_series() -> None:
+def test_lines_with_equal_prefix_share_a_series() -> None:
     points = parse(b"m,a=1 f=1\nm,a=1 f=2\nm,a=2 f=3").points
     assert points[0].series is points[1].series
     assert points[0].series is not points[2].series
@@ -179,7 +179,7 @@ def _line(measurement: str, tags: dict[str, str], fields: dict[str, Value], time
 
 
 @given(st.lists(_POINTS, max_size=5))
-def test_what_is_written_is_what_is_read(
+def test_written_line_protocol_round_trips(
     points: list[tuple[str, dict[str, str], dict[str, Value], int | None]],
 ) -> None:
     parsed = parse("\n".join(_line(*point) for point in points).encode(), "us")
@@ -194,7 +194,7 @@ _NOISE = st.text(st.sampled_from(list('mft,= \\"\n\r\t#019iue.-\0é'))).map(str.
 
 
 @given(st.one_of(st.binary(), _NOISE, st.lists(st.one_of(_NOISE, st.binary(max_size=3))).map(b"".join)))
-def test_anything_is_read_or_refused_in_words(body: bytes) -> None:
+def test_any_body_is_parsed_or_refused_with_a_message(body: bytes) -> None:
     for precision in PRECISIONS:
         parsed = parse(body, precision)
         numbers = [p.line for p in parsed.points] + [b.line for b in parsed.bad]
@@ -209,7 +209,7 @@ def test_anything_is_read_or_refused_in_words(body: bytes) -> None:
 
 
 @given(st.lists(st.one_of(st.binary(), _NOISE).map(lambda line: line.replace(b"\n", b"").replace(b'"', b""))))
-def test_a_line_means_what_it_means_alone(lines: list[bytes]) -> None:
+def test_line_means_the_same_alone_and_among_others(lines: list[bytes]) -> None:
     together = parse(b"\n".join(lines))
     alone = [parse(line) for line in lines]
     assert [(m, t, f, at) for _, m, t, f, at in facts(together)] == [fact[1:] for p in alone for fact in facts(p)]
@@ -233,7 +233,7 @@ def test_a_line_means_what_it_means_alone(lines: list[bytes]) -> None:
     ids=lambda body: repr(body[:9]),
 )
 @pytest.mark.timeout(60)
-def test_no_body_takes_more_than_linear_time(body: bytes) -> None:
+def test_parsing_takes_linear_time(body: bytes) -> None:
     parsed = parse(body)
     assert len(parsed.points) + len(parsed.bad) <= body.count(b"\n") + 1
     assert sum(len(b.what) for b in parsed.bad) < 200 * len(parsed.bad)

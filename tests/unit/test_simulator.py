@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.config.load import load
-from ingest.config.model import ModbusTag
+from ingest.config.sources import ModbusTag
 from ingest.errors import OperationError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import plan
@@ -33,13 +33,13 @@ def history(plant: DemoPlant, seconds: int) -> dict[str, np.ndarray]:
     return {tag.name: columns[:, i] for i, tag in enumerate(plant.tags)}
 
 
-def test_the_same_seed_the_same_plant() -> None:
+def test_same_seed_gives_the_same_plant() -> None:
     a, b, c = history(DemoPlant(3), 60), history(DemoPlant(3), 60), history(DemoPlant(4), 60)
     assert all(np.array_equal(a[name], b[name], equal_nan=True) for name in a)
     assert any(not np.array_equal(a[name], c[name], equal_nan=True) for name in a)
 
 
-def test_the_plant_stays_in_its_ranges() -> None:
+def test_simulated_values_stay_in_their_ranges() -> None:
     plant = DemoPlant(1)
     seen = history(plant, 3600)
     for tag in plant.tags:
@@ -49,7 +49,7 @@ def test_the_plant_stays_in_its_ranges() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_each_scenario_shows(name: str) -> None:
+def test_each_scenario_is_visible_in_the_values(name: str) -> None:
     shows = {
         "stuck": "boilerhouse/boiler1/oxygen",
         "drift": "boilerhouse/boiler1/flue_temperature",
@@ -70,16 +70,16 @@ def test_each_scenario_shows(name: str) -> None:
         assert len(set(upset[shows[name]][after])) == 1
 
 
-def test_an_unknown_scenario_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(OperationError, match="no scenario 'quake'; there are stuck, drift"):
+def test_unknown_scenario_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(OperationError, match="no scenario 'quake'; legal: stuck, drift"):
         parse("quake")
 
 
-def test_the_example_is_what_the_simulator_exports(tmp_path: Path) -> None:
+def test_example_configuration_equals_the_export(tmp_path: Path) -> None:
     export(ScenarioPlant(1, []), tmp_path, "127.0.0.1", 4840, 5020, True, 9101)
     files = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
     there = {p.relative_to(EXAMPLE.parent) for p in EXAMPLE.parent.rglob("*") if p.is_file()}
-    assert files == sorted(there - {Path("containers.toml")})
+    assert files == sorted(there - {Path("containers.toml"), Path("plant.sample.toml")})
     for file in files:
         assert (tmp_path / file).read_text() == (EXAMPLE.parent / file).read_text(), file
     assert sum(len(source.tags) for source in load(EXAMPLE).sources) == len(DemoPlant().tags)
@@ -87,7 +87,7 @@ def test_the_example_is_what_the_simulator_exports(tmp_path: Path) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))
-def test_what_a_master_decodes_is_what_the_truth_says(seed: int, seconds: int) -> None:
+def test_modbus_master_decodes_the_truth(seed: int, seconds: int) -> None:
     """Our registers, read through the collector's own plan and decoder, for the whole demo plant."""
     demo = DemoPlant(seed)
     demo.step(float(seconds))
@@ -138,7 +138,7 @@ def test_replay_of_a_csv_row_by_row(tmp_path: Path) -> None:
         ReplayPlant(tmp_path / "none.csv", None, 1.0)
 
 
-def test_truth_of_two_starts_reads_as_one_and_a_cut_block_is_left_out(tmp_path: Path) -> None:
+def test_truth_of_two_runs_reads_as_one_without_a_truncated_block(tmp_path: Path) -> None:
     for started, names in ((1, ["a", "b"]), (2, ["b", "c"])):
         writer = TruthWriter(tmp_path, names, started)
         writer.numbers("opcua", np.array([0, 1]), started, np.array([1.0, 2.0]), 0)
@@ -152,7 +152,7 @@ def test_truth_of_two_starts_reads_as_one_and_a_cut_block_is_left_out(tmp_path: 
     assert [(text.name, text.time) for text in truth.texts] == [("b", 1), ("c", 2)]
 
 
-def test_truth_is_bounded(tmp_path: Path) -> None:
+def test_truth_files_are_bounded(tmp_path: Path) -> None:
     writer = TruthWriter(tmp_path, ["a"], 1, max_bytes=10 * ROW.itemsize)
     for i in range(25):
         writer.numbers("opcua", np.array([0]), i, np.array([float(i)]), 0)

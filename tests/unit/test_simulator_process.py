@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.config.model import RegisterType, WordOrder
+from ingest.config.sources import RegisterType, WordOrder
 from ingest.errors import OperationError
 from simulator.demo import DRUM, STEP, TANK_AREA, DemoPlant
 from simulator.demo_tags import BOILERS, SECTIONS, TANKS
@@ -18,7 +18,7 @@ from simulator.scenarios import ScenarioPlant, parse
 from simulator.tags import Register, SimTag, tick_for
 
 
-def test_speed_changes_when_and_not_what() -> None:
+def test_speed_changes_times_and_not_values() -> None:
     slow, fast = DemoPlant(5), DemoPlant(5)
     for _ in range(300):
         slow.step(0.1)
@@ -29,7 +29,7 @@ def test_speed_changes_when_and_not_what() -> None:
 
 
 @pytest.mark.parametrize("leak", [0.0, 25.0])
-def test_a_tank_holds_what_flowed_in_and_not_out(leak: float) -> None:
+def test_tank_level_follows_inflow_and_outflow(leak: float) -> None:
     plant = DemoPlant(2)
     for t in TANKS:
         plant.v[f"tank{t}/leak"] = leak
@@ -44,7 +44,7 @@ def test_a_tank_holds_what_flowed_in_and_not_out(leak: float) -> None:
     assert np.allclose((np.array(after) - before) * TANK_AREA, net, atol=1e-9)
 
 
-def test_a_drum_holds_the_feedwater_that_is_not_steam() -> None:
+def test_drum_level_follows_feedwater_and_steam() -> None:
     plant = DemoPlant(2)
     before, net = [plant.v[f"boiler{b}/water"] for b in BOILERS], np.zeros(len(BOILERS))
     for _ in range(3000):
@@ -54,7 +54,7 @@ def test_a_drum_holds_the_feedwater_that_is_not_steam() -> None:
     assert np.allclose(np.array(after) - before, DRUM * STEP * net, atol=1e-9)
 
 
-def test_every_item_on_the_line_is_somewhere() -> None:
+def test_packaging_line_conserves_items() -> None:
     plant = DemoPlant(2)
     on_belts = sum(plant.v[f"line/s{s}/on_belt"] for s in SECTIONS)
     taken, delivered = plant.v["line/taken"], plant.v["line/items"]
@@ -65,7 +65,7 @@ def test_every_item_on_the_line_is_somewhere() -> None:
     assert plant.v["line/items"] > delivered
 
 
-def test_a_jam_stops_what_is_before_it_and_nothing_behind_it() -> None:
+def test_jam_stops_upstream_machines_only() -> None:
     plant = DemoPlant(2)
     for _ in range(200):
         plant.v["line/s4/jam"] = 1.0
@@ -76,7 +76,7 @@ def test_a_jam_stops_what_is_before_it_and_nothing_behind_it() -> None:
     assert plant.texts["line/mode"] == "JAM"
 
 
-def test_a_boiler_that_is_pushed_takes_load_from_the_other_one() -> None:
+def test_raised_boiler_takes_load_from_the_other() -> None:
     calm, pushed = DemoPlant(2), DemoPlant(2)
     pushed.write("boiler1/pressure_sp", 46.0)
     for plant in (calm, pushed):
@@ -88,7 +88,7 @@ def test_a_boiler_that_is_pushed_takes_load_from_the_other_one() -> None:
     assert calm.texts["boiler1/mode"] == "AUTO"
 
 
-def test_a_leak_lowers_the_tank_and_no_meter_sees_it() -> None:
+def test_leak_lowers_the_tank_unseen_by_meters() -> None:
     calm, upset = ScenarioPlant(1, []), ScenarioPlant(1, [parse("leak@10"), parse("pump-trip@10")])
     for plant in (calm, upset):
         plant.step(60.0)
@@ -97,7 +97,7 @@ def test_a_leak_lowers_the_tank_and_no_meter_sees_it() -> None:
     assert (upset.v["tank3/trip"], upset.v["tank3/running"]) == (1.0, 0.0)
 
 
-def test_played_readings_hide_the_pressure_and_not_its_alarm() -> None:
+def test_replayed_readings_hide_the_pressure_and_not_its_alarm() -> None:
     plant = ScenarioPlant(1, [parse("hidden-setpoint@60")])
     i = [tag.name for tag in plant.tags].index("boilerhouse/boiler1/pressure")
     plant.step(400.0)
@@ -122,9 +122,7 @@ WIDE: tuple[RegisterType, ...] = (
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", WIDE)
 @given(value=st.integers(0, 3000))
-def test_a_set_point_that_is_written_as_it_is_shown_stays_what_it_is(
-    kind: RegisterType, order: WordOrder, value: int
-) -> None:
+def test_set_point_written_as_displayed_is_unchanged(kind: RegisterType, order: WordOrder, value: int) -> None:
     """Every type and order: our registers, written back to us."""
     tags = [SimTag("a", "a_sp", register=Register("d", "holding", 7, kind, order, divisor=10.0))]
     registers = Registers(tags, [0])
@@ -135,7 +133,7 @@ def test_a_set_point_that_is_written_as_it_is_shown_stays_what_it_is(
     assert abs(registers.decoded[0] - value / 10.0) < 1e-4
 
 
-def test_only_whole_set_points_can_be_written() -> None:
+def test_set_point_needs_all_its_registers() -> None:
     tags = [
         SimTag("a", "a_sp", register=Register("d", "holding", 0, "float32")),
         SimTag("b", "b_sp", register=Register("d", "holding", 2, "int16")),
@@ -176,7 +174,7 @@ def test_only_whole_set_points_can_be_written() -> None:
         ("opcua", "clock_jump", 1, float("inf"), "value: found inf; legal for clock_jump: a number"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_with_what_can(
+def test_impossible_fault_is_refused_with_the_possible_ones(
     target: str, fault: str, seconds: float, value: float | None, says: str
 ) -> None:
     faults = Faults(DemoPlant().tags)

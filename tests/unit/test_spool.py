@@ -15,10 +15,10 @@ from ingest.batch import Event, EventBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.append import Spool
 from ingest.spool.format import decode, encode
-from ingest.spool.take import SpoolFile
-from ingest.spool.wake import Sleeper
-from tests.patience import PATIENCE
+from ingest.spool.reader import SpoolReader
+from ingest.spool.wake import WakeUpListener
 from tests.samples import T0, batch
+from tests.waiting import PATIENCE
 
 MIB = 1024**2
 
@@ -58,16 +58,16 @@ def test_a_flipped_bit_is_found() -> None:
         decode(replace(record, body=bytes(damaged)))
 
 
-async def test_what_was_appended_is_taken_in_order_and_deleted(tmp_path: Path) -> None:
+async def test_appended_batches_are_read_in_order_and_deleted(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "opcua.sqlite", 64 * MIB)
     sent = [batch([(i, j, float(j), 0) for j in range(10)]) for i in range(50)]
     await asyncio.gather(*(spool.append(b) for b in sent))
-    file = SpoolFile(spool.path)
-    taken = file.take(45)
+    file = SpoolReader(spool.path)
+    taken = file.read(45)
     assert [len(t.batch) for t in taken] == [10] * 4, "takes whole batches, and no more rows than asked for"
-    taken += file.take(5)
+    taken += file.read(5)
     assert [len(t.batch) for t in taken] == [10] * 5, "but one batch, however large"
-    taken += file.take(10**6)
+    taken += file.read(10**6)
     assert all(isinstance(t.batch, SampleBatch) and same(t.batch, s) for t, s in zip(taken, sent, strict=True))
     assert [t.sequence for t in taken] == sorted({t.sequence for t in taken})
     file.delete(t.sequence for t in taken)
@@ -81,8 +81,8 @@ async def test_sequences_go_on_after_delete_and_reopen(tmp_path: Path) -> None:
     for _ in range(3):
         spool = Spool(tmp_path / "opcua.sqlite", 64 * MIB)
         await spool.append(batch([(1, 0, 0.0, 0)]))
-        file = SpoolFile(spool.path)
-        (taken,) = file.take(10)
+        file = SpoolReader(spool.path)
+        (taken,) = file.read(10)
         assert taken.sequence > last
         last = taken.sequence
         file.delete([last])
@@ -90,60 +90,60 @@ async def test_sequences_go_on_after_delete_and_reopen(tmp_path: Path) -> None:
         await spool.close()
 
 
-async def test_a_new_file_has_sequences_beyond_an_old_ones(tmp_path: Path) -> None:
+async def test_new_file_has_sequences_beyond_the_old_one(tmp_path: Path) -> None:
     sequences = []
     for name in ("old", "new"):
         spool = Spool(tmp_path / name / "opcua.sqlite", 64 * MIB)
         for _ in range(5):
             await spool.append(batch([(1, 0, 0.0, 0)]))
-        file = SpoolFile(spool.path)
-        sequences.append([t.sequence for t in file.take(100)])
+        file = SpoolReader(spool.path)
+        sequences.append([t.sequence for t in file.read(100)])
         file.close()
         await spool.close()
     assert sequences[1][0] > sequences[0][-1]
 
 
-async def test_full_pushes_back_and_room_lets_in_again(tmp_path: Path) -> None:
+async def test_full_spool_refuses_until_there_is_room(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "opcua.sqlite", MIB)
     rows = batch([(1, i, 0.0, 0) for i in range(4000)])
     with pytest.raises(SpoolFull, match=r"opcua\.sqlite holds \d+ bytes, the limit is 1048576"):
         for _ in range(100):
             await spool.append(rows)
     room = asyncio.create_task(spool.wait_for_room())
-    file = SpoolFile(spool.path)
-    taken = file.take(10**6)
+    file = SpoolReader(spool.path)
+    taken = file.read(10**6)
     assert not room.done()
     file.delete(t.sequence for t in taken)
     await asyncio.wait_for(room, PATIENCE)
     await spool.append(rows)
-    assert len(file.take(10**6)) == 1
+    assert len(file.read(10**6)) == 1
     file.close()
     await spool.close()
 
 
-async def test_closed_refuses(tmp_path: Path) -> None:
+async def test_closed_spool_refuses_batches(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "opcua.sqlite", MIB)
     await spool.close()
     with pytest.raises(SpoolError, match="closed"):
         await spool.append(batch([(1, 0, 0.0, 0)]))
 
 
-async def test_close_makes_durable_what_waits(tmp_path: Path) -> None:
+async def test_close_makes_pending_batches_durable(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "opcua.sqlite", MIB)
     waiting = [asyncio.create_task(spool.append(batch([(i, 0, 0.0, 0)]))) for i in range(20)]
     await asyncio.sleep(0)
     await spool.close()
     await asyncio.gather(*waiting)
-    file = SpoolFile(tmp_path / "opcua.sqlite")
-    assert len(file.take(100)) == 20
+    file = SpoolReader(tmp_path / "opcua.sqlite")
+    assert len(file.read(100)) == 20
     file.close()
 
 
-async def test_the_writer_is_woken(tmp_path: Path) -> None:
+async def test_append_wakes_the_writer(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     event = asyncio.Event()
-    sleeper = Sleeper(folder, event)
+    sleeper = WakeUpListener(folder, event)
     spool = Spool(folder / "opcua.sqlite", MIB)
     await spool.append(batch([(1, 0, 0.0, 0)]))
     await asyncio.wait_for(event.wait(), PATIENCE)
@@ -170,19 +170,19 @@ asyncio.run(main())
 """
 
 
-def test_what_was_said_to_be_durable_survives_sigkill(tmp_path: Path) -> None:
+def test_durable_batches_survive_sigkill(tmp_path: Path) -> None:
     path = tmp_path / "opcua.sqlite"
     run = subprocess.run([sys.executable, "-c", _KILLED, str(path)], capture_output=True, check=False)
     assert run.returncode == -9
     told = {int(line) for line in run.stdout.split()}
     assert 200 in told
-    file = SpoolFile(path)
-    kept = {int(t.batch.channel_id[0]) for t in file.take(10**6) if isinstance(t.batch, SampleBatch)}
+    file = SpoolReader(path)
+    kept = {int(t.batch.channel_id[0]) for t in file.read(10**6) if isinstance(t.batch, SampleBatch)}
     file.close()
     assert told <= kept
 
 
-def test_decoded_columns_are_views(tmp_path: Path) -> None:
+def test_decoded_columns_are_views_without_copy(tmp_path: Path) -> None:
     decoded = decode(encode(batch([(1, 2, 3.0, 4)])))
     assert isinstance(decoded, SampleBatch)
     assert decoded.value.base is not None

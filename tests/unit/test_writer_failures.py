@@ -9,11 +9,11 @@ import pytest
 from asyncpg import exceptions as pg
 
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.database import addresses
 from ingest.spool.format import SpooledBatch
-from ingest.writer.connection import addresses
-from ingest.writer.failures import Backoff, Failure, classify, timed_out, too_much
+from ingest.writer.bisect import MOST_DAYS, Piece, bisect, split_by_days, undivided
+from ingest.writer.failures import Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
-from ingest.writer.pieces import MOST_DAYS, Piece, by_days, divide, whole
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
@@ -62,7 +62,7 @@ LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_classify(error: Exception, failure: Failure) -> None:
+def test_database_errors_are_classified(error: Exception, failure: Failure) -> None:
     assert classify(error) == failure
 
 
@@ -79,7 +79,7 @@ def test_every_class_of_sqlstate_has_an_answer() -> None:
     assert {answers[s] for s in answers if s.startswith(("08", "53")) and s != "53400"} == {"transient"}
 
 
-def test_what_takes_too_long_is_known() -> None:
+def test_timeouts_are_recognised() -> None:
     assert timed_out(TimeoutError())
     assert timed_out(pg.QueryCanceledError())
     assert timed_out(pg.LockNotAvailableError())
@@ -90,12 +90,12 @@ def test_what_takes_too_long_is_known() -> None:
     assert not too_much(pg.TooManyConnectionsError())
 
 
-def test_waits_grow_up_to_a_limit_with_full_jitter() -> None:
+def test_backoff_grows_up_to_a_limit_with_full_jitter() -> None:
     def waits(failure: Failure, nth: int) -> list[float]:
         found = []
         for _ in range(300):
-            backoff = Backoff()
-            found.append([backoff.next(failure) for _ in range(nth)][-1])
+            backoff = backoffs()[failure]
+            found.append([backoff.next() for _ in range(nth)][-1])
         return found
 
     assert max(waits("transient", 1)) <= 0.2
@@ -106,7 +106,7 @@ def test_waits_grow_up_to_a_limit_with_full_jitter() -> None:
     assert 30 < max(waits("configuration", 30)) <= 60
 
 
-def test_each_address_of_a_dsn_has_its_own_time() -> None:
+def test_each_address_of_a_dsn_has_its_own_connect_timeout() -> None:
     dsn = "postgresql://u:p%40@h1:5432,[::1]:5433/plant?target_session_attrs=read-write"
     assert addresses(dsn) == [
         "postgresql://u:p%40@h1:5432/plant?target_session_attrs=read-write",
@@ -122,7 +122,7 @@ def _isolate(piece: Piece, bad: set[object]) -> tuple[list[Piece], int]:
         piece = waiting.pop(0)
         attempts += 1
         if bad & set(_rows(piece)):
-            waiting = divide(piece, LIMITS, pg.CheckViolationError("refused by the test"), poison=True) + waiting
+            waiting = bisect(piece, LIMITS, pg.CheckViolationError("refused by the test"), poison=True) + waiting
         else:
             landed.append(piece)
     return landed, attempts
@@ -135,7 +135,7 @@ def _rows(piece: Piece) -> list[object]:
     return [*samples, *(event.text for _, event in group.events), *gaps]
 
 
-def test_only_the_rows_that_are_refused_stay_out_and_each_batch_is_complete_once() -> None:
+def test_bisecting_quarantines_only_refused_rows() -> None:
     samples = [
         SpooledBatch(i, 0, 0, batch([(1, 100 * i + j, float(100 * i + j), 0) for j in range(100)])) for i in range(8)
     ]
@@ -143,51 +143,51 @@ def test_only_the_rows_that_are_refused_stay_out_and_each_batch_is_complete_once
     gaps = SpooledBatch(9, 0, 0, GapBatch(1, T0, (Gap(T0, None, "stale", (1, 2, 3)), Gap(T0 + 1, T0 + 2, "stale"))))
     group = assemble([(Path("a"), samples[:4]), (Path("b"), [*samples[4:], events, gaps])], LIMITS)
     bad: set[object] = {250.0, 251.0, 799.0, "4", (T0, 2)}
-    landed, attempts = _isolate(whole(group), bad)
+    landed, attempts = _isolate(undivided(group), bad)
     assert sorted(map(str, (row for piece in landed for row in _rows(piece)))) == sorted(
-        map(str, set(_rows(whole(group))) - bad)
+        map(str, set(_rows(undivided(group))) - bad)
     )
     assert attempts < 120
     complete = [spooled.sequence for piece in landed for _, of_file in piece.complete for spooled in of_file]
     assert sorted(complete) == list(range(10))
     kept_out = [row for piece in landed for row in piece.group.quarantined]
     assert [row.value for row in kept_out if row.value is not None] == [250.0, 251.0, 799.0]
-    assert {key for row in kept_out for key in row.said} == {"event", "gap"}
-    assert {row.words["sqlstate"] for row in kept_out} == {"23514"}
+    assert {key for row in kept_out for key in row.content} == {"event", "gap"}
+    assert {row.database_error["sqlstate"] for row in kept_out} == {"23514"}
     assert len({row.id for row in kept_out}) == len(kept_out) == len(bad)
 
 
-def test_what_a_collector_said_later_stays_later_when_its_batch_is_divided() -> None:
+def test_split_batch_keeps_the_order_of_statements() -> None:
     said = GapBatch(1, T0, tuple(Gap(T0, T0 + i, "stale", (1,)) for i in range(8)))
     revisions: dict[int | None, int] = {}
-    waiting = [whole(assemble([(Path("a"), [SpooledBatch(1, 0, 0, said)])], LIMITS))]
+    waiting = [undivided(assemble([(Path("a"), [SpooledBatch(1, 0, 0, said)])], LIMITS))]
     while waiting:
         piece = waiting.pop()
         (of_piece,) = piece.group.gaps() or (None,)
         if of_piece is None:
             continue
         if len(of_piece) > 1:
-            waiting += divide(piece, LIMITS, TimeoutError(), poison=False)
+            waiting += bisect(piece, LIMITS, TimeoutError(), poison=False)
         else:
             revisions[of_piece.gaps[0].to_time] = of_piece.received_at
     assert [revisions[T0 + i] for i in range(8)] == [T0 + i for i in range(8)]
 
 
-def test_a_row_alone_is_not_divided_for_being_slow() -> None:
-    piece = whole(assemble([(Path("a"), [SpooledBatch(1, 0, 0, batch([(1, 0, 0.0, 0)]))])], LIMITS))
-    assert divide(piece, LIMITS, TimeoutError(), poison=False) == [piece]
+def test_single_slow_row_is_not_split() -> None:
+    piece = undivided(assemble([(Path("a"), [SpooledBatch(1, 0, 0, batch([(1, 0, 0.0, 0)]))])], LIMITS))
+    assert bisect(piece, LIMITS, TimeoutError(), poison=False) == [piece]
     assert isinstance(piece.group.batches()[0].batch, SampleBatch)
 
 
 DAY_US = 86_400_000_000
 
 
-def test_a_group_of_few_days_is_one_piece() -> None:
+def test_group_of_few_days_is_written_at_once() -> None:
     group = assemble([(Path("a"), [SpooledBatch(i, 0, 0, batch([(1, i, 0.0, 0)])) for i in range(9)])], LIMITS)
-    assert [piece.group for piece in by_days(group, LIMITS)] == [group]
+    assert [piece.group for piece in split_by_days(group, LIMITS)] == [group]
 
 
-def test_many_days_are_written_in_parts_with_what_is_live_first() -> None:
+def test_many_days_are_written_in_parts_live_data_first() -> None:
     years = batch([(1, -DAY_US * i, float(i), 0) for i in (*range(3600), 4000)])  # the last is too old
     one_a_day = [batch([(2, -DAY_US * i, 10_000.0 + i, 0)]) for i in range(150)]
     events = EventBatch(1, T0, [Event("text", T0 - DAY_US * i, 1, 0, str(i)) for i in range(250)])
@@ -196,9 +196,11 @@ def test_many_days_are_written_in_parts_with_what_is_live_first() -> None:
     content: list[Batch] = [years, *one_a_day, events, gaps, live]
     batches = [SpooledBatch(i, 0, 0, b) for i, b in enumerate(content)]
     group = assemble([(Path("a"), batches)], LIMITS)
-    pieces = by_days(group, LIMITS)
+    pieces = split_by_days(group, LIMITS)
     assert -1.0 in _rows(pieces[0])
-    assert sorted(map(str, (row for piece in pieces for row in _rows(piece)))) == sorted(map(str, _rows(whole(group))))
+    assert sorted(map(str, (row for piece in pieces for row in _rows(piece)))) == sorted(
+        map(str, _rows(undivided(group)))
+    )
     for piece in pieces:
         times = [event.time for _, event in piece.group.events]
         if piece.group.columns is not None:
@@ -209,5 +211,5 @@ def test_many_days_are_written_in_parts_with_what_is_live_first() -> None:
     assert [row.reason for piece in pieces for row in piece.group.quarantined] == ["ancient"]
     # A batch is complete with the last of its pieces.
     (last,) = (i for i, piece in enumerate(pieces) if 0 in [b.sequence for _, f in piece.complete for b in f])
-    assert all(0 not in [b.sequence for _, f in piece.group.taken for b in f] for piece in pieces[last:])
+    assert all(0 not in [b.sequence for _, f in piece.group.batches_by_file for b in f] for piece in pieces[last:])
     assert len(pieces) < 36 + 1 + 3 + 1 + 6

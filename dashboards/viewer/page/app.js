@@ -159,8 +159,8 @@ function regions(answer, iconColor) {
 }
 
 function say(message) {
-  at("trouble").textContent = message;
-  at("trouble").hidden = !message;
+  at("problem").textContent = message;
+  at("problem").hidden = !message;
 }
 
 let page = null;

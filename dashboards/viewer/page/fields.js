@@ -30,7 +30,8 @@ export function configOf(panel, field, extra = {}) {
   const defaults = panel.fieldConfig.defaults;
   const found = { ...defaults, ...extra, custom: { ...(defaults.custom || {}) } };
   for (const { matcher, properties } of panel.fieldConfig.overrides || []) {
-    if (MATCHERS[matcher.id]?.(field, matcher.options)) properties.forEach(({ id, value }) => assign(found, id, value));
+    if (!MATCHERS[matcher.id]?.(field, matcher.options)) continue;
+    for (const { id, value } of properties) assign(found, id, value);
   }
   found.displayName = found.displayName?.replace(/\$\{__field\.labels\.(\w+)\}/g, (_, name) => field.labels?.[name] ?? "");
   return found;
@@ -77,7 +78,7 @@ function parted({ fields, columns }, by) {
       const labels = Object.fromEntries(by.map((name, index) => [name, values[index]]));
       frames.set(named, { fields: kept.map((at) => ({ ...fields[at], labels })), columns: kept.map(() => []) });
     }
-    kept.forEach((at, index) => frames.get(named).columns[index].push(columns[at][row]));
+    for (const [index, at] of kept.entries()) frames.get(named).columns[index].push(columns[at][row]);
   });
   return [...frames.values()];
 }

@@ -11,7 +11,7 @@ document.getElementById("login").addEventListener("submit", async (event) => {
     location.href = "/";
     return;
   }
-  const trouble = document.getElementById("trouble");
-  trouble.textContent = (await answer.json()).error;
-  trouble.hidden = false;
+  const problem = document.getElementById("problem");
+  problem.textContent = (await answer.json()).error;
+  problem.hidden = false;
 });

@@ -1,1 +1,1 @@
-"""Tells people of alarms: messages are made of what the writer queued, and delivered until each receiver has them."""
+"""Alarm notifications: built from notices that the writer queued, and delivered at least once to each receiver."""

@@ -1,4 +1,4 @@
-"""Which messages are made of what waits: one an alarm, and one for all where there are too many (ISA-18.2: a flood)."""
+"""Build messages from queued notices: one per alarm, or a single one during an alarm flood (ISA-18.2)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ingest.config.model import NotifyOptions
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]
 
-_NAMED = 20  # alarms of a flood that its message names
+_MAX_LISTED = 20  # alarms of a flood that its message names
 _CRITICAL_SECONDS = 60.0  # a flood holds back alarms of the highest priority no longer than this
-_WORDS = {
+_CONDITIONS = {
     "lolo": "below its low-low limit",
     "lo": "below its low limit",
     "hi": "above its high limit",
     "hihi": "above its high-high limit",
-    "rate": "changes too fast",
-    "stale": "is silent",
+    "rate": "exceeds its rate-of-change limit",
+    "stale": "is stale",
     "bad": "has bad quality",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What people may have to be told: an alarm event that begins or ends an alarm."""
+    """An alarm event that may need a notification: an alarm was raised or returned to normal."""
 
     time: datetime
     event_id: int
@@ -48,7 +48,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message, and what it tells of."""
+    """A message and its notices."""
 
     kind: Kind
     subject: str
@@ -57,8 +57,8 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What becomes of what waits; what is in neither waits on."""
+class Decision:
+    """Messages to send and notices to discard; all other notices stay queued."""
 
     messages: list[Message] = field(default_factory=list)
     unsent: dict[str, list[Notice]] = field(default_factory=dict)  # why → notices
@@ -66,38 +66,38 @@ class Decided:
 
 def decide(
     waiting: Sequence[Notice], sent: int, flood_at: datetime | None, now: datetime, plant: str, options: NotifyOptions
-) -> Decided:
-    """Messages for ``waiting``, which is in order. ``sent`` alarms were told of within the window before ``now``.
+) -> Decision:
+    """Messages for ``waiting``, in order. ``sent``: number of alarms notified within the window before ``now``.
 
-    More than ``options.flood`` within ``options.flood_window`` are one message, which names the first-out; what comes
-    behind it is held until the window is over, or a minute where one is critical, and is then one message too, if they
-    are still too many. Returns to normal are not told of in a flood.
+    More than ``options.flood`` within ``options.flood_window`` become one message with the first-out alarm; later ones
+    are held until the window ends, or for one minute if one is critical, and then become one message, too, if there
+    are still too many. Returns to normal are not sent during a flood.
     """
-    decided = Decided()
-    tell: list[Notice] = []
+    decision = Decision()
+    to_send: list[Notice] = []
     for notice in waiting:
-        why = _why_not(notice, now, options)
-        if why is None:
-            tell.append(notice)
+        reason = _reason_not_sent(notice, now, options)
+        if reason is None:
+            to_send.append(notice)
         else:
-            decided.unsent.setdefault(why, []).append(notice)
-    alarms = [notice for notice in tell if notice.kind == "alarm"]
+            decision.unsent.setdefault(reason, []).append(notice)
+    alarms = [notice for notice in to_send if notice.kind == "alarm"]
     critical = any(notice.priority == "critical" for notice in alarms)
     hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
     if flood_at is not None and (now - flood_at).total_seconds() < hold:
-        return decided
-    if sent + max(len(alarms), len(tell) - len(alarms)) <= options.flood:
-        decided.messages.extend(_single(notice, plant) for notice in tell)
-        return decided
+        return decision
+    if sent + max(len(alarms), len(to_send) - len(alarms)) <= options.flood:
+        decision.messages.extend(_single(notice, plant) for notice in to_send)
+        return decision
     if alarms:
-        decided.messages.append(_flood(alarms, plant))
-    if len(alarms) < len(tell):
-        decided.unsent["return, in a flood"] = [notice for notice in tell if notice.kind == "return"]
-    return decided
+        decision.messages.append(_flood(alarms, plant))
+    if len(alarms) < len(to_send):
+        decision.unsent["return, in a flood"] = [notice for notice in to_send if notice.kind == "return"]
+    return decision
 
 
-def _why_not(notice: Notice, now: datetime, options: NotifyOptions) -> str | None:
-    """Why nobody is told; None: somebody is."""
+def _reason_not_sent(notice: Notice, now: datetime, options: NotifyOptions) -> str | None:
+    """Why a notice is not sent; None: it is sent."""
     if (now - notice.queued_at).total_seconds() > options.max_age:
         return "too old"
     if PRIORITIES.index(notice.priority) > PRIORITIES.index(options.min_priority):
@@ -107,16 +107,16 @@ def _why_not(notice: Notice, now: datetime, options: NotifyOptions) -> str | Non
     if notice.state_now in INHIBITED:
         return notice.state_now
     if notice.late and notice.state_now not in ("unacknowledged_active", "acknowledged_active"):
-        return "late, and over"
+        return "late, and already over"
     return None
 
 
 def _single(notice: Notice, plant: str) -> Message:
     if notice.kind == "return":
-        subject = f"[{plant}] normal again: {notice.channel} ({notice.limit})"
-        return Message("return", subject, {"plant": plant, "alarm": _said(notice)}, (notice,))
-    subject = f"[{plant}] {notice.priority}: {notice.channel} {_WORDS[notice.limit]}"
-    return Message("alarm", subject, {"plant": plant, "alarm": _said(notice)}, (notice,))
+        subject = f"[{plant}] returned to normal: {notice.channel} ({notice.limit})"
+        return Message("return", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
+    subject = f"[{plant}] {notice.priority}: {notice.channel} {_CONDITIONS[notice.limit]}"
+    return Message("alarm", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
 
 
 def _flood(alarms: Sequence[Notice], plant: str) -> Message:
@@ -127,18 +127,18 @@ def _flood(alarms: Sequence[Notice], plant: str) -> Message:
     body = {
         "plant": plant,
         "alarms": len(alarms),
-        "first_out": _said(first),
+        "first_out": _alarm_body(first),
         "by_unit": dict(units.most_common()),
         "by_priority": {priority: priorities[priority] for priority in PRIORITIES if priorities[priority]},
         "from": _iso(by_time[0].time),
         "to": _iso(by_time[-1].time),
-        "named": [_said(notice) for notice in by_time[:_NAMED]],
+        "named": [_alarm_body(notice) for notice in by_time[:_MAX_LISTED]],
     }
-    subject = f"[{plant}] alarm flood: {len(alarms)} alarms, the first: {first.channel} {_WORDS[first.limit]}"
+    subject = f"[{plant}] alarm flood: {len(alarms)} alarms, first-out: {first.channel} {_CONDITIONS[first.limit]}"
     return Message("flood", subject, body, tuple(alarms))
 
 
-def _said(notice: Notice) -> dict[str, Any]:
+def _alarm_body(notice: Notice) -> dict[str, Any]:
     return {
         "channel": notice.channel,
         "limit": notice.limit,
@@ -158,7 +158,7 @@ def _iso(time: datetime) -> str:
 
 
 def text_of(kind: str, subject: str, body: Mapping[str, Any]) -> str:
-    """A message's body for people, from what is kept of it."""
+    """The plain text of a stored message."""
     if kind != "flood":
         return "\n".join((subject, "", *_lines(body["alarm"]), ""))
     units = [f"  {n:>6}  {unit or '(no unit)'}" for unit, n in body["by_unit"].items()]
@@ -169,14 +169,14 @@ def text_of(kind: str, subject: str, body: Mapping[str, Any]) -> str:
         (
             subject,
             "",
-            f"{body['alarms']} alarms from {body['from']} to {body['to']}. The first of them:",
+            f"{body['alarms']} alarms from {body['from']} to {body['to']}. First-out alarm:",
             *_lines(body["first_out"]),
             "",
             "By plant unit:",
             *units,
             "By priority:",
             *priorities,
-            "In order of time:",
+            "In chronological order:",
             *named,
             *([f"  and {more} more"] if more > 0 else []),
             "",
@@ -185,7 +185,7 @@ def text_of(kind: str, subject: str, body: Mapping[str, Any]) -> str:
 
 
 def _lines(alarm: Mapping[str, Any]) -> list[str]:
-    value = "no number" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".rstrip()
+    value = "none" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".rstrip()
     return [
         f"  channel   {alarm['channel']}",
         f"  limit     {alarm['limit']} ({alarm['threshold']:g})",

@@ -1,7 +1,7 @@
-"""The process ``notifier``: what waits in the database becomes messages, and these are delivered, whatever restarts.
+"""The process ``notifier``: turns notices in the database into messages and delivers them, across restarts.
 
-A message is on record before it is sent and what a receiver took is on record after it. So one that was taken just
-before this process was killed is sent again, with the same id.
+A message is stored before it is sent, and its delivery is stored afterwards. So a message that was delivered just
+before a kill is sent again, with the same id.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,25 +16,25 @@ import asyncpg
 
 from ingest import health, metrics
 from ingest.alarms.notifier.messages import Message, Notice, decide
-from ingest.alarms.notifier.receivers import Letter, Receiver, receivers
-from ingest.batch import now_us
+from ingest.alarms.notifier.receivers import Receiver, StoredMessage, receivers
+from ingest.backoff import exponential, jittered
 from ingest.config.model import NotifyOptions, Plant
+from ingest.database import FAILURES, connect_writer
 from ingest.errors import DeliveryError
-from ingest.writer.connection import connect
+from ingest.timestamps import now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 1.0
-_AGAIN_SECONDS = 5.0  # before a database that failed is asked again
+_POLL_SECONDS = 1.0
+_RECONNECT_SECONDS = 5.0  # before reconnecting to the database
 _BACKOFF = (1.0, 300.0)  # s, first and longest wait before a message is sent again
-_AT_ONCE = 50  # messages of one look
+_BATCH = 50  # messages of one look
 _STATEMENT_SECONDS = 30.0
-_TRIM_LOOKS = 3600
 
 
 class Notifier:
-    """One plant's messages."""
+    """The notifications of one plant."""
 
     def __init__(self, plant: str, options: NotifyOptions, dsn: str, to: list[Receiver]) -> None:
         self._plant = plant
@@ -48,85 +47,80 @@ class Notifier:
         self.delivered = 0  # since start
 
     async def run(self) -> None:
-        """Make messages and deliver them until cancelled; a receiver that is slow delays no other."""
+        """Create and deliver messages until cancelled. A slow receiver does not delay others."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._forever(self._make))
+            tasks.create_task(self._run_forever(self._make_messages))
             for receiver in self._receivers:
-                tasks.create_task(self._forever(lambda c, r=receiver: self._deliver(c, r)))  # type: ignore[misc]
+                tasks.create_task(self._run_forever(lambda c, r=receiver: self._deliver(c, r)))  # type: ignore[misc]
 
-    async def _forever(self, do: Callable[[asyncpg.Connection[Any]], Awaitable[None]]) -> None:
+    async def _run_forever(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[None]]) -> None:
         while True:
             try:
-                connection = await connect(self._dsn, _STATEMENT_SECONDS)
+                connection = await connect_writer(self._dsn, _STATEMENT_SECONDS, "plantlog notifier")
                 try:
-                    await connection.execute(load("alarms")["session"])
                     self.database = "connected"
                     while True:
-                        await do(connection)
-                        await asyncio.sleep(_LOOK_SECONDS)
+                        await work(connection)
+                        await asyncio.sleep(_POLL_SECONDS)
                 finally:
                     connection.terminate()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except FAILURES as error:
                 self.database = f"unreachable: {type(error).__name__}: {error}"
                 log.warning("database: %s", self.database)
-                await asyncio.sleep(_AGAIN_SECONDS * random.uniform(0.5, 1.0))
+                await asyncio.sleep(jittered(_RECONNECT_SECONDS))
 
-    async def _make(self, connection: asyncpg.Connection[Any]) -> None:
-        """Make messages of what waits, in one transaction."""
+    async def _make_messages(self, connection: asyncpg.Connection[Any]) -> None:
+        """Create messages from queued notices, in one transaction."""
         queries = load("alarms")
         async with connection.transaction():
-            await connection.execute(queries["lock"])
-            notices = [_notice(row) for row in await connection.fetch(queries["waiting"])]
+            await connection.execute(queries["lock_notifier"])
+            notices = [_notice(row) for row in await connection.fetch(queries["select_pending_notices"])]
             if notices:
-                recent = await connection.fetchrow(queries["recent"], self._options.flood_window)
+                recent = await connection.fetchrow(queries["select_recent_alarms"], self._options.flood_window)
                 assert recent is not None
-                decided = decide(notices, recent["sent"], recent["flood_at"], recent["now"], self._plant, self._options)
-                for message in decided.messages:
-                    await self._keep(connection, message)
-                for why, unsent in decided.unsent.items():
-                    await connection.execute(queries["decided"], *_keys(unsent), why, None)
-            waiting = {row["target"]: row["n"] for row in await connection.fetch(queries["undelivered"])}
+                decision = decide(
+                    notices, recent["sent"], recent["flood_at"], recent["now"], self._plant, self._options
+                )
+                for message in decision.messages:
+                    await self._queue_message(connection, message)
+                for why, unsent in decision.unsent.items():
+                    await connection.execute(queries["update_notices"], *_keys(unsent), why, None)
+            waiting = {row["target"]: row["n"] for row in await connection.fetch(queries["count_undelivered"])}
         for target in self.waiting:
             self.waiting[target] = waiting.get(target, 0)
             metrics.notifications_waiting.labels(target=target).set(self.waiting[target])
 
-    async def _keep(self, connection: asyncpg.Connection[Any], message: Message) -> None:
+    async def _queue_message(self, connection: asyncpg.Connection[Any], message: Message) -> None:
         queries = load("alarms")
         body = json.dumps(dict(message.body))
         targets = [receiver.target for receiver in self._receivers]
-        number = await connection.fetchval(queries["message"], message.kind, message.subject, body, targets)
-        await connection.execute(queries["decided"], *_keys(message.notices), "sent", number)
+        number = await connection.fetchval(queries["insert_notification"], message.kind, message.subject, body, targets)
+        await connection.execute(queries["update_notices"], *_keys(message.notices), "sent", number)
         log.info("message %s: %s", number, message.subject)
 
     async def _deliver(self, connection: asyncpg.Connection[Any], receiver: Receiver) -> None:
-        """Deliver what is due to one receiver; after a failure the rest waits for the next look."""
+        """Deliver due messages to one receiver; after a failure the rest waits for the next poll."""
         queries = load("alarms")
-        for row in await connection.fetch(queries["due"], receiver.target, _AT_ONCE):
-            letter = Letter(row["id"], row["created_at"], row["kind"], row["subject"], json.loads(row["body"]))
+        for row in await connection.fetch(queries["select_due_deliveries"], receiver.target, _BATCH):
+            message = StoredMessage(row["id"], row["created_at"], row["kind"], row["subject"], json.loads(row["body"]))
             try:
-                await receiver.deliver(letter)
+                await receiver.deliver(message)
             except DeliveryError as error:
-                age = now_us() / 1e6 - letter.created_at.timestamp()
-                wait = None if age > self._options.max_age else backoff(row["attempts"])
-                log.warning("%s: %s: %s; %s", receiver.target, letter.subject, error, _next(wait))
+                age = now_us() / 1e6 - message.created_at.timestamp()
+                wait = None if age > self._options.max_age else jittered(exponential(row["attempts"] + 1, *_BACKOFF))
+                log.warning("%s: %s: %s; %s", receiver.target, message.subject, error, _describe_retry(wait))
                 self.failing[receiver.target] = str(error)
                 metrics.notification_failures.labels(target=receiver.target).inc()
-                await connection.execute(queries["failed"], letter.id, receiver.target, str(error), wait)
+                await connection.execute(queries["mark_failed"], message.id, receiver.target, str(error), wait)
                 return
-            await connection.execute(queries["delivered"], letter.id, receiver.target)
+            await connection.execute(queries["mark_delivered"], message.id, receiver.target)
             self.failing.pop(receiver.target, None)
             self.delivered += 1
             metrics.notifications.labels(target=receiver.target).inc()
 
 
-def backoff(attempts: int) -> float:
-    """Seconds before the next attempt: doubling, with jitter."""
-    least, most = _BACKOFF
-    return min(most, least * 2.0 ** min(attempts, 30)) * random.uniform(0.5, 1.0)
-
-
-def _next(wait: float | None) -> str:
-    return "given up" if wait is None else f"tried again in {wait:.1f} s"
+def _describe_retry(wait: float | None) -> str:
+    return "giving up" if wait is None else f"retrying in {wait:.1f} s"
 
 
 def _notice(row: asyncpg.Record) -> Notice:
@@ -152,14 +146,14 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
 
 
 async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
-    """Tell people until ``stop``. Raises OperationError where a secret can't be read.
+    """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
-    Without ``[notify]`` it only says so: `up` does not start it then, but a container that ended would be started again
+    Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
     and again.
     """
     since = now_us()
     if plant.notify is None:
-        log.warning("nobody is told of alarms: the configuration has no [notify]")
+        log.warning("notifications are disabled: the configuration has no [notify] table")
 
         async def idle() -> dict[str, Any]:
             return {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
@@ -182,11 +176,11 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
         }
 
     async with health.serve(plant.health.host, port, report):
-        telling = asyncio.create_task(notifier.run())
+        notifying = asyncio.create_task(notifier.run())
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((telling, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((notifying, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if telling.done():
-            telling.result()
-        telling.cancel()
-        await asyncio.wait((telling,))
+        if notifying.done():
+            notifying.result()
+        notifying.cancel()
+        await asyncio.wait((notifying,))

@@ -1,4 +1,4 @@
-"""The two ways in which a message reaches somebody. Each raises DeliveryError, or returns when the receiver has it."""
+"""Delivery by webhook and e-mail. Each returns when the receiver has accepted the message, or raises DeliveryError."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ingest.errors import DeliveryError, OperationError
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A message as it is kept."""
+class StoredMessage:
+    """A message as stored in the database."""
 
     id: UUID  # the same however often it is sent
     created_at: datetime
@@ -36,16 +36,16 @@ class Letter:
 
 
 class Receiver(Protocol):
-    """Somebody to be told."""
+    """A receiver of notifications."""
 
     target: str
 
-    async def deliver(self, letter: Letter) -> None:
-        """Return when the receiver has it. Raises DeliveryError."""
+    async def deliver(self, message: StoredMessage) -> None:
+        """Deliver a message. Raises DeliveryError."""
 
 
 class Webhook:
-    """``POST`` as JSON: ``id``, ``created_at``, ``kind``, ``subject``, and what the message tells. 2xx is taken."""
+    """``POST`` as JSON: ``id``, ``created_at``, ``kind``, ``subject``, and the message body. 2xx means accepted."""
 
     target = "webhook"
 
@@ -54,17 +54,17 @@ class Webhook:
         self._secret = secret
         self._time_out = aiohttp.ClientTimeout(total=time_out)
 
-    async def deliver(self, letter: Letter) -> None:
-        """Send it, signed where there is a secret."""
-        said = {
-            "id": str(letter.id),
-            "created_at": letter.created_at.isoformat(),
-            "kind": letter.kind,
-            "subject": letter.subject,
-            **letter.body,
+    async def deliver(self, message: StoredMessage) -> None:
+        """POST the message, signed if there is a secret."""
+        payload = {
+            "id": str(message.id),
+            "created_at": message.created_at.isoformat(),
+            "kind": message.kind,
+            "subject": message.subject,
+            **message.body,
         }
-        body = json.dumps(said).encode()
-        headers = {"Content-Type": "application/json", "X-Plantlog-Id": str(letter.id)}
+        body = json.dumps(payload).encode()
+        headers = {"Content-Type": "application/json", "X-Plantlog-Id": str(message.id)}
         if self._secret is not None:
             headers["X-Plantlog-Signature"] = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
         try:
@@ -89,22 +89,22 @@ class Mail:
         self._host, _, port = (options.smtp or "").rpartition(":")
         self._port = int(port)
 
-    async def deliver(self, letter: Letter) -> None:
-        """Send it to everybody in ``mail_to``."""
+    async def deliver(self, message: StoredMessage) -> None:
+        """Send the message to all addresses in ``mail_to``."""
         try:
-            await asyncio.to_thread(self._send, self._written(letter))
+            await asyncio.to_thread(self._send, self._compose(message))
         except (smtplib.SMTPException, OSError, ValueError) as error:
             raise DeliveryError(f"{type(error).__name__}: {error}") from error
 
-    def _written(self, letter: Letter) -> EmailMessage:
+    def _compose(self, message: StoredMessage) -> EmailMessage:
         mail = EmailMessage()
-        mail["Subject"] = letter.subject
+        mail["Subject"] = message.subject
         mail["From"] = self._options.mail_from
         mail["To"] = ", ".join(self._options.mail_to)
-        mail["Date"] = format_datetime(letter.created_at)
-        mail["Message-ID"] = f"<{letter.id}@plantlog>"
+        mail["Date"] = format_datetime(message.created_at)
+        mail["Message-ID"] = f"<{message.id}@plantlog>"
         mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence notes
-        mail.set_content(text_of(letter.kind, letter.subject, letter.body))
+        mail.set_content(text_of(message.kind, message.subject, message.body))
         return mail
 
     def _send(self, mail: EmailMessage) -> None:
@@ -126,7 +126,7 @@ class Mail:
 
 
 def receivers(options: NotifyOptions) -> list[Receiver]:
-    """Everybody who is to be told. Raises OperationError where a secret can't be read."""
+    """The configured receivers. Raises OperationError if a secret cannot be read."""
     found: list[Receiver] = []
     if options.webhook is not None:
         file = options.webhook_secret_file

@@ -1,4 +1,4 @@
-"""``plantlog bench choose``: plantlog beside other databases, by a method that an industrial vendor chose one with.
+"""``plantlog bench choose``: plantlog beside other databases, by a method that an industrial vendor used.
 
 Its steps by name: ingest against batch size; ingest against clients; the sustained rate at a p99; p95 of queries of
 random intervals while data come in; bytes a sample with metadata; all of it normalised and weighted into a decision

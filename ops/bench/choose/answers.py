@@ -1,4 +1,4 @@
-"""What came back, beside what was sent: who rounds, loses or doubles."""
+"""Compares what a database returns with what was sent: rounding, losses, duplicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 from ops.bench.choose.contestant import Contestant
-from ops.bench.choose.data import SECOND, Columns, Minutes, Raw
+from ops.bench.data import SECOND, Columns, Minutes, Raw
 
 AS_SENT = "as sent"
 SCORED = ("samples", "times", "values", "statuses", "NaN", "minute means", "extremes", "a sample sent twice")
@@ -26,20 +26,20 @@ Answers: TypeAlias = dict[str, str]  # check → AS_SENT, or what it was instead
 def compare(raw: Sequence[tuple[Raw, Raw]], minutes: Sequence[tuple[Minutes, Minutes]]) -> Answers:
     """Pairs of the right answer and of what came."""
     sent, missing, extra = 0, 0, 0
-    kept: list[tuple[Raw, Raw]] = []
+    pairs: list[tuple[Raw, Raw]] = []
     for right, got in raw:
-        mine, theirs = _matched(right, got)
+        expected_places, received_places = _matched(right, got)
         sent += len(right.time)
-        missing += len(right.time) - len(mine)
-        extra += len(got.time) - len(theirs)
-        kept.append((_part(right, mine), _part(got, theirs)))
-    said = [f"{missing} of {sent} missing"] * (missing > 0) + [f"{extra} too many"] * (extra > 0)
-    right, got = (_joined([pair[side] for pair in kept]) for side in (0, 1))
-    late = int(np.abs(got.time - right.time).max(initial=0))
+        missing += len(right.time) - len(expected_places)
+        extra += len(got.time) - len(received_places)
+        pairs.append((_part(right, expected_places), _part(got, received_places)))
+    problems = [f"{missing} of {sent} missing"] * (missing > 0) + [f"{extra} too many"] * (extra > 0)
+    right, got = (_joined([pair[side] for pair in pairs]) for side in (0, 1))
+    time_error = int(np.abs(got.time - right.time).max(initial=0))
     bad = np.isnan(right.value)
     answers = {
-        "samples": ", ".join(said) or AS_SENT,
-        "times": AS_SENT if not late else f"off by up to {late} µs",
+        "samples": ", ".join(problems) or AS_SENT,
+        "times": AS_SENT if not time_error else f"off by up to {time_error} µs",
         "values": _values(right.value[~bad], got.value[~bad]),
         "statuses": _count(right.status != got.status),
         "NaN": _count(~np.isnan(got.value[bad])),
@@ -57,8 +57,8 @@ def _matched(right: Raw, got: Raw) -> tuple[NDArray[Any], NDArray[Any]]:
     after = np.minimum(after, len(right.time) - 1)
     nearest = np.where(got.time - right.time[before] <= right.time[after] - got.time, before, after)
     near = np.flatnonzero(np.abs(right.time[nearest] - got.time) < _NEAR)
-    mine, first = np.unique(nearest[near], return_index=True)
-    return mine, near[first]
+    expected_places, first = np.unique(nearest[near], return_index=True)
+    return expected_places, near[first]
 
 
 def _part(raw: Raw, places: NDArray[Any]) -> Raw:
@@ -107,7 +107,7 @@ async def send_oddities(contestant: Contestant, first: int, time: int) -> dict[s
         )
         try:
             await contestant.write(one, 0)
-            await contestant.seen()
+            await contestant.wait_until_visible()
         except Exception as error:  # whatever its driver raises
             refused[name] = f"{type(error).__name__}: {error}"
     return refused
@@ -123,11 +123,13 @@ async def ask_oddities(contestant: Contestant, first: int, time: int, refused: d
             wrong.append(f"{name} refused")
         elif len(found) != 1 or found[0] != value or np.signbit(found[0]) != np.signbit(value):
             wrong.append(f"{name} is {found[0] if len(found) else 'lost'}")
-    stays = {(1.25,): "the first stays", (2.5,): "the last stays"}.get(tuple(other.value.tolist()), "both are there")
+    kept_value = {(1.25,): "the first stays", (2.5,): "the last stays"}.get(
+        tuple(other.value.tolist()), "both are there"
+    )
     return {
         "extremes": ", ".join(wrong) or AS_SENT,
         "a sample sent twice": AS_SENT if len(again.time) == 1 else f"{len(again.time)} times",
-        CONFLICT: "refused" if "other" in refused else stays,
+        CONFLICT: "refused" if "other" in refused else kept_value,
     }
 
 

@@ -1,4 +1,4 @@
-"""What a contestant is."""
+"""The interface of a contestant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ops.bench.choose.data import Columns, Minutes, Raw
+from ops.bench.data import Columns, Minutes, Raw
 
 
 class Contestant(Protocol):
@@ -32,7 +32,7 @@ class Contestant(Protocol):
     async def write(self, columns: Columns, client: int) -> None:
         """Return when it acknowledges them. Clients, from 0, write at the same time."""
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """Return when queries see all that was acknowledged."""
 
     async def settle(self, before: int) -> None:

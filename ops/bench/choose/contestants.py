@@ -1,4 +1,4 @@
-"""Who takes part."""
+"""The contestants by name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ingest.errors import OperationError
 from ops.bench.choose.adapters.clickhouse import ClickHouse
 from ops.bench.choose.adapters.duckdb import DuckDb
 from ops.bench.choose.adapters.influxdb import InfluxDb
+from ops.bench.choose.adapters.installed import folders_of
 from ops.bench.choose.adapters.iotdb import IoTDb
 from ops.bench.choose.adapters.plantlog import Plantlog
 from ops.bench.choose.adapters.postgresql import PostgreSql
 from ops.bench.choose.adapters.questdb import QuestDb
 from ops.bench.choose.adapters.victoriametrics import VictoriaMetrics
 from ops.bench.choose.contestant import Contestant
-from ops.bench.choose.find import places
 
 ALL: Mapping[str, Callable[[Path | None], Contestant]] = {
     "plantlog-rows": lambda folder: Plantlog("rows"),
@@ -37,6 +37,6 @@ def contestants(where: Path | None, only: str) -> dict[str, Contestant]:
     names = [name.strip() for name in only.split(",") if name.strip()] or list(ALL)
     unknown = [name for name in names if name not in ALL]
     if unknown:
-        raise OperationError(f"--only: no contestant is called {', '.join(unknown)}; there are: {', '.join(ALL)}")
-    folders = places(where, tuple(ALL))
+        raise OperationError(f"--only: unknown contestants {', '.join(unknown)}; legal: {', '.join(ALL)}")
+    folders = folders_of(where, tuple(ALL))
     return {name: ALL[name](folders.get(name)) for name in names}

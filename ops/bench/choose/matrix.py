@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ingest.errors import ConfigError, Problem
-from ops.bench.choose.find import read_toml
+from ops.bench.choose.adapters.installed import read_toml
 
 WEIGHTS = Path(__file__).with_name("weights.toml")
 CRITERIA: dict[str, Literal["more", "less"]] = {  # which is better
@@ -24,7 +24,7 @@ _TOLERANCE = 1e-6  # of the sum
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class MatrixRow:
     """A row of the decision matrix."""
 
     name: str
@@ -34,15 +34,15 @@ class Ranked:
 
 def normalise(figures: Mapping[str, float | None], better: Literal["more", "less"]) -> dict[str, float]:
     """Name → its figure as a share of the best one: 1 is the best, half as good is 0.5, no figure is 0."""
-    there = [figure for figure in figures.values() if figure is not None and figure > 0]
+    available = [figure for figure in figures.values() if figure is not None and figure > 0]
     shares = dict.fromkeys(figures, 0.0)
     for name, figure in figures.items():
         if figure is not None and figure > 0:
-            shares[name] = figure / max(there) if better == "more" else min(there) / figure
+            shares[name] = figure / max(available) if better == "more" else min(available) / figure
     return shares
 
 
-def rank(figures: Mapping[str, Mapping[str, float | None]], weights: Mapping[str, float]) -> list[Ranked]:
+def rank(figures: Mapping[str, Mapping[str, float | None]], weights: Mapping[str, float]) -> list[MatrixRow]:
     """The matrix, the best first. ``figures``: contestant → criterion → figure."""
     shares = {
         criterion: normalise({name: of.get(criterion) for name, of in figures.items()}, better)
@@ -51,7 +51,7 @@ def rank(figures: Mapping[str, Mapping[str, float | None]], weights: Mapping[str
     rows = []
     for name in figures:
         own = {criterion: shares[criterion][name] for criterion in CRITERIA}
-        rows.append(Ranked(name, own, sum(weights[criterion] * own[criterion] for criterion in CRITERIA)))
+        rows.append(MatrixRow(name, own, sum(weights[criterion] * own[criterion] for criterion in CRITERIA)))
     return sorted(rows, key=lambda row: (-row.score, row.name))
 
 

@@ -1,10 +1,10 @@
-"""How long the steps take, and how much is written before."""
+"""Durations of the steps, and the amount of data written before."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ops.bench.choose.data import SECOND, START
+from ops.bench.data import SECOND, START
 
 _AROUND_SECONDS = 15  # for a contestant's start, settling and end, and rates that do not hold
 

@@ -1,4 +1,4 @@
-"""A picture a step, as SVG."""
+"""One SVG plot per step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ops.bench.choose.matrix import CRITERIA, Ranked
+from ops.bench.choose.matrix import CRITERIA, MatrixRow
 from ops.bench.choose.results import Result
 
 
-def plot(results: Sequence[Result], ranked: Sequence[Ranked], weights: Mapping[str, float], folder: Path) -> None:
+def plot(results: Sequence[Result], ranked: Sequence[MatrixRow], weights: Mapping[str, float], folder: Path) -> None:
     """All steps, into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     names = "samples a batch", "clients"
@@ -82,7 +82,7 @@ def _names(axes: Axes, results: Sequence[Result]) -> None:
     axes.set_xticks(range(len(results)), [r.name for r in results], rotation=35, ha="right")
 
 
-def _matrix(ranked: Sequence[Ranked], weights: Mapping[str, float]) -> Figure:
+def _matrix(ranked: Sequence[MatrixRow], weights: Mapping[str, float]) -> Figure:
     """What each criterion adds to the score, the best on top."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""A contestant's repeats as one row of each table."""
+"""Combines the repeats of a contestant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ops.bench.choose.answers import AS_SENT, Answers, share
-from ops.bench.choose.steps import Measured
+from ops.bench.choose.steps import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Result:
         }
 
 
-def combine(repeats: Sequence[Measured]) -> Result:
+def combine(repeats: Sequence[Measurement]) -> Result:
     """All repeats of one contestant."""
     raw = [ms for repeat in repeats for ms in repeat.raw_ms]
     minute = [ms for repeat in repeats for ms in repeat.minute_ms]

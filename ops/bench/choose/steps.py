@@ -19,7 +19,8 @@ import numpy as np
 
 from ops.bench.choose.answers import ODD_CHANNELS, Answers, ask_oddities, compare, send_oddities
 from ops.bench.choose.contestant import Contestant
-from ops.bench.choose.data import (
+from ops.bench.choose.plan import Plan
+from ops.bench.data import (
     DAY,
     HOUR,
     SECOND,
@@ -33,7 +34,6 @@ from ops.bench.choose.data import (
     channel_names,
     channel_units,
 )
-from ops.bench.choose.plan import Plan
 
 SIZES = (100, 1_000, 10_000, 100_000)  # samples a batch
 CLIENTS = (1, 2, 4, 8)
@@ -44,11 +44,11 @@ _GIVE_UP_SECONDS = 3.0  # so far behind a rate does not hold
 _STUCK_SECONDS = 300.0  # for any step, beside its own length
 _WARM_UP = 5  # queries
 _LOAD_SIZE = 50_000  # samples a batch of the history
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Measured:
+class Measurement:
     """What was measured of a contestant; what it did not come to is missing. Rates are samples/s."""
 
     name: str
@@ -66,64 +66,68 @@ class Measured:
     failed: str | None = None
 
 
-async def measure(contestants: Sequence[Contestant], plan: Plan, say: Say) -> list[list[Measured]]:
+async def measure(contestants: Sequence[Contestant], plan: Plan, progress: ProgressCallback) -> list[list[Measurement]]:
     """For each contestant its repeats."""
-    found: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
+    found: dict[str, list[Measurement]] = {contestant.name: [] for contestant in contestants}
     history = History(Plant(plan.channels, START).samples(plan.history_seconds))
     for repeat in range(plan.repeats):
         turn = repeat * len(contestants) // plan.repeats
         for contestant in [*contestants[turn:], *contestants[:turn]]:
             with tempfile.TemporaryDirectory(prefix="plantlog-choose-") as folder:
-                measured = await _one(contestant, plan, history, Path(folder), say)
-            found[contestant.name].append(measured)
-            say(f"{contestant.name}: {measured.failed or 'done'} ({repeat + 1} of {plan.repeats})")
+                measurement = await _measure_one(contestant, plan, history, Path(folder), progress)
+            found[contestant.name].append(measurement)
+            progress(f"{contestant.name}: {measurement.failed or 'done'} ({repeat + 1} of {plan.repeats})")
     return list(found.values())
 
 
-async def _one(contestant: Contestant, plan: Plan, history: History, folder: Path, say: Say) -> Measured:
+async def _measure_one(
+    contestant: Contestant, plan: Plan, history: History, folder: Path, progress: ProgressCallback
+) -> Measurement:
     """A failure is on record, with what was measured before."""
-    measured = Measured(contestant.name, contestant.settings)
+    measurement = Measurement(contestant.name, contestant.settings)
     try:
         try:
             await contestant.start(folder)
-            await _Steps(contestant, plan, history, measured, say).run()
+            await _Steps(contestant, plan, history, measurement, progress).run()
         finally:
             await contestant.stop()
     except BaseExceptionGroup as group:
-        measured.failed = f"{type(group.exceptions[0]).__name__}: {group.exceptions[0]}"[:500]
+        measurement.failed = f"{type(group.exceptions[0]).__name__}: {group.exceptions[0]}"[:500]
     except Exception as error:  # whatever its driver raises
-        measured.failed = f"{type(error).__name__}: {error}"[:500]
-    return measured
+        measurement.failed = f"{type(error).__name__}: {error}"[:500]
+    return measurement
 
 
 class _Steps:
     """Of one contestant in one repeat. The history comes first, so that everything is measured with data there."""
 
-    def __init__(self, contestant: Contestant, plan: Plan, history: History, measured: Measured, say: Say) -> None:
+    def __init__(
+        self, contestant: Contestant, plan: Plan, history: History, measurement: Measurement, progress: ProgressCallback
+    ) -> None:
         self._contestant = contestant
         self._plan = plan
         self._history = history
-        self._measured = measured
-        self._say = say
+        self._measurement = measurement
+        self._progress = progress
         self._next = START + 2 * DAY  # µs: from where on nothing was written
 
     async def run(self) -> None:
         """The history with step 5, then steps 1 to 4. The answers are compared in step 4."""
-        got = self._measured
+        measurement = self._measurement
         names, units = (f(self._plan.channels + ODD_CHANNELS) for f in (channel_names, channel_units))
         await self._contestant.create(names, units)
-        odd, at = self._plan.channels + 1, self._plan.oddities
-        refused = await send_oddities(self._contestant, odd, at)
+        odd_channel, at = self._plan.channels + 1, self._plan.oddities
+        refused = await send_oddities(self._contestant, odd_channel, at)
         await self._fill()
-        got.answers = await ask_oddities(self._contestant, odd, at, refused)
+        measurement.answers = await ask_oddities(self._contestant, odd_channel, at, refused)
         for size in SIZES:
-            got.by_size[size] = await self._ingest(size, 1)
-            self._say(f"{got.name}: batches of {size}: {got.by_size[size]:,.0f}/s")
-        best_size = max(got.by_size, key=got.by_size.__getitem__)
+            measurement.by_size[size] = await self._ingest(size, 1)
+            self._progress(f"{measurement.name}: batches of {size}: {measurement.by_size[size]:,.0f}/s")
+        best_size = max(measurement.by_size, key=measurement.by_size.__getitem__)
         for clients in CLIENTS:
-            got.by_clients[clients] = await self._ingest(best_size, clients)
-            self._say(f"{got.name}: {clients} clients: {got.by_clients[clients]:,.0f}/s")
-        best_clients = max(got.by_clients, key=got.by_clients.__getitem__)
+            measurement.by_clients[clients] = await self._ingest(best_size, clients)
+            self._progress(f"{measurement.name}: {clients} clients: {measurement.by_clients[clients]:,.0f}/s")
+        best_clients = max(measurement.by_clients, key=measurement.by_clients.__getitem__)
         await self._sustain(best_size, best_clients)
         await self._ask()
 
@@ -137,15 +141,15 @@ class _Steps:
             left -= len(part)
             if not left:
                 break
-        await self._contestant.seen()
+        await self._contestant.wait_until_visible()
         await self._contestant.settle(START + DAY)
-        self._measured.bytes_per_sample = await self._contestant.size() / self._history.samples
-        self._say(f"{self._measured.name}: {self._measured.bytes_per_sample:.2f} bytes a sample")
+        self._measurement.bytes_per_sample = await self._contestant.size() / self._history.samples
+        self._progress(f"{self._measurement.name}: {self._measurement.bytes_per_sample:.2f} bytes a sample")
 
     def _plant(self) -> Plant:
         return Plant(self._plan.channels, self._next)
 
-    def _used(self, plant: Plant) -> None:
+    def _advance(self, plant: Plant) -> None:
         self._next = plant.next // HOUR * HOUR + HOUR
 
     async def _ingest(self, size: int, clients: int) -> float:
@@ -166,23 +170,23 @@ class _Steps:
             for number in range(clients):
                 group.create_task(client(number))
         async with asyncio.timeout(_STUCK_SECONDS):
-            await self._contestant.seen()
-        self._used(plant)
+            await self._contestant.wait_until_visible()
+        self._advance(plant)
         return rows / (time.perf_counter() - started)
 
     async def _sustain(self, size: int, clients: int) -> None:
         """Step 3: the highest of the rates that holds for as long as planned."""
-        got = self._measured
-        best = max(*got.by_size.values(), *got.by_clients.values())
+        measurement = self._measurement
+        best = max(*measurement.by_size.values(), *measurement.by_clients.values())
         for fraction in FRACTIONS:
             rate = best * fraction
             p99 = await self._paced(rate, size, clients, self._plan.hold_seconds, asyncio.Event())
-            got.tried[rate] = p99
-            self._say(f"{got.name}: {rate:,.0f}/s: p99 {p99:.3f} s")
+            measurement.tried[rate] = p99
+            self._progress(f"{measurement.name}: {rate:,.0f}/s: p99 {p99:.3f} s")
             if p99 <= LIMIT_SECONDS:
-                got.sustained, got.sustained_p99 = rate, p99
+                measurement.sustained, measurement.sustained_p99 = rate, p99
                 return
-        got.sustained = 0.0
+        measurement.sustained = 0.0
 
     async def _paced(self, rate: float, size: int, clients: int, seconds: float, stop: asyncio.Event) -> float:
         """p99, in s, from when a batch was due to its acknowledgement; infinity where it does not keep up, or all is
@@ -191,14 +195,14 @@ class _Steps:
         plant = self._plant()
         stream = batches(plant, size)
         due: asyncio.Queue[tuple[float, Columns] | None] = asyncio.Queue()
-        took: list[float] = []
+        latencies: list[float] = []
         started = time.perf_counter()
         behind = False
 
         async def client(number: int) -> None:
             while (task := await due.get()) is not None:
                 await self._contestant.write(task[1], number)
-                took.append(time.perf_counter() - task[0])
+                latencies.append(time.perf_counter() - task[0])
 
         async with (
             asyncio.timeout(_STUCK_SECONDS + seconds if seconds < np.inf else None),
@@ -216,16 +220,16 @@ class _Steps:
                 behind = due.qsize() * size / rate > _GIVE_UP_SECONDS or time.perf_counter() - at > _GIVE_UP_SECONDS
             for _ in range(clients):
                 due.put_nowait(None)
-        self._used(plant)
+        self._advance(plant)
         ended = time.perf_counter()
         async with asyncio.timeout(_STUCK_SECONDS):
-            await self._contestant.seen()
+            await self._contestant.wait_until_visible()
         in_time = time.perf_counter() - ended <= SEEN_SECONDS and not behind
-        return float(np.percentile(took, 99)) if in_time and took else float("inf")
+        return float(np.percentile(latencies, 99)) if in_time and latencies else float("inf")
 
     async def _ask(self) -> None:
         """Step 4, and the comparison: half of the history of random channels, raw and by the minute, one by one."""
-        got, stop = self._measured, asyncio.Event()
+        measurement, stop = self._measurement, asyncio.Event()
         live = asyncio.create_task(self._paced(self._plan.live_rate, 1_000, 1, float("inf"), stop))
         raw: list[tuple[Raw, Raw]] = []
         minutes: list[tuple[Minutes, Minutes]] = []
@@ -235,19 +239,19 @@ class _Steps:
                 if time.perf_counter() > until and number > _WARM_UP:
                     break
                 started = time.perf_counter()
-                came = await self._contestant.raw(channel, first, last)
+                samples = await self._contestant.raw(channel, first, last)
                 between = time.perf_counter()
                 means = await self._contestant.by_minute(channel, first, last)
                 ended = time.perf_counter()
                 if number >= _WARM_UP:
-                    got.raw_ms.append((between - started) * 1000)
-                    got.minute_ms.append((ended - between) * 1000)
-                raw.append((self._history.raw(channel, first, last), came))
+                    measurement.raw_ms.append((between - started) * 1000)
+                    measurement.minute_ms.append((ended - between) * 1000)
+                raw.append((self._history.raw(channel, first, last), samples))
                 minutes.append((self._history.by_minute(channel, first, last), means))
         finally:
             stop.set()
-            got.live_p99 = await live
-        got.answers = {**compare(raw, minutes), **got.answers}
+            measurement.live_p99 = await live
+        measurement.answers = {**compare(raw, minutes), **measurement.answers}
 
     def _intervals(self) -> Iterator[tuple[int, int, int]]:
         """Channel, first, last (µs), by chance, none twice; minutes are whole, so that means are of whole minutes."""

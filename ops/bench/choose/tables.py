@@ -1,4 +1,4 @@
-"""The steps' figures as tables for people."""
+"""Results of the steps as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ops.bench.choose.answers import CONFLICT, SCORED
 from ops.bench.choose.contestant import Contestant
-from ops.bench.choose.matrix import CRITERIA, Ranked
+from ops.bench.choose.matrix import CRITERIA, MatrixRow
 from ops.bench.choose.plan import Plan
 from ops.bench.choose.results import Result
 from ops.bench.choose.steps import CLIENTS, LIMIT_SECONDS, SEEN_SECONDS, SIZES
@@ -18,7 +18,7 @@ from ops.bench.choose.steps import CLIENTS, LIMIT_SECONDS, SEEN_SECONDS, SIZES
 def listed(contestants: Mapping[str, Contestant]) -> Table:
     """Who can take part here."""
     table = Table(title="contestants", box=SIMPLE_HEAD)
-    for column in ("name", "what", "here", "how it is installed", "how it is used"):
+    for column in ("name", "database", "available", "installation", "usage"):
         table.add_column(column, overflow="fold")
     for name, contestant in contestants.items():
         here = contestant.available() or "yes"
@@ -38,7 +38,7 @@ def steps(results: Sequence[Result], plan: Plan) -> list[Table]:
     ]
 
 
-def matrix(ranked: Sequence[Ranked], weights: Mapping[str, float]) -> Table:
+def matrix(ranked: Sequence[MatrixRow], weights: Mapping[str, float]) -> Table:
     """Step 6."""
     table = _table("6. decision matrix: shares of the best, weighted", "rank", "contestant")
     for criterion in CRITERIA:
@@ -68,7 +68,7 @@ def _rates(
 
 def _sustained(results: Sequence[Result], plan: Plan) -> Table:
     title = (
-        f"3. sustained for {plan.hold_seconds:,.0f} s with p99 ≤ {LIMIT_SECONDS:g} s, all seen {SEEN_SECONDS:g} s later"
+        f"3. sustained for {plan.hold_seconds:,.0f} s, p99 ≤ {LIMIT_SECONDS:g} s, all visible {SEEN_SECONDS:g} s later"
     )
     table = _table(title, "contestant", "samples/s", "p99 ms", "failed")
     for result in results:
@@ -79,7 +79,7 @@ def _sustained(results: Sequence[Result], plan: Plan) -> Table:
 
 def _queries(results: Sequence[Result], plan: Plan) -> Table:
     minutes = plan.interval // 60_000_000
-    title = f"4. {minutes} minutes of a random channel, ms, while {plan.live_rate:,} samples/s come in"
+    title = f"4. queries over {minutes} minutes of a random channel, ms, while writing {plan.live_rate:,} samples/s"
     table = _table(title, "contestant", "queries", "raw p50", "raw p95", "by minute p50", "by minute p95", "live p99 s")
     for r in results:
         times = (_figure(ms, ".1f") for ms in (r.raw_p50, r.raw_p95, r.minute_p50, r.minute_p95))
@@ -88,14 +88,14 @@ def _queries(results: Sequence[Result], plan: Plan) -> Table:
 
 
 def _bytes(results: Sequence[Result]) -> Table:
-    table = _table("5. bytes a sample, metadata and indexes included", "contestant", "bytes")
+    table = _table("5. bytes per sample with metadata and indexes", "contestant", "bytes")
     for result in results:
         table.add_row(result.name, _figure(result.bytes_per_sample, ".2f"))
     return table
 
 
 def _answers(results: Sequence[Result]) -> Table:
-    table = _table("what comes back", "contestant", "check")
+    table = _table("correctness", "contestant", "check")
     for result in results:
         others = [
             f"{c}: {result.answers[c]}" for c in (*SCORED, CONFLICT) if result.answers.get(c, "as sent") != "as sent"

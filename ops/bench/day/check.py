@@ -1,4 +1,4 @@
-"""At the day's end: every sample is there once, and seals and rollups are what the samples give."""
+"""Final check of a simulated day: every sample is stored exactly once, and seals and rollups match."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from ingest.writer.clock import timestamp
-from ops.bench.choose.data import HOUR
-from ops.evidence import verify as seals
+from ingest.timestamps import timestamp
+from ops.bench.data import HOUR
+from ops.evidence import verify as seal_verification
 from ops.paths import State
-from ops.rollups import verify as rollups
+from ops.rollups import verify as rollup_verification
 from schema.queries import load
 
 _CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What was found wrong; nothing: all is well."""
 
     samples: int  # counted
@@ -32,30 +32,38 @@ class Checked:
 
 async def check(
     owner: asyncpg.Connection[Any], state: State, channels: int, step: int, start: int, until: int
-) -> Checked:
+) -> CheckResult:
     """Samples from ``start`` to ``until`` (µs), one of each channel a ``step``."""
     wrong: list[str] = []
-    counted = {row["hour"]: row for row in await owner.fetch(load("day")["counted"], timestamp(start))}
+    counted = {row["hour"]: row for row in await owner.fetch(load("day")["count_samples_by_hour"], timestamp(start))}
     for begin in range(start, until, HOUR):
         expected = -(-(min(until, begin + HOUR) - begin) // step)
         row = counted.pop(timestamp(begin), None)
         found = (row["channels"], row["least"], row["most"]) if row else (0, 0, 0)
         if found != (channels, expected, expected):
-            said = "{:,} channels, of each {:,} to {:,} samples".format(*found)
-            wrong.append(f"{timestamp(begin):%Y-%m-%d %H:%M}: {said}; {channels:,} with {expected:,} were generated")
-    wrong += [f"{at:%Y-%m-%d %H:%M}: {row['samples']:,} samples that nobody generated" for at, row in counted.items()]
-    total = await owner.fetchval(load("day")["written"])
-    some = await owner.fetch(load("rollups")["channels"])
-    chosen = [some[int(i)] for i in np.random.default_rng(5).permutation(len(some))[:_CHANNELS]]
-    names = [row["name"] for row in await owner.fetch(load("rollups")["names"], [row["id"] for row in chosen])]
-    days = [row["day"] for row in await owner.fetch(load("day")["sealed"])]
-    reader = state.dsn_file("reader").read_text().strip()
+            found_text = "{:,} channels with {:,} to {:,} samples each".format(*found)
+            wrong.append(
+                f"{timestamp(begin):%Y-%m-%d %H:%M}: {found_text}; {channels:,} with {expected:,} were generated"
+            )
+    wrong += [f"{at:%Y-%m-%d %H:%M}: {row['samples']:,} samples that were not generated" for at, row in counted.items()]
+    total = await owner.fetchval(load("day")["count_written_samples"])
+    channels_known = await owner.fetch(load("rollups")["select_channels"])
+    chosen = [channels_known[int(i)] for i in np.random.default_rng(5).permutation(len(channels_known))[:_CHANNELS]]
+    names = [
+        row["name"] for row in await owner.fetch(load("rollups")["select_channel_names"], [row["id"] for row in chosen])
+    ]
+    days = [row["day"] for row in await owner.fetch(load("day")["select_sealed_days"])]
+    reader = state.dsn("reader")
     verified = []
     for day in [day for day in days if day >= timestamp(start).date()]:
-        report = await seals.verify(reader, state, None, day, names)
+        report = await seal_verification.verify(reader, state, None, day, names)
         verified.append(f"{day}")
-        wrong += [] if report.ok else [f"{day} is not as it was sealed"]
-    compared = await rollups.verify(owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen)
+        wrong += [] if report.ok else [f"{day} does not match its seal"]
+    compared = await rollup_verification.verify(
+        owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen
+    )
     wrong += [f"{one.relation} of {one.channel} at {one.bucket}: {one.column}" for one in compared.differences]
-    failed = {f"{row['job']}: {row['detail']}": row["n"] for row in await owner.fetch(load("day")["failed"])}
-    return Checked(total, wrong, verified, len(chosen), failed)
+    failed = {
+        f"{row['job']}: {row['detail']}": row["n"] for row in await owner.fetch(load("day")["select_failed_runs"])
+    }
+    return CheckResult(total, wrong, verified, len(chosen), failed)

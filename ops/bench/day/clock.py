@@ -1,4 +1,4 @@
-"""Times that the processes of the measurement share: how far the day is generated, and how far it may be."""
+"""Shared memory clock of the benchmark's processes: generated time, and the time up to which it may go."""
 
 from __future__ import annotations
 

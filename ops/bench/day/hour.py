@@ -1,4 +1,4 @@
-"""What an hour of the day was like: differences between two looks, and what is there at its end."""
+"""Results of one simulated hour: differences between two snapshots, and the state at its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """All figures at a moment; those of the database as ``figures`` of day.sql has them."""
 
     at: float  # monotonic, s
@@ -89,7 +89,7 @@ class Hour:
         return {**asdict(self), **derived}
 
 
-def hour(before: Look, now: Look) -> Hour:
+def hour(before: Snapshot, now: Snapshot) -> Hour:
     """From one look to the next."""
     then, stored = before.stored, now.stored
     samples = stored["written"] - then["written"]

@@ -1,4 +1,4 @@
-"""Gateways that push more than the appliance can take, whatever they are answered."""
+"""Gateways that push more than the appliance can accept, regardless of the responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Flood:
     """Bodies of lines without times: all of one body are of the moment in which it comes.
 
     A body is due when its schedule says so, whatever became of the one before: as many are under way as a time-out
-    allows. ``told``: lines ``offered``, and by what they were answered: ``taken`` (204), ``refused`` (429 or 503 with
+    allows. ``answers`` counts lines: offered, and by response: taken (204), refused (429 or 503 with
     the time to wait, a gateway would send them again, and these don't), ``unanswered`` (in time), or ``wrong``.
     """
 
@@ -38,8 +38,8 @@ class Flood:
         self._url = f"{url}/api/v2/write"
         self._tokens = tokens
         self._serials = itertools.count(1)
-        self.told: Counter[str] = Counter()
-        self.taken: set[int] = set()  # bodies, by the value of their first line
+        self.answers: Counter[str] = Counter()
+        self.accepted: set[int] = set()  # bodies, by the value of their first line
 
     @asynccontextmanager
     async def at(self, rate: float) -> AsyncIterator[None]:
@@ -52,17 +52,17 @@ class Flood:
                 for schedule in schedules:
                     schedule.cancel()
 
-    async def introduce(self) -> None:
+    async def create_channels(self) -> None:
         """A body of each gateway is taken: its channels are made by it."""
         async with self._sessions(len(self._tokens)) as sessions:
             for session in sessions:
                 while await self._push(session) != "taken":
                     await asyncio.sleep(1.0)
 
-    async def at_most(self, seconds: float, written: Callable[[], int]) -> float:
+    async def capacity(self, seconds: float, written: Callable[[], int]) -> float:
         """Samples/s that are written while two gateways push as fast as they are answered."""
         async with self._sessions(2) as sessions, asyncio.TaskGroup() as group:
-            pushing = [group.create_task(self._when_answered(session)) for session in sessions]
+            pushing = [group.create_task(self._push_continuously(session)) for session in sessions]
             await asyncio.sleep(seconds / 3)
             before, began = await asyncio.to_thread(written), time.monotonic()
             await asyncio.sleep(seconds)
@@ -86,32 +86,32 @@ class Flood:
     async def _on_schedule(self, session: aiohttp.ClientSession, period: float) -> None:
         """Until cancelled; then what is under way is waited for."""
         due = time.monotonic() + period * random.random()
-        async with asyncio.TaskGroup() as under_way:
+        async with asyncio.TaskGroup() as pushes:
             try:
                 while True:
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
-                    under_way.create_task(self._push(session))
+                    pushes.create_task(self._push(session))
                     due += period
             except asyncio.CancelledError:
                 pass
 
-    async def _when_answered(self, session: aiohttp.ClientSession) -> None:
+    async def _push_continuously(self, session: aiohttp.ClientSession) -> None:
         while True:
             await self._push(session)
 
     async def _push(self, session: aiohttp.ClientSession) -> Answer:
         # Another body each time: the same one again would be a retry.
         serial = next(self._serials)
-        self.told["offered"] += LINES
+        self.answers["offered"] += LINES
         answer: Answer = "unanswered"
         try:
             async with session.post(self._url, data=b"c0000 value=%d\n%b" % (serial, _BODY)) as response:
                 await response.read()
-                politely = response.status in (429, 503) and "Retry-After" in response.headers
-                answer = "taken" if response.status == 204 else "refused" if politely else "wrong"
+                with_retry_after = response.status in (429, 503) and "Retry-After" in response.headers
+                answer = "taken" if response.status == 204 else "refused" if with_retry_after else "wrong"
         except (aiohttp.ClientError, TimeoutError, OSError):
             pass
-        self.told[answer] += LINES
+        self.answers[answer] += LINES
         if answer == "taken":
-            self.taken.add(serial)
+            self.accepted.add(serial)
         return answer

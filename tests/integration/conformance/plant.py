@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +12,11 @@ import asyncpg
 
 from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
-from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from tests.database import Database
-from tests.packed import DAY, Sample, between, copy, viewed
+from tests.sample_tables import DAY, Sample, copy, samples_between, samples_in_view
+from tests.spooling import drained, spooled
+from tests.waiting import until
 
 CHANNELS = 40
 MINUTE = 60_000_000  # µs
@@ -37,7 +37,7 @@ WHERE s.channel_id <= {}
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class ConformancePlant:
     """A database with a source and :data:`CHANNELS` channels."""
 
     database: Database
@@ -62,17 +62,21 @@ class Plant:
 
     async def write(self, folder: Path, *batches: SampleBatch) -> Writer:
         """Through a spool and the writer; returns it with what it counted."""
-        spool = Spool(folder / "push.sqlite", 1 << 29)
-        await asyncio.gather(*(spool.append(batch) for batch in batches))
-        await spool.close()
-        writer = Writer(folder, self.database.ingest_dsn, WriterOptions())
-        writer.drain()
-        await asyncio.wait_for(writer.run(), 120)
-        return writer
+        await spooled(folder, *batches)
+        return await drained(Writer(folder, self.database.ingest_dsn, WriterOptions()))
 
     async def compress(self, before: datetime = NEXT_DAY) -> None:
         """As maintenance does it."""
         await self.owner.execute("CALL plant.compress_before($1)", before)
+
+    async def close_days(self, before: datetime = NEXT_DAY) -> None:
+        """Compress until every day has its closed form: a day that somebody uses is left for the next call."""
+
+        async def closed() -> bool:
+            await self.compress(before)
+            return {form for _, form in await self.form_of_days()} <= {await self.closed_form()}
+
+        await until(closed)
 
     async def look(self, relation: str = "plant.samples") -> tuple[int, int, int]:
         """Rows, keys and digest of all samples."""
@@ -84,8 +88,8 @@ class Plant:
         """A channel's samples between two times, which every way of reading must show alike."""
         start, end = ((time - DAY) // timedelta(microseconds=1) for time in (first, last))
         ways = [
-            [s for s in await viewed(self.owner, channel) if start <= s[0] < end],
-            await between(self.owner, channel, start, end),
+            [s for s in await samples_in_view(self.owner, channel) if start <= s[0] < end],
+            await samples_between(self.owner, channel, start, end),
             await self._fetch("plant.samples_between($2, $3)", channel, first, last),
             await self._fetch("plant.samples_named", channel, first, last),
         ]

@@ -6,14 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from ops.rollups.verify import verify
-from tests.integration.conformance.plant import NEXT_DAY, Plant
-from tests.packed import DAY
+from tests.integration.conformance.plant import NEXT_DAY, ConformancePlant
+from tests.sample_tables import DAY
 from tests.samples import T0, batch
 
 _NOON = DAY + timedelta(hours=12)
 
 
-async def test_rollups_and_names_follow_what_changes_a_closed_day(plant: Plant, tmp_path: Path) -> None:
+async def test_rollups_and_names_follow_what_changes_a_closed_day(plant: ConformancePlant, tmp_path: Path) -> None:
     owner = plant.owner
     await plant.fill(channels=4)
     await plant.fill(NEXT_DAY, 60, 4)

@@ -6,22 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, Plant
-from tests.packed import DAY, bits, float_of, viewed
-from tests.patience import PATIENCE
+from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, ConformancePlant
+from tests.sample_tables import DAY, bits, float_of, samples_in_view
 from tests.samples import T0, batch
+from tests.waiting import PATIENCE, until
 
 _SPECIAL = (0, 1 << 63, 0x7FF0000000000000, 0x7FF8000000000001, 0x7FF4000000000002, 1, bits(0.1 + 0.2))
 _T0_DAY = (DAY.timestamp() * 1_000_000 - T0) // 1  # µs from tests.samples' epoch to DAY
 
 
 @asynccontextmanager
-async def readers(plant: Plant) -> AsyncIterator[list[tuple[int, int, int]]]:
+async def readers(plant: ConformancePlant) -> AsyncIterator[list[tuple[int, int, int]]]:
     """Look in all ways, again and again; yields what was seen."""
     looks: list[tuple[int, int, int]] = []
     done = asyncio.Event()
@@ -43,18 +44,16 @@ async def readers(plant: Plant) -> AsyncIterator[list[tuple[int, int, int]]]:
     async with asyncio.TaskGroup() as group:
         for relation in relations:
             group.create_task(read(relation))
-        while len(looks) < 3:
-            await asyncio.sleep(0.01)
         try:
+            await until(lambda: len(looks) >= 3)
             yield looks
             seen = len(looks)
-            while len(looks) < seen + 6:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(looks) >= seen + 6)
         finally:
             done.set()
 
 
-async def test_all_values_come_back_to_the_bit(plant: Plant) -> None:
+async def test_all_values_round_trip_to_the_bit(plant: ConformancePlant) -> None:
     sent = [(i * 10_000_000, _SPECIAL[i % len(_SPECIAL)], 0x80050000 if i % 5 == 0 else 0) for i in range(2000)]
     await plant.copy(1, sent)
     assert await plant.everywhere(1) == sent
@@ -64,7 +63,7 @@ async def test_all_values_come_back_to_the_bit(plant: Plant) -> None:
     assert await plant.everywhere(1, DAY + timedelta(hours=1), DAY + timedelta(hours=2)) == sent[360:720]
 
 
-async def test_readers_see_each_sample_once_while_days_close(plant: Plant) -> None:
+async def test_readers_see_each_sample_once_while_days_close(plant: ConformancePlant) -> None:
     await plant.fill()
     whole = await plant.look()
     assert whole[0] == whole[1] == 1440 * CHANNELS
@@ -74,7 +73,7 @@ async def test_readers_see_each_sample_once_while_days_close(plant: Plant) -> No
     assert set(looks) == {whole}
 
 
-async def test_readers_see_late_samples_once_while_they_are_merged(plant: Plant) -> None:
+async def test_readers_see_late_samples_once_while_they_are_merged(plant: ConformancePlant) -> None:
     """Of another channel than those that are counted."""
     await plant.fill()
     await plant.compress()
@@ -92,10 +91,10 @@ async def test_readers_see_late_samples_once_while_they_are_merged(plant: Plant)
         await writing
         await plant.compress()
     assert set(looks) == {whole}
-    assert await viewed(plant.owner, CHANNELS + 1) == late
+    assert await samples_in_view(plant.owner, CHANNELS + 1) == late
 
 
-async def test_an_older_view_misses_nothing(plant: Plant) -> None:
+async def test_older_snapshot_misses_nothing(plant: ConformancePlant) -> None:
     """It is older than the closing and the merging, and reads the day only then."""
     await plant.fill()
     views: list[tuple[asyncpg.Connection, tuple[int, int, int]]] = []
@@ -119,13 +118,12 @@ async def test_an_older_view_misses_nothing(plant: Plant) -> None:
         assert row is not None
         assert tuple(row) == expected
         await connection.close()
-    for _ in range(2):
-        await plant.compress()
+    await plant.close_days()
     assert (await plant.look())[0] == 1440 * (CHANNELS + 2)
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
-async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
+async def test_compression_ended_at_any_moment_continues(plant: ConformancePlant) -> None:
     for day in range(3):
         await plant.fill(DAY + timedelta(days=day))
     whole = await plant.look()
@@ -138,24 +136,17 @@ async def test_ended_at_any_moment_it_goes_on(plant: Plant) -> None:
         with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
             await compressing
         assert await plant.look() == whole
-    async with asyncio.timeout(
-        60
-    ):  # who was ended holds its lock for a moment more, and whoever comes then does nothing
-        while {form for _, form in await plant.form_of_days()} != {await plant.closed_form()}:
-            await plant.compress(before)
+    await plant.close_days(before)  # a session that was ended holds its lock for a moment more
     assert await plant.look() == whole
 
 
-async def _at_work(plant: Plant, pid: int) -> None:
+async def _at_work(plant: ConformancePlant, pid: int) -> None:
     """Wait until it holds the lock of those that compress."""
-    async with asyncio.timeout(PATIENCE):
-        while not await plant.owner.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)", pid
-        ):
-            await asyncio.sleep(0)
+    locks = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)"
+    await until(partial(plant.owner.fetchval, locks, pid), every=0)
 
 
-async def test_two_at_once_do_no_harm(plant: Plant) -> None:
+async def test_concurrent_compression_does_no_harm(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.fill(NEXT_DAY)
     whole = await plant.look()
@@ -164,13 +155,11 @@ async def test_two_at_once_do_no_harm(plant: Plant) -> None:
     await asyncio.gather(*calls)
     for other in others:
         await other.close()
-    await plant.compress(NEXT_DAY + timedelta(days=1))
-    await plant.compress(NEXT_DAY + timedelta(days=1))
+    await plant.close_days(NEXT_DAY + timedelta(days=1))
     assert await plant.look() == whole
-    assert {form for _, form in await plant.form_of_days()} == {await plant.closed_form()}
 
 
-async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
+async def test_compression_does_not_wait_long_for_sessions_on_a_day(plant: ConformancePlant) -> None:
     """A day that is in use is left for the next call; what was written there stays."""
     await plant.fill()
     writer = await asyncpg.connect(plant.database.ingest_dsn)
@@ -178,13 +167,12 @@ async def test_who_is_at_a_day_is_not_waited_for_long(plant: Plant) -> None:
         await writer.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)", DAY + timedelta(seconds=1))
         await asyncio.wait_for(plant.compress(), PATIENCE)
     await writer.close()
-    await plant.compress()
-    await plant.compress()
+    await plant.close_days()
     assert (await plant.look())[0] == 1440 * CHANNELS + 1
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
-async def test_late_replayed_and_differing_samples_through_the_writer(plant: Plant, tmp_path: Path) -> None:
+async def test_writer_handles_late_replayed_and_conflicting_samples(plant: ConformancePlant, tmp_path: Path) -> None:
     """Into a closed day, and again: what is new lands, what is there is known, what differs is an event."""
     await plant.fill(minutes=600, channels=3)
     await plant.compress()
@@ -213,10 +201,10 @@ async def test_late_replayed_and_differing_samples_through_the_writer(plant: Pla
         assert {bits(float(row["kept"])) for row in rows} == {value for _, value, _ in kept[3][::60]}
         assert len(rows) == 10
         assert writer.lag_seconds is not None
-    assert {form for _, form in await plant.form_of_days()} <= {await plant.closed_form()}
+    await plant.close_days()
 
 
-async def test_coverage_knows_closed_days(plant: Plant) -> None:
+async def test_coverage_includes_closed_days(plant: ConformancePlant) -> None:
     await plant.owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 60}'")
     await plant.fill()
     await plant.fill(NEXT_DAY, 600)

@@ -17,18 +17,18 @@ import asyncpg
 import pytest
 
 from ingest.errors import DatabaseError
+from ops.migration.migrate import migrate
 from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
-from schema.migrate import migrate
 from tests.database import Database
-from tests.integration.conformance.plant import Plant
-from tests.packed import DAY, Sample, bits
+from tests.integration.conformance.plant import ConformancePlant
+from tests.sample_tables import DAY, Sample, bits
 
 _DAYS = [DAY + timedelta(days=n) for n in range(4)]
 _CHANNELS = range(1, 6)
 _SPECIAL = (0x7FF8000000000ABC, 1 << 63, 0x7FF0000000000000, 1, bits(0.1 + 0.2))
-Step = Callable[[Plant], Awaitable[dict[int, list[Sample]]]]
+Step = Callable[[ConformancePlant], Awaitable[dict[int, list[Sample]]]]
 
 
 def _run(server: Server, step: Step) -> dict[int, list[Sample]]:
@@ -38,18 +38,18 @@ def _run(server: Server, step: Step) -> dict[int, list[Sample]]:
         edition: Any = await owner.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
         try:
             roles = (server.role(role) for role in ("reader", "maintenance"))
-            return await step(Plant(Database(server.owner_dsn, server.owner_dsn, *roles), owner, edition))
+            return await step(ConformancePlant(Database(server.owner_dsn, server.owner_dsn, *roles), owner, edition))
         finally:
             await owner.close()
 
     return asyncio.run(connected())
 
 
-async def _all(plant: Plant) -> dict[int, list[Sample]]:
+async def _all(plant: ConformancePlant) -> dict[int, list[Sample]]:
     return {channel: await plant.everywhere(channel, _DAYS[0], _DAYS[-1] + timedelta(days=1)) for channel in _CHANNELS}
 
 
-async def _fill(plant: Plant) -> dict[int, list[Sample]]:
+async def _fill(plant: ConformancePlant) -> dict[int, list[Sample]]:
     assert plant.edition == "apache"
     await plant.owner.execute(
         "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'g', 'push', '');"
@@ -66,7 +66,7 @@ async def _fill(plant: Plant) -> dict[int, list[Sample]]:
     return await _all(plant)
 
 
-async def _moved(plant: Plant) -> dict[int, list[Sample]]:
+async def _moved(plant: ConformancePlant) -> dict[int, list[Sample]]:
     assert plant.edition == "community"
     assert await plant.native()
     before = await _all(plant)
@@ -86,7 +86,7 @@ async def _moved(plant: Plant) -> dict[int, list[Sample]]:
     return await _all(plant)
 
 
-def test_apache_to_community_and_on(tmp_path: Path, server: str) -> None:
+def test_database_moves_from_apache_to_community_edition(tmp_path: Path, server: str) -> None:
     """``server`` is asked for because it sees to the Apache-2 programs being there."""
     assert server
     community = Binaries(Path(os.environ["PLANTLOG_COMMUNITY_ROOTFS"]))
@@ -132,7 +132,7 @@ async def _to_rows(dsn: str) -> None:
     await connection.close()
 
 
-async def _back(plant: Plant) -> dict[int, list[Sample]]:
+async def _back(plant: ConformancePlant) -> dict[int, list[Sample]]:
     assert plant.edition == "apache"
     with pytest.raises(asyncpg.FeatureNotSupportedError):
         await plant.set_compression("native")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from tests.integration.conformance.plant import Plant
+from tests.integration.conformance.plant import ConformancePlant
 
 _SAMPLE = "time timestamp with time zone, channel_id integer, value double precision, status integer"
 _RELATIONS = {
@@ -31,7 +31,7 @@ _ROUTINES = {
 }
 
 
-async def test_relations(plant: Plant) -> None:
+async def test_both_editions_have_the_same_relations(plant: ConformancePlant) -> None:
     rows = await plant.owner.fetch(
         "SELECT c.relname, string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
         " FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND attnum > 0 AND NOT attisdropped"
@@ -41,7 +41,7 @@ async def test_relations(plant: Plant) -> None:
     assert dict(map(tuple, rows)) == _RELATIONS
 
 
-async def test_routines(plant: Plant) -> None:
+async def test_both_editions_have_the_same_routines(plant: ConformancePlant) -> None:
     rows = await plant.owner.fetch(
         "SELECT proname, pg_get_function_identity_arguments(oid), prokind::text, pg_get_function_result(oid)"
         " FROM pg_proc WHERE pronamespace = 'plant'::regnamespace AND proname = ANY ($1)",
@@ -50,7 +50,7 @@ async def test_routines(plant: Plant) -> None:
     assert {tuple(row) for row in rows} == _ROUTINES
 
 
-async def test_settings(plant: Plant) -> None:
+async def test_both_editions_have_the_same_settings(plant: ConformancePlant) -> None:
     licence = await plant.owner.fetchval("SELECT current_setting('timescaledb.license')")
     assert plant.edition == {"apache": "apache", "timescale": "community"}[licence]
     version = await plant.owner.fetchval("SELECT value FROM plant.setting WHERE key = 'timescaledb_version'")
@@ -63,7 +63,7 @@ async def test_settings(plant: Plant) -> None:
     assert limit == {"apache": "100000", "community": "0"}[plant.edition]
 
 
-async def test_nothing_stands_in_the_way_of_an_update_of_timescaledb(plant: Plant) -> None:
+async def test_no_object_blocks_an_update_of_timescaledb(plant: ConformancePlant) -> None:
     """Which makes its views and functions anew: no view or function of ours may depend on one of them.
 
     But for time_bucket, which is in everybody's views, so that updates leave it in place.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import asyncpg
 import psutil
 import pytest
 
-from ops.installation import mark
 from ops.maintenance.jobs import jobs
-from ops.maintenance.readers import large
-from ops.maintenance.run import Site, run
+from ops.maintenance.reader_sessions import largest_backends
+from ops.maintenance.run import JobContext, run
 from ops.paths import State
+from ops.registration.installation import login_mark
 from schema.queries import load
 from tests.database import Database
-from tests.patience import PATIENCE
+from tests.waiting import until
 
 _LIFTED = (
     "SET default_transaction_read_only = off",
@@ -49,36 +49,34 @@ _REFUSED = (
 
 
 @pytest.fixture
-async def reader(database: Database) -> AsyncIterator[asyncpg.Connection]:
+async def reader(reader: asyncpg.Connection) -> asyncpg.Connection:
     """One that has lifted what it can."""
-    connection: asyncpg.Connection = await asyncpg.connect(database.reader_dsn)
     for statement in _LIFTED:
-        await connection.execute(statement)
-    yield connection
-    connection.terminate()
+        await reader.execute(statement)
+    return reader
 
 
 @pytest.mark.parametrize("statement", _REFUSED)
-async def test_what_a_reader_can_neither_leave_behind_nor_hold(reader: asyncpg.Connection, statement: str) -> None:
+async def test_reader_cannot_create_objects_or_hold_locks(reader: asyncpg.Connection, statement: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await reader.execute(statement)
 
 
-async def test_who_needs_locks_has_them(database: Database) -> None:
+async def test_other_roles_can_take_locks(database: Database) -> None:
     for dsn in (database.owner_dsn, database.ingest_dsn, database.maintenance_dsn):
         connection: asyncpg.Connection = await asyncpg.connect(dsn)
         assert await connection.fetchval("SELECT pg_try_advisory_xact_lock(1)")
         await connection.close()
 
 
-async def test_a_pool_of_readers_is_not_disturbed(database: Database) -> None:
+async def test_reader_pool_is_not_disturbed(database: Database) -> None:
     """It unlocks all with each connection that it is given back."""
     async with asyncpg.create_pool(database.reader_dsn, min_size=1, max_size=1) as pool:
         for _ in range(2):
             assert await pool.fetchval("SELECT count(*) FROM plant.samples") == 0
 
 
-async def test_temporary_files_and_sessions_have_a_limit(database: Database, reader: asyncpg.Connection) -> None:
+async def test_temporary_files_and_sessions_are_limited(database: Database, reader: asyncpg.Connection) -> None:
     assert await reader.fetchval("SHOW temp_file_limit") == "2GB"
     connected = [reader]
     with pytest.raises(asyncpg.TooManyConnectionsError):
@@ -89,9 +87,9 @@ async def test_temporary_files_and_sessions_have_a_limit(database: Database, rea
 
 
 @pytest.mark.parametrize("state", ["active", "idle in transaction"])
-async def test_a_reader_without_an_end_is_ended(database: Database, reader: asyncpg.Connection, state: str) -> None:
-    owner: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
-    maintenance: asyncpg.Connection = await asyncpg.connect(database.maintenance_dsn)
+async def test_long_running_reader_is_terminated(
+    maintenance: asyncpg.Connection, owner: asyncpg.Connection, reader: asyncpg.Connection, state: str
+) -> None:
     pid = reader.get_server_pid()
     endless: asyncio.Task[str] | None = None
     if state == "active":
@@ -99,22 +97,19 @@ async def test_a_reader_without_an_end_is_ended(database: Database, reader: asyn
     else:
         await reader.execute("BEGIN")
         await reader.execute("SELECT FROM plant.samples_raw")
-    async with asyncio.timeout(PATIENCE):
-        while await owner.fetchval("SELECT state FROM pg_stat_activity WHERE pid = $1", pid) != state:
-            await asyncio.sleep(0.02)
-        assert await maintenance.fetchval("SELECT plant.end_long_readers()") == 0, "it may, for a while"
-        limit = "statement" if state == "active" else "idle"
-        assert await maintenance.fetchval(f"SELECT plant.end_long_readers({limit} => '0')") == 1
-        while await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid):
-            await asyncio.sleep(0.02)
+    await until(partial(owner.fetchval, "SELECT state = $2 FROM pg_stat_activity WHERE pid = $1", pid, state))
+    assert await maintenance.fetchval("SELECT plant.end_long_readers()") == 0, "it may, for a while"
+    limit = "statement" if state == "active" else "idle"
+    assert await maintenance.fetchval(f"SELECT plant.end_long_readers({limit} => '0')") == 1
+    await until(partial(owner.fetchval, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $1", pid))
     if endless is not None:
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await endless
-    await owner.close()
-    await maintenance.close()
 
 
-async def test_a_session_that_holds_too_much_is_ended(database: Database, reader: asyncpg.Connection) -> None:
+async def test_session_using_too_much_memory_is_terminated(
+    maintenance: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
     pid = reader.get_server_pid()
     if not psutil.pid_exists(pid) or psutil.Process(pid).name() != "postgres":
         pytest.skip("the server is not on this machine")
@@ -122,26 +117,27 @@ async def test_a_session_that_holds_too_much_is_ended(database: Database, reader
     sort = asyncio.create_task(
         reader.execute("SELECT FROM generate_series(1, 100000000) AS g ORDER BY -g OFFSET 99999999")
     )
-    maintenance: asyncpg.Connection = await asyncpg.connect(database.maintenance_dsn)
-    readers = load("maintenance")["readers"]
-    async with asyncio.timeout(PATIENCE):
-        while not (heavy := large([row["pid"] for row in await maintenance.fetch(readers)], 100 * 1024**2)):
-            assert not sort.done()
-            await asyncio.sleep(0.1)
+    readers = load("maintenance")["select_reader_sessions"]
+
+    async def too_large() -> list[int]:
+        assert not sort.done()
+        return largest_backends([row["pid"] for row in await maintenance.fetch(readers)], 100 * 1024**2)
+
+    heavy = await until(too_large, every=0.1)
     assert heavy == [pid]
     assert await maintenance.fetchval(load("maintenance")["end_long_readers"], heavy) == 1
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
         await sort
-    await maintenance.close()
 
 
-async def test_what_a_reader_did_to_its_login_is_undone(database: Database, tmp_path: Path) -> None:
+async def test_changes_of_the_reader_login_are_undone(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
     state = State(tmp_path)
     (tmp_path / "secrets").mkdir()
     state.dsn_file("reader").write_text(database.reader_dsn)
-    site = Site(database.maintenance_dsn, database.owner_dsn, state)
-    owner: asyncpg.Connection = await asyncpg.connect(database.owner_dsn)
-    await owner.execute(f"COMMENT ON ROLE plantlog_reader IS '{mark(state)}'")
+    site = JobContext(database.maintenance_dsn, database.owner_dsn, state)
+    await owner.execute(f"COMMENT ON ROLE plantlog_reader IS '{login_mark(state)}'")
     reader: asyncpg.Connection = await asyncpg.connect(database.reader_dsn)
     given = await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user")
     name = await reader.fetchval("SELECT current_database()")
@@ -163,8 +159,7 @@ async def test_what_a_reader_did_to_its_login_is_undone(database: Database, tmp_
     assert await reader.fetchval("SHOW work_mem") != "16GB"
     await reader.close()
     await owner.execute("COMMENT ON ROLE plantlog_reader IS NULL")
-    await owner.close()
 
 
-async def test_a_server_of_ours_lacks_nothing(reader: asyncpg.Connection) -> None:
-    assert await reader.fetch(load("status")["missing"]) == []
+async def test_private_server_lacks_no_setting(reader: asyncpg.Connection) -> None:
+    assert await reader.fetch(load("status")["select_problems"]) == []

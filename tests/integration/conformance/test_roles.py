@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.integration.conformance.plant import CHANNELS, NEXT_DAY, Plant
-from tests.packed import DAY, between, copy, viewed
+from tests.integration.conformance.plant import CHANNELS, NEXT_DAY, ConformancePlant
+from tests.sample_tables import DAY, copy, samples_between, samples_in_view
 
 _REFUSED = (asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)
 
 
-async def test_reader_and_ingest_read_all_forms(plant: Plant) -> None:
+async def test_reader_and_ingest_read_all_forms(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.fill(NEXT_DAY)
     await plant.compress()
     await plant.copy(1, [(1, 0, 0)])  # a late one beside the closed form
     for dsn in (plant.database.reader_dsn, plant.database.ingest_dsn):
         connection = await asyncpg.connect(dsn)
-        assert len(await viewed(connection, 1)) == 2 * 1440 + 1
-        assert len(await between(connection, 1, 0, 86_400_000_000)) == 1440 + 1
+        assert len(await samples_in_view(connection, 1)) == 2 * 1440 + 1
+        assert len(await samples_between(connection, 1, 0, 86_400_000_000)) == 1440 + 1
         assert await connection.fetchval("SELECT count(*) FROM plant.samples_named") == CHANNELS * 2880 + 1
         assert await connection.fetchval("SELECT count(*) FROM plant.coverage WHERE day = $1", DAY) == CHANNELS
         assert await connection.fetchval("SELECT sum(bytes) FROM plant.storage()") > 0
@@ -36,7 +36,7 @@ _STATEMENTS = (
 )
 
 
-async def test_only_the_owner_changes_what_is_stored(plant: Plant) -> None:
+async def test_only_the_owner_changes_what_is_stored(plant: ConformancePlant) -> None:
     await plant.fill(minutes=120)
     before = await plant.look()
     for dsn in (plant.database.reader_dsn, plant.database.ingest_dsn):
@@ -50,7 +50,7 @@ async def test_only_the_owner_changes_what_is_stored(plant: Plant) -> None:
     assert set(await plant.forms()) == {(DAY, "rows")}
 
 
-async def test_only_ingest_writes_also_into_a_closed_day(plant: Plant) -> None:
+async def test_only_ingest_writes_also_into_a_closed_day(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.compress()
     reader = await asyncpg.connect(plant.database.reader_dsn)
@@ -59,4 +59,4 @@ async def test_only_ingest_writes_also_into_a_closed_day(plant: Plant) -> None:
         await copy(reader, 1, [(1, 0, 0)])
     await reader.close()
     await plant.copy(1, [(1, 0, 0)])
-    assert len(await viewed(plant.owner, 1)) == 1441
+    assert len(await samples_in_view(plant.owner, 1)) == 1441

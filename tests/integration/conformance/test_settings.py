@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 
-from tests.integration.conformance.plant import Plant
-from tests.packed import DAY, bits
+from tests.integration.conformance.plant import ConformancePlant
+from tests.sample_tables import DAY, bits
 
 _DAYS = [DAY + timedelta(days=n) for n in range(5)]
 
 
-async def test_native_where_there_is_no_columnstore_says_what_would_be_right(plant: Plant) -> None:
+async def test_native_compression_without_columnstore_is_refused_with_a_hint(plant: ConformancePlant) -> None:
     await plant.fill(minutes=60)
     await plant.set_compression("native")
     if plant.edition == "community":
@@ -27,13 +27,13 @@ async def test_native_where_there_is_no_columnstore_says_what_would_be_right(pla
         assert await plant.form_of_days() == {(DAY, "rows")}
 
 
-async def test_a_form_that_nobody_knows(plant: Plant) -> None:
+async def test_unknown_compression_is_refused(plant: ConformancePlant) -> None:
     await plant.set_compression("zip")
     with pytest.raises(asyncpg.PostgresError, match="compression is 'zip'"):
         await plant.compress()
 
 
-async def test_a_day_keeps_the_form_that_it_has(plant: Plant) -> None:
+async def test_closed_day_keeps_its_form(plant: ConformancePlant) -> None:
     """The setting changes each day, in the middle of one too; late rows come to all days."""
     native = "native" if plant.edition == "community" else None
     column = "columnstore" if plant.edition == "community" else "packed"
@@ -65,7 +65,7 @@ async def test_a_day_keeps_the_form_that_it_has(plant: Plant) -> None:
     assert len(await plant.everywhere(2, _DAYS[0], _DAYS[4])) == 3 * 1440 + 600 + 8
 
 
-async def _holds(plant: Plant, expected: set[tuple[datetime, str]], minutes: int) -> None:
+async def _holds(plant: ConformancePlant, expected: set[tuple[datetime, str]], minutes: int) -> None:
     await plant.compress(_DAYS[3])  # drops the chunks that were emptied
     assert await plant.form_of_days() == expected
     for channel in range(1, 5):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.integration.conformance.plant import CHANNELS, NEXT_DAY, Plant
-from tests.packed import DAY, bits
+from tests.integration.conformance.plant import CHANNELS, NEXT_DAY, ConformancePlant
+from tests.sample_tables import DAY, bits
 
 _DAY = 1440 * CHANNELS
 
 
-async def test_each_day_in_its_form(plant: Plant) -> None:
+async def test_storage_shows_each_day_in_its_form(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.fill(NEXT_DAY)
     await plant.owner.execute("VACUUM (ANALYZE) plant.samples_raw")
@@ -28,7 +28,7 @@ async def test_each_day_in_its_form(plant: Plant) -> None:
     assert set(await plant.forms()) == {(DAY, closed), (DAY, "rows"), (NEXT_DAY, "rows")}
 
 
-async def test_bytes_are_those_of_the_disk(plant: Plant) -> None:
+async def test_storage_bytes_equal_the_disk(plant: ConformancePlant) -> None:
     """Indexes and TOAST included, and of all that the schema holds."""
     await plant.fill()
     await plant.fill(NEXT_DAY, 60)
@@ -50,7 +50,7 @@ async def test_bytes_are_those_of_the_disk(plant: Plant) -> None:
     assert {row["relname"] for row in tables} - empty == set(told)
 
 
-async def test_rows_are_estimated_as_the_planner_does(plant: Plant) -> None:
+async def test_storage_rows_are_planner_estimates(plant: ConformancePlant) -> None:
     """What was never analyzed is not guessed; what grew since is."""
     await plant.owner.execute("ALTER TABLE plant.samples_raw SET (autovacuum_enabled = off)")
     await plant.fill(minutes=600)

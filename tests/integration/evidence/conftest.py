@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ops.evidence.reading import begin
+from ops.evidence.reader import begin
 from tests.database import Database
-from tests.integration.evidence.plant import DAY, Plant, minute
+from tests.integration.evidence.plant import DAY, SealedPlant, minute
 
 
 @pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Plant]:
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[SealedPlant]:
     """Hours 5 and 6 of three days; an event and a gap on the first."""
-    async with Plant(database, tmp_path / "state") as made:
+    async with SealedPlant(database, tmp_path / "state") as made:
         for day in range(3):
             for hour in (5, 6):
                 await made.samples("unit/pressure", minute(day, [40.0 + i / 100 for i in range(120)], hour))

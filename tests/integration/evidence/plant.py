@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
-import numpy as np
 
-from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.evidence.keys import load_signer
-from ops.evidence.reading import begin, microseconds
-from ops.evidence.seal import Done, seal_days
+from ops.evidence.reader import begin
+from ops.evidence.seal import SealResult, seal_days
 from ops.evidence.verify import Report, verify
 from ops.paths import State
+from tests import sample_tables
 from tests.database import Database
+from tests.sample_tables import HOUR_US, Sample, bits, copy
 
-DAY = date(2026, 3, 9)
-HOUR_US = 3_600_000_000
+DAY = sample_tables.DAY.date()
 BEFORE = datetime(2026, 3, 12, tzinfo=UTC)  # three days are closed
-
-Sample = tuple[int, int, int]  # µs since DAY, the value's 64 bits, StatusCode
 
 _SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '127.0.0.1:502') RETURNING id"
 _CHANNEL = """
@@ -38,7 +35,7 @@ INSERT INTO plant.event (time, id, type, source_id, channel_id, text, detail) VA
 """
 
 
-class Plant:
+class SealedPlant:
     """One database with a state folder; ``owner`` is its owner's session."""
 
     def __init__(self, database: Database, folder: Path) -> None:
@@ -50,7 +47,7 @@ class Plant:
         self.ids: dict[str, int] = {}
         self._numbers = 0
 
-    async def __aenter__(self) -> Plant:
+    async def __aenter__(self) -> SealedPlant:
         self.owner: asyncpg.Connection[Any] = await asyncpg.connect(self.database.owner_dsn)
         self.source: int = await self.owner.fetchval(_SOURCE, "plc")
         return self
@@ -66,16 +63,7 @@ class Plant:
 
     async def samples(self, name: str, samples: Sequence[Sample]) -> None:
         """COPY, without evidence of it."""
-        time, value, status = zip(*samples, strict=True)
-        stream = copy_stream(
-            np.full(len(samples), await self.channel(name), np.int32),
-            np.array(time, np.int64) + microseconds(begin(DAY)),
-            np.array(value, np.uint64).view(np.float64),
-            np.array(status, np.uint32),
-        )
-        await self.owner.copy_to_table(
-            "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"
-        )
+        await copy(self.owner, await self.channel(name), samples)
 
     async def batch(self, kind: str, rows: int, first: datetime, last: datetime) -> None:
         """The facts of a batch that was written now."""
@@ -97,7 +85,7 @@ class Plant:
         """Pack what is before :data:`BEFORE`."""
         await self.owner.execute("CALL plant.compress_before($1)", BEFORE)
 
-    async def seal(self, before: datetime = BEFORE, **options: Any) -> list[Done]:
+    async def seal(self, before: datetime = BEFORE, **options: Any) -> list[SealResult]:
         """Seal closed days."""
         done = await seal_days(self.database.owner_dsn, self.state, before, **options)
         assert done is not None
@@ -118,18 +106,13 @@ class Plant:
             await self.owner.execute(f"ALTER TABLE {table} ENABLE TRIGGER ALL")
 
 
-def bits(value: float) -> int:
-    """The 64 bits of a double."""
-    return int(np.float64(value).view(np.uint64))
-
-
 def minute(day: int, values: Sequence[float], hour: int = 5) -> list[Sample]:
     """A sample a second of an hour, so many days after DAY."""
     first = (day * 24 + hour) * HOUR_US
     return [(first + i * 1_000_000, bits(value), 0) for i, value in enumerate(values)]
 
 
-def public_key(plant: Plant, path: Path) -> Path:
+def public_key(plant: SealedPlant, path: Path) -> Path:
     """The public key in use, in a file."""
     signer = load_signer(plant.state)
     assert signer is not None

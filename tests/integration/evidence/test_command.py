@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ops.evidence.reading import begin
+from ops.evidence.reader import begin
 from ops.paths import CHECKOUT
-from tests.integration.evidence.plant import BEFORE, DAY, Plant
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Said:
     err: str
 
 
-async def run(plant: Plant, *words: str) -> Said:
+async def run(plant: SealedPlant, *words: str) -> Said:
     """A command on the plant's state folder."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ops", *words),
@@ -40,7 +40,7 @@ async def run(plant: Plant, *words: str) -> Said:
     return Said(process.returncode or 0, out.decode(), err.decode())
 
 
-async def test_from_seal_to_verdict(plant: Plant, tmp_path: Path) -> None:
+async def test_seal_export_and_verify_commands(plant: SealedPlant, tmp_path: Path) -> None:
     sealed = await run(plant, "seal", "--before", BEFORE.isoformat(), "--json")
     assert sealed.code == 0, sealed.err
     assert [(one["day"], one["samples"]) for one in json.loads(sealed.out)] == [
@@ -69,18 +69,18 @@ async def test_from_seal_to_verdict(plant: Plant, tmp_path: Path) -> None:
     ]
     other = await run(plant, "export", "2026-03-10", "--to", str(tmp_path / "other.parquet"))
     assert other.code == 1
-    assert "differs from the seal in 2 hours" in other.err
+    assert "differ from the seal in 2 hours" in other.err
     broken = await run(plant, "verify", str(tmp_path / "other.parquet"))
     assert broken.code == 1
     assert "unit/flow, hour 05: 1 missing (120 sealed, 119 found)" in broken.out
 
 
-async def test_late_data_are_explained_and_amended(plant: Plant) -> None:
+async def test_late_data_are_explained_and_the_seal_amended(plant: SealedPlant) -> None:
     await run(plant, "seal", "--before", BEFORE.isoformat())
     await plant.late("unit/flow", [(0, 0, 0)])
     explained = await run(plant, "verify", "2026-03-09")
     assert explained.code == 0
-    assert "unit/flow, hour 00: 1 added (0 sealed, 1 found): came late: 1 rows in 1 batches" in explained.out
+    assert "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 rows in 1 batches" in explained.out
     assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 1
     amended = await run(plant, "seal", "2026-03-09")
     assert "2026-03-09 revision 1, serial " in amended.out
@@ -88,16 +88,16 @@ async def test_late_data_are_explained_and_amended(plant: Plant) -> None:
     assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 0
 
 
-async def test_only_closed_days(plant: Plant) -> None:
+async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
     today = datetime.now(UTC).date()
     refused = await run(plant, "seal", today.isoformat())
     assert refused.code == 1
     when = f"{today + timedelta(days=1)} 01:00 UTC"
-    assert f"{today} is not closed: it can be sealed from {when} on" in refused.err
+    assert f"{today} is not closed yet; it can be sealed after {when}" in refused.err
     exported = await run(plant, "export", today.isoformat())
-    assert f"{today} has no seal: from {when} on `plantlog seal {today}` makes it" in exported.err
+    assert f"{today} is not sealed: run `plantlog seal {today}` after {when}" in exported.err
     nothing = await run(plant, "seal", "2000-01-01")
-    assert nothing.out == "nothing to seal: nothing is stored of 2000-01-01, or nothing new since its seal\n"
+    assert nothing.out == "nothing to seal: no data for 2000-01-01, or nothing new since its seal\n"
     yesterday = today - timedelta(days=1)
     since_midnight = (datetime.now(UTC) - begin(today)) // timedelta(seconds=1)
     await plant.owner.execute(
@@ -108,22 +108,22 @@ async def test_only_closed_days(plant: Plant) -> None:
     assert f"{yesterday} is not closed" in refused.err
     await plant.owner.execute("UPDATE plant.setting SET value = $1 WHERE key = 'lateness'", str(86400 * 3650))
     nothing = await run(plant, "seal")
-    assert re.fullmatch(r"nothing to seal: .*; \d{4}-\d\d-\d\d can be sealed from .* UTC on\n", nothing.out)
+    assert re.fullmatch(r"nothing to seal: .*; \d{4}-\d\d-\d\d can be sealed after .* UTC\n", nothing.out)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("seal", "yesterday"), "'yesterday' is neither a day such as 2026-03-09 nor a file"),
+        (("seal", "yesterday"), "'yesterday' is neither a day such as 2026-03-09 nor an existing file"),
         (("seal", "--before", "noon"), "--before: found 'noon'; legal: a time such as"),
-        (("verify", "nothing.parquet"), "nothing.parquet is no whole Parquet file"),
-        (("verify", "2026-03-09"), "2026-03-09 has no seal"),
-        (("verify", "--from", "2026-03-09"), "--from and --to are of `plantlog verify rollups`"),
-        (("export", "2026-03-09"), "2026-03-09 has no seal: `plantlog seal 2026-03-09` makes it"),
+        (("verify", "nothing.parquet"), "nothing.parquet is not a complete Parquet file"),
+        (("verify", "2026-03-09"), "2026-03-09 is not sealed"),
+        (("verify", "--from", "2026-03-09"), "--from and --to apply to `plantlog verify rollups` only"),
+        (("export", "2026-03-09"), "2026-03-09 is not sealed: run `plantlog seal 2026-03-09`"),
         (("verify", "--key", "/nowhere.pem"), "/nowhere.pem: "),
     ],
 )
-async def test_what_can_t_be_done_is_said(plant: Plant, words: tuple[str, ...], said: str) -> None:
+async def test_invalid_evidence_commands_say_why(plant: SealedPlant, words: tuple[str, ...], said: str) -> None:
     done = await run(plant, *words)
     assert done.code == 1
     assert done.err.startswith("plantlog: "), done.err

@@ -15,16 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.errors import OperationError
-from ops.evidence.export import VERIFIER, Exported, export
+from ingest.timestamps import microseconds
+from ops.evidence.export import VERIFIER, ExportResult, export
 from ops.evidence.keys import rotate
-from ops.evidence.reading import begin
-from ops.evidence.standalone import METADATA, Unsound, verify_file
-from tests.integration.evidence.plant import DAY, HOUR_US, Plant, bits, public_key
+from ops.evidence.reader import begin
+from ops.evidence.standalone import METADATA, UnverifiableError, verify_file
+from tests.integration.evidence.plant import DAY, SealedPlant, public_key
+from tests.sample_tables import HOUR_US, bits
 
 SPECIAL = (0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x8000000000000000, 0, 1, 0x7FF0000000000000)
 
 
-async def exported(plant: Plant, folder: Path, channels: tuple[str, ...] = ()) -> tuple[Path, Exported]:
+async def exported(plant: SealedPlant, folder: Path, channels: tuple[str, ...] = ()) -> tuple[Path, ExportResult]:
     """The first day, written by the reader."""
     path = folder / "day.parquet"
     done = await export(plant.database.reader_dsn, DAY, path, channels, with_verifier=True)
@@ -38,7 +40,7 @@ def alone(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_day_comes_back_to_the_bit(plant: Plant, tmp_path: Path, packed: bool) -> None:
+async def test_exported_day_round_trips_to_the_bit(plant: SealedPlant, tmp_path: Path, packed: bool) -> None:
     odd = [(i * 1_000_003, SPECIAL[i % len(SPECIAL)], 0x80050000 if i % 3 else 0) for i in range(200)]
     await plant.samples("unit/odd", odd)
     await plant.seal()
@@ -52,7 +54,7 @@ async def test_a_day_comes_back_to_the_bit(plant: Plant, tmp_path: Path, packed:
     assert table.schema.field("time").type == pa.timestamp("us", tz="UTC")
     one = table.filter(pa.compute.equal(table["channel_id"], plant.ids["unit/odd"]))
     value = one["value"].to_numpy().view(np.uint64).tolist()
-    time = (one["time"].cast(pa.int64()).to_numpy() - int(begin(DAY).timestamp()) * 1_000_000).tolist()
+    time = (one["time"].cast(pa.int64()).to_numpy() - microseconds(begin(DAY))).tolist()
     assert list(zip(time, value, one["status"].to_pylist(), strict=True)) == odd
     assert set(one["channel"].to_pylist()) == {"unit/odd"}
     assert set(one["unit"].to_pylist()) == {"bar"}
@@ -61,7 +63,7 @@ async def test_a_day_comes_back_to_the_bit(plant: Plant, tmp_path: Path, packed:
         assert not file.with_name(file.name + ".partial").exists()
 
 
-async def test_it_is_verified_alone(plant: Plant, tmp_path: Path) -> None:
+async def test_export_is_verified_without_plantlog(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     await plant.late("unit/flow", [(9 * HOUR_US, bits(1.0), 0)])
     await rotate(plant.owner, plant.state)
@@ -72,34 +74,34 @@ async def test_it_is_verified_alone(plant: Plant, tmp_path: Path) -> None:
         run = alone(file, "--key", str(key))
         assert run.returncode == 0, run.stdout + run.stderr
         assert "every row is as sealed (serial 4, revision 1)" in run.stdout
-        assert "which came with the file" not in run.stdout
-    assert "which came with the file: compare it with the plant's public key" in alone(path).stdout
+        assert "which is in the file" not in run.stdout
+    assert "which is in the file: compare it with the plant's public key" in alone(path).stdout
     said = json.loads(alone(path, "--json").stdout)
     assert (said["ok"], said["rows"], [seal["revision"] for seal in said["seals"]]) == (True, 481, [0, 1])
 
 
-async def test_some_channels(plant: Plant, tmp_path: Path) -> None:
+async def test_export_of_some_channels(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     path, done = await exported(plant, tmp_path, ("unit/pr*",))
     assert [rows for _, rows in done.files] == [240, 1, 1]
     run = alone(path)
     assert run.returncode == 0, run.stdout
-    assert "it has some of the day's channels only" in run.stdout
-    with pytest.raises(OperationError, match="exists already"):
+    assert "contains only some of the day's channels" in run.stdout
+    with pytest.raises(OperationError, match="already exists"):
         await exported(plant, tmp_path)
-    with pytest.raises(OperationError, match="no channel with samples on 2026-03-09 is called nothing"):
+    with pytest.raises(OperationError, match="no channel with samples on 2026-03-09 matches nothing"):
         await export(plant.database.reader_dsn, DAY, tmp_path / "b.parquet", ["nothing"], False)
     assert not any(name.startswith("b.") for _, _, names in os.walk(tmp_path) for name in names)
 
 
-async def test_a_day_without_a_seal_and_one_that_differs(plant: Plant, tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match="2026-03-09 has no seal: `plantlog seal 2026-03-09` makes it"):
+async def test_unsealed_and_differing_days_are_not_exported(plant: SealedPlant, tmp_path: Path) -> None:
+    with pytest.raises(OperationError, match="2026-03-09 is not sealed: run `plantlog seal 2026-03-09`"):
         await exported(plant, tmp_path)
     await plant.seal()
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 1 WHERE time = $1", begin(DAY, 5))
     path, done = await exported(plant, tmp_path)
     assert done.differs == 2
-    assert [one.words() for one in verify_file(str(path), None).differences] == [
+    assert [one.describe() for one in verify_file(str(path), None).differences] == [
         "unit/pressure, hour 05: at least 1 changed (120 sealed, 120 found)",
         "unit/flow, hour 05: at least 1 changed (120 sealed, 120 found)",
     ]
@@ -127,7 +129,7 @@ def with_value(table: pa.Table, row: int, value: float) -> pa.Table:
     return table.set_column(4, table.schema.field("value"), pa.array(values))
 
 
-async def test_rows_that_were_tampered_with(plant: Plant, tmp_path: Path) -> None:
+async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
     whole = path.read_bytes()
@@ -135,7 +137,7 @@ async def test_rows_that_were_tampered_with(plant: Plant, tmp_path: Path) -> Non
     def found() -> list[str]:
         verdict = verify_file(str(path), None)
         assert verdict.ok == (alone(path).returncode == 0)
-        return [*verdict.problems, *(one.words() for one in verdict.differences)]
+        return [*verdict.problems, *(one.describe() for one in verdict.differences)]
 
     rewritten(path)
     assert found() == []
@@ -160,13 +162,13 @@ async def test_rows_that_were_tampered_with(plant: Plant, tmp_path: Path) -> Non
     ("change", "said"),
     [
         (lambda said: {**said, "day": "2026-03-10"}, "is of 2026-03-09, not of 2026-03-10"),
-        (lambda said: {**said, "seals": [{**said["seals"][0], "samples": 1}]}, "the signature is not that of key"),
+        (lambda said: {**said, "seals": [{**said["seals"][0], "samples": 1}]}, "the signature does not match key"),
         (lambda said: {**said, "rows": said["rows"][:1]}, "the digests in the file do not make up its root"),
         (lambda said: {**said, "keys": []}, "signed by the unknown key"),
-        (lambda said: {**said, "differs": ["x"]}, "what it says to differ from the revision before was altered"),
+        (lambda said: {**said, "differs": ["x"]}, "its list of differences from the revision before was altered"),
     ],
 )
-async def test_a_seal_that_was_tampered_with(plant: Plant, tmp_path: Path, change: Any, said: str) -> None:
+async def test_tampered_export_seal_is_detected(plant: SealedPlant, tmp_path: Path, change: Any, said: str) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
     rewritten(path, metadata=change)
@@ -175,17 +177,17 @@ async def test_a_seal_that_was_tampered_with(plant: Plant, tmp_path: Path, chang
     assert said in run.stdout
 
 
-async def test_files_that_are_not_ours(plant: Plant, tmp_path: Path) -> None:
+async def test_foreign_parquet_files_are_refused(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
     whole = path.read_bytes()
     for damaged, said in (
-        (whole[:-100], "is no whole Parquet file"),
-        (b"time,value\n", "is no whole Parquet file"),
-        (b"", "is no whole Parquet file"),
+        (whole[:-100], "is not a complete Parquet file"),
+        (b"time,value\n", "is not a complete Parquet file"),
+        (b"", "is not a complete Parquet file"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(Unsound, match=said):
+        with pytest.raises(UnverifiableError, match=said):
             verify_file(str(path), None)
         run = alone(path)
         assert run.returncode == 1
@@ -194,20 +196,20 @@ async def test_files_that_are_not_ours(plant: Plant, tmp_path: Path) -> None:
     path.write_bytes(whole[:2000] + bytes(40) + whole[2040:])
     assert alone(path).returncode == 1
     pq.write_table(pa.table({"value": [1.0]}), path)
-    with pytest.raises(Unsound, match="carries no seal"):
+    with pytest.raises(UnverifiableError, match="contains no seal"):
         verify_file(str(path), None)
     path.write_bytes(whole)
     rewritten(path, metadata=lambda said: {**said, "specification": 2})
-    with pytest.raises(Unsound, match="specification 2: this verifier knows 1"):
+    with pytest.raises(UnverifiableError, match="specification 2 is not supported, only 1"):
         verify_file(str(path), None)
     rewritten(path, metadata=lambda said: {"specification": 1})
-    with pytest.raises(Unsound, match="its seal can't be read"):
+    with pytest.raises(UnverifiableError, match="cannot read the seal"):
         verify_file(str(path), None)
     missing = alone(tmp_path / "nothing.parquet")
-    assert "is no whole Parquet file" in missing.stderr
+    assert "is not a complete Parquet file" in missing.stderr
 
 
-async def test_many_row_groups(plant: Plant, tmp_path: Path) -> None:
+async def test_export_with_many_row_groups(plant: SealedPlant, tmp_path: Path) -> None:
     """More than one, with channels cut by their bounds."""
     for i in range(6):
         seconds = np.arange(86_400).tolist()

@@ -8,10 +8,12 @@ from datetime import timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ingest.timestamps import microseconds
 from ops.evidence.parquet import SampleFile
-from ops.evidence.reading import Series, begin, read
-from ops.evidence.standalone import sample_hours, tagged
-from tests.integration.evidence.plant import DAY, HOUR_US, Plant, Sample
+from ops.evidence.reader import Series, begin, read
+from ops.evidence.standalone import sample_hours, tagged_hash
+from tests.integration.evidence.plant import DAY, SealedPlant
+from tests.sample_tables import HOUR_US, Sample
 
 _SPECIAL = (0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x7FF << 52, 1 << 63, 0, 1)
 _bits = st.one_of(
@@ -32,18 +34,18 @@ def _double(value: float) -> int:
 
 def expected(samples: list[Sample]) -> dict[int, tuple[int, bytes]]:
     """The specification, said plainly."""
-    first = int(begin(DAY).timestamp()) * 1_000_000
+    first = microseconds(begin(DAY))
     found = {}
     for hour in {time // HOUR_US for time, _, _ in samples}:
         rows = [row for row in samples if row[0] // HOUR_US == hour]
         parts = [(t + first).to_bytes(8, "big") + v.to_bytes(8, "big") + s.to_bytes(4, "big") for t, v, s in rows]
-        found[hour] = (len(rows), tagged("hour", *parts))
+        found[hour] = (len(rows), tagged_hash("hour", *parts))
     return found
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(samples=_samples, data=st.data())
-async def test_every_form_has_the_same_digests(plant: Plant, samples: list[Sample], data: st.DataObject) -> None:
+async def test_every_form_has_the_same_digests(plant: SealedPlant, samples: list[Sample], data: st.DataObject) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,7 +77,7 @@ async def test_every_form_has_the_same_digests(plant: Plant, samples: list[Sampl
     assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {})} == expected(samples)
 
 
-async def test_an_hour_s_bounds(plant: Plant) -> None:
+async def test_digests_at_the_bounds_of_an_hour(plant: SealedPlant) -> None:
     """The first µs of an hour is its own, and the last is not the next one's."""
     edges = [(hour * HOUR_US + us, 1, 0) for hour in (0, 1, 23) for us in (0, HOUR_US - 1)]
     await plant.samples("unit/edges", [*edges, (24 * HOUR_US, 1, 0), (-1, 1, 0)])

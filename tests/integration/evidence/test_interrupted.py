@@ -6,34 +6,29 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
 import pytest
 
-from ops.evidence.reading import begin
+from ops.evidence.reader import begin
 from ops.evidence.seal import seal_closed
 from ops.paths import CHECKOUT
-from tests.integration.evidence.plant import BEFORE, DAY, HOUR_US, Plant, bits
-from tests.patience import PATIENCE
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
+from tests.sample_tables import HOUR_US, bits
+from tests.waiting import until
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog seal' AND wait_event_type = 'Lock'"
-SEALING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog seal'"
+ENDED = "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'plantlog seal'"
 ONE_DAY = BEFORE - timedelta(days=2)
 
 
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(PATIENCE):
-        while not await true():
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
-async def held_at_hour(plant: Plant, hour: int) -> AsyncIterator[None]:
+async def held_at_hour(plant: SealedPlant, hour: int) -> AsyncIterator[None]:
     """Whoever wants to keep the digests of that hour waits until the block's end."""
     other: asyncpg.Connection[Any] = await asyncpg.connect(plant.database.owner_dsn)
     hold = other.transaction()
@@ -52,7 +47,7 @@ async def held_at_hour(plant: Plant, hour: int) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def long_day(plant: Plant) -> Plant:
+async def long_day(plant: SealedPlant) -> SealedPlant:
     """The first day has samples in each hour."""
     for hour in range(24):
         if hour not in (5, 6):
@@ -60,27 +55,23 @@ async def long_day(plant: Plant) -> Plant:
     return plant
 
 
-async def test_killed_while_sealing(long_day: Plant) -> None:
+async def test_killed_sealing_continues(long_day: SealedPlant) -> None:
     plant = long_day
-
-    async def count(query: str) -> int:
-        return int(await plant.owner.fetchval(query))
-
     async with held_at_hour(plant, 12):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ops", "seal", "--before", ONE_DAY.isoformat()),
             env={**os.environ, "PLANTLOG_STATE": str(plant.state.root)},
             cwd=CHECKOUT,
         )
-        await until(lambda: _is(count, WAITING, 1))
+        await until(partial(plant.owner.fetchval, WAITING))
         process.kill()
         await process.wait()
-    await until(lambda: _is(count, SEALING, 0))
+    await until(partial(plant.owner.fetchval, ENDED))
     kept = await plant.owner.fetchval("SELECT sum(n) FROM plant.seal_work")
     assert kept == 10 * 100 + 480
     said: list[str] = []
-    [done] = await plant.seal(ONE_DAY, say=said.append)
-    assert said == [f"2026-03-09: sealed, {22 * 100 + 480:,} samples of 2 channels, {12 * 100:,} read now"]
+    [done] = await plant.seal(ONE_DAY, progress=said.append)
+    assert said == [f"2026-03-09: sealed {22 * 100 + 480:,} samples of 2 channels, {12 * 100:,} read now"]
     assert done.seal.samples == 22 * 100 + 480
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.seal_work") == 0
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.seal_progress") == 0
@@ -89,22 +80,14 @@ async def test_killed_while_sealing(long_day: Plant) -> None:
     assert not report.days[0].findings
 
 
-async def _is(count: Callable[[str], Awaitable[int]], query: str, n: int) -> bool:
-    return await count(query) == n
-
-
 @pytest.mark.parametrize("packed", [False, True])
-async def test_data_that_come_while_sealing_are_sealed(long_day: Plant, packed: bool) -> None:
+async def test_data_arriving_while_sealing_are_sealed(long_day: SealedPlant, packed: bool) -> None:
     plant = long_day
     if packed:
         await plant.pack()
-
-    async def count(query: str) -> int:
-        return int(await plant.owner.fetchval(query))
-
     async with held_at_hour(plant, 12):
         sealing = asyncio.create_task(seal_closed(plant.database.owner_dsn, plant.state, ONE_DAY))
-        await until(lambda: _is(count, WAITING, 1))
+        await until(partial(plant.owner.fetchval, WAITING))
         await plant.late("unit/flow", [(3 * HOUR_US + 500, bits(1.5), 0), (23 * HOUR_US + 500, bits(1.5), 0)])
         await plant.event(begin(DAY, 2), "text", "late")
     assert await sealing == [DAY]
@@ -117,7 +100,7 @@ async def test_data_that_come_while_sealing_are_sealed(long_day: Plant, packed: 
     assert await seal_closed(plant.database.owner_dsn, plant.state, ONE_DAY) == []
 
 
-async def test_killed_while_amending(plant: Plant) -> None:
+async def test_killed_amendment_leaves_nothing_behind(plant: SealedPlant) -> None:
     """What an interrupted amendment left behind is no part of the next."""
     await plant.seal()
     await plant.owner.execute(

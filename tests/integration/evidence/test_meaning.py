@@ -10,17 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingest.timestamps import microseconds
 from ops.evidence.export import export
-from ops.evidence.reading import begin, microseconds
+from ops.evidence.reader import begin
 from ops.evidence.standalone import verify_file
-from tests.integration.evidence.plant import BEFORE, DAY, Plant
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
 from tests.integration.evidence.test_export import rewritten
 
 SECOND = DAY + timedelta(days=1)
 CHANGE = begin(SECOND, 6)
 
 
-async def changed(plant: Plant, at: datetime) -> None:
+async def changed(plant: SealedPlant, at: datetime) -> None:
     """unit/flow changes from bar to K at a time."""
     await plant.owner.execute(
         "UPDATE plant.channel SET unit = 'K', attributes = '{\"divisor\": 10}' WHERE name = 'unit/flow'"
@@ -30,7 +31,7 @@ async def changed(plant: Plant, at: datetime) -> None:
     await plant.owner.execute(versions.format("valid_to", "valid_from", "-infinity"), at, plant.ids["unit/flow"])
 
 
-async def meanings(plant: Plant) -> list[list[dict[str, Any]]]:
+async def meanings(plant: SealedPlant) -> list[list[dict[str, Any]]]:
     """By seal: what unit/flow is said to be."""
     documents = await plant.owner.fetch(
         "SELECT d.content FROM plant.day_seal AS s JOIN plant.seal_document AS d ON d.digest = s.document"
@@ -43,7 +44,7 @@ async def meanings(plant: Plant) -> list[list[dict[str, Any]]]:
     ]
 
 
-async def test_seals_say_what_was_so_on_their_day(plant: Plant) -> None:
+async def test_seals_contain_the_units_and_names_of_their_day(plant: SealedPlant) -> None:
     await plant.seal(begin(DAY, 24))
     await changed(plant, CHANGE)
     await plant.seal()
@@ -57,7 +58,7 @@ async def test_seals_say_what_was_so_on_their_day(plant: Plant) -> None:
     assert (await plant.verify(DAY, ["unit/flow"])).ok
 
 
-async def test_late_data_do_not_rewrite_what_was_so(plant: Plant) -> None:
+async def test_late_data_keep_the_sealed_units_and_names(plant: SealedPlant) -> None:
     await plant.seal()
     await changed(plant, BEFORE)
     await plant.late("unit/flow", [(9 * 3_600_000_000, 0, 0)])
@@ -66,7 +67,7 @@ async def test_late_data_do_not_rewrite_what_was_so(plant: Plant) -> None:
     assert (await plant.verify()).ok
 
 
-async def test_an_exported_day_has_each_sample_in_the_unit_of_its_time(plant: Plant, tmp_path: Path) -> None:
+async def test_an_exported_day_has_each_sample_in_the_unit_of_its_time(plant: SealedPlant, tmp_path: Path) -> None:
     await changed(plant, CHANGE + timedelta(seconds=30))
     await plant.seal()
     path = tmp_path / "day.parquet"
@@ -82,7 +83,7 @@ async def test_an_exported_day_has_each_sample_in_the_unit_of_its_time(plant: Pl
     assert problem.endswith("is called unit/flow in K in rows of the file, and unit/flow in bar in the seal")
 
 
-async def test_late_data_of_a_channel_that_moved_to_another_source_are_explained(plant: Plant) -> None:
+async def test_late_data_of_a_channel_that_moved_to_another_source_are_explained(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.late("unit/flow", [(9 * 3_600_000_000, 0, 0)])
     other = await plant.owner.fetchval(

@@ -8,12 +8,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from ops.evidence.reading import begin
+from ops.evidence.reader import begin
 from ops.evidence.seal import seal_closed, sealed_days
-from tests.integration.evidence.plant import BEFORE, DAY, HOUR_US, Plant, bits, minute
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, minute
+from tests.sample_tables import HOUR_US, bits
 
 
-async def test_closed_days_are_sealed_once(plant: Plant) -> None:
+async def test_closed_days_are_sealed_once(plant: SealedPlant) -> None:
     done = await plant.seal(BEFORE - timedelta(seconds=1))  # the third day is not over
     assert [(one.seal.day, one.seal.samples, one.seal.channels) for one in done] == [
         ("2026-03-09", 480, 2),
@@ -30,14 +31,14 @@ async def test_closed_days_are_sealed_once(plant: Plant) -> None:
     assert [day.samples for day in report.days] == [480, 480, 480]
 
 
-async def test_days_without_anything_are_sealed_once_sealing_has_begun(plant: Plant) -> None:
+async def test_empty_days_are_sealed_once_sealing_has_begun(plant: SealedPlant) -> None:
     await plant.seal()
     done = await plant.seal(BEFORE + timedelta(days=2))
     assert [(one.seal.day, one.seal.samples) for one in done] == [("2026-03-12", 0), ("2026-03-13", 0)]
     assert (await plant.verify()).ok
 
 
-async def test_packing_changes_no_digest(plant: Plant) -> None:
+async def test_packing_changes_no_digest(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.pack()
     report = await plant.verify()
@@ -47,7 +48,7 @@ async def test_packing_changes_no_digest(plant: Plant) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_late_data_amend_and_keep_the_first(plant: Plant, packed: bool) -> None:
+async def test_late_data_amend_the_seal_and_keep_the_first(plant: SealedPlant, packed: bool) -> None:
     first = await plant.seal()
     if packed:
         await plant.pack()
@@ -58,7 +59,7 @@ async def test_late_data_amend_and_keep_the_first(plant: Plant, packed: bool) ->
         ("unit/flow", 6, "added"),
         ("unit/flow", 9, "added"),
     ]
-    assert "came late: 2 rows in 1 batches" in report.days[0].findings[0].explained
+    assert "late data: 2 rows in 1 batches" in report.days[0].findings[0].explained
     [amended] = await plant.seal()
     assert (amended.seal.day, amended.seal.revision, amended.seal.kind) == ("2026-03-09", 1, "amended")
     assert amended.seal.samples == first[0].seal.samples + 2
@@ -75,7 +76,7 @@ async def test_late_data_amend_and_keep_the_first(plant: Plant, packed: bool) ->
     assert [row["channel_id"] for row in kept] == [plant.ids["unit/flow"]]
 
 
-async def test_what_nothing_explains_is_never_amended(plant: Plant) -> None:
+async def test_unexplained_difference_is_never_amended(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 41 WHERE time = $1", begin(DAY, 5))
     await plant.late("unit/flow", [(6 * HOUR_US + 500_000, bits(1.5), 0)])
@@ -85,7 +86,7 @@ async def test_what_nothing_explains_is_never_amended(plant: Plant) -> None:
     assert found == {("unit/flow", 5, "changed", ""), ("unit/pressure", 5, "changed", "")}
 
 
-async def test_an_event_that_comes_late(plant: Plant) -> None:
+async def test_late_event_amends_the_seal(plant: SealedPlant) -> None:
     await plant.seal()
     at = begin(DAY, 11)
     await plant.event(at, "text", "said late")
@@ -95,14 +96,14 @@ async def test_an_event_that_comes_late(plant: Plant) -> None:
     assert (await plant.verify()).ok
 
 
-async def test_an_open_gap_is_the_days_own_part_of_it(plant: Plant) -> None:
+async def test_open_gap_is_sealed_up_to_the_end_of_the_day(plant: SealedPlant) -> None:
     await plant.owner.execute("UPDATE plant.gap SET to_time = NULL")
     await plant.seal()
     await plant.owner.execute("UPDATE plant.gap SET to_time = $1", BEFORE)
     assert (await plant.verify()).ok
     await plant.owner.execute("UPDATE plant.gap SET to_time = $1, backfilled_at = now()", begin(DAY, 8))
     report = await plant.verify(DAY)
-    assert [finding.difference.words() for finding in report.days[0].findings] == [
+    assert [finding.difference.describe() for finding in report.days[0].findings] == [
         "gaps: at least 1 changed (1 sealed, 1 found)"
     ]
     assert not report.ok
@@ -113,7 +114,7 @@ async def test_an_open_gap_is_the_days_own_part_of_it(plant: Plant) -> None:
     assert json.loads(done[0].differs)["gaps"] == {"before": 1, "after": 1}
 
 
-async def test_seals_are_only_added_to(plant: Plant) -> None:
+async def test_seals_cannot_be_changed(plant: SealedPlant) -> None:
     await plant.seal()
     for table in ("day_seal", "seal_digest", "seal_document", "seal_key"):
         for statement in (f"DELETE FROM plant.{table}", f"TRUNCATE plant.{table} CASCADE"):
@@ -123,7 +124,7 @@ async def test_seals_are_only_added_to(plant: Plant) -> None:
         await plant.owner.execute("UPDATE plant.day_seal SET samples = 1")
 
 
-async def test_one_seals_at_a_time(plant: Plant) -> None:
+async def test_only_one_process_seals_at_a_time(plant: SealedPlant) -> None:
     other = await asyncpg.connect(plant.database.owner_dsn)
     try:
         assert await other.fetchval("SELECT pg_try_advisory_lock(7361023400158)")
@@ -133,18 +134,18 @@ async def test_one_seals_at_a_time(plant: Plant) -> None:
     assert len(await seal_closed(plant.database.owner_dsn, plant.state, BEFORE)) == 3
 
 
-async def test_samples_of_a_channel_that_no_table_names_are_sealed_too(plant: Plant) -> None:
+async def test_samples_of_an_unregistered_channel_are_sealed(plant: SealedPlant) -> None:
     await plant.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 999, 0)", begin(DAY, 1))
     done = await plant.seal()
     assert done[0].seal.channels == 3
     await plant.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 998, 0)", begin(DAY, 1))
     report = await plant.verify(DAY)
-    assert [f.words() for f in report.days[0].findings] == [
-        "channel 998, hour 01: 1 added (0 sealed, 1 found): NOT explained by anything on record"
+    assert [f.describe() for f in report.days[0].findings] == [
+        "channel 998, hour 01: 1 added (0 sealed, 1 found): NOT explained by any record"
     ]
 
 
-async def test_more_late_samples_than_fit_an_hour_of_minutes(plant: Plant) -> None:
+async def test_more_late_samples_than_fit_an_hour_of_minutes(plant: SealedPlant) -> None:
     """Channels differ in what they have; each hour is found."""
     await plant.seal()
     await plant.late("unit/new", minute(1, [1.0] * 3600, hour=23))

@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import DatabaseError, OperationError
-from ops.evidence.keys import path_of, rotate
-from ops.evidence.reading import begin, connect
-from ops.evidence.verify import Report, lines
-from tests.integration.evidence.plant import BEFORE, DAY, HOUR_US, Plant, bits, public_key
+from ops.evidence.keys import key_path, rotate
+from ops.evidence.reader import begin, connect
+from ops.evidence.verify import Report, format_report
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, public_key
+from tests.sample_tables import HOUR_US, bits
 
 SECOND = "2026-03-10"
 
 
 def found(report: Report) -> list[str]:
     """All findings, in words."""
-    return [f"{day.day} {finding.words()}" for day in report.days for finding in day.findings]
+    return [f"{day.day} {finding.describe()}" for day in report.days for finding in day.findings]
 
 
-UNEXPLAINED = "NOT explained by anything on record"
+UNEXPLAINED = "NOT explained by any record"
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -48,7 +49,7 @@ UNEXPLAINED = "NOT explained by anything on record"
         ),
     ],
 )
-async def test_a_sample_that_was_tampered_with(plant: Plant, statement: str, said: str, packed: bool) -> None:
+async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, said: str, packed: bool) -> None:
     await plant.seal()
     await plant.owner.execute(statement, plant.ids["unit/pressure"], begin(DAY, 30) + timedelta(seconds=7))
     if packed:
@@ -64,7 +65,7 @@ async def test_a_sample_that_was_tampered_with(plant: Plant, statement: str, sai
     assert await plant.seal() == []
 
 
-async def test_one_bit_of_a_packed_hour(plant: Plant) -> None:
+async def test_flipped_bit_of_a_packed_hour_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute("CALL plant.pack_before($1)", BEFORE)
     await plant.owner.execute(
@@ -77,7 +78,7 @@ async def test_one_bit_of_a_packed_hour(plant: Plant) -> None:
     ]
 
 
-async def test_two_days_that_changed_places(plant: Plant) -> None:
+async def test_swapped_days_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute(
         "WITH gone AS (DELETE FROM plant.samples_raw WHERE time < $1 RETURNING *)"
@@ -90,7 +91,7 @@ async def test_two_days_that_changed_places(plant: Plant) -> None:
     assert f"{SECOND} unit/flow, hour 05: {changed}" in found(await plant.verify())
 
 
-async def test_values_of_two_days_that_changed_places(plant: Plant) -> None:
+async def test_swapped_values_of_two_days_are_detected(plant: SealedPlant) -> None:
     await plant.owner.execute("UPDATE plant.samples_raw SET value = value + 1 WHERE time >= $1", begin(DAY, 24))
     await plant.seal()
     await plant.owner.execute(
@@ -105,7 +106,7 @@ async def test_values_of_two_days_that_changed_places(plant: Plant) -> None:
     assert len(found(report)) == 8
 
 
-async def test_events_and_gaps(plant: Plant) -> None:
+async def test_tampered_events_and_gaps_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute("UPDATE plant.event SET text = 'valve closed' WHERE type = 'text'")
     await plant.owner.execute("DELETE FROM plant.gap")
@@ -116,7 +117,7 @@ async def test_events_and_gaps(plant: Plant) -> None:
 
 
 @pytest.mark.parametrize("kind", ["deleted", "retention"])
-async def test_a_removal_on_record_explains_what_is_missing(plant: Plant, kind: str) -> None:
+async def test_recorded_deletion_explains_missing_samples(plant: SealedPlant, kind: str) -> None:
     await plant.seal()
     await plant.owner.execute("DELETE FROM plant.samples_raw WHERE channel_id = $1", plant.ids["unit/flow"])
     assert not (await plant.verify()).ok
@@ -130,13 +131,13 @@ async def test_a_removal_on_record_explains_what_is_missing(plant: Plant, kind: 
     report = await plant.verify()
     assert report.ok
     assert len(found(report)) == 6
-    assert all(f"{kind} on record at" in one and "(asked for)" in one for one in found(report))
+    assert all(f"{kind} recorded at" in one and "(asked for)" in one for one in found(report))
     done = await plant.seal()  # a correction makes new seals; retention leaves the old ones
     assert [one.seal.revision for one in done] == ([1, 1, 1] if kind == "deleted" else [])
     assert (await plant.verify()).ok
 
 
-async def test_what_was_deleted_and_came_anew(plant: Plant) -> None:
+async def test_deleted_and_inserted_samples_are_detected(plant: SealedPlant) -> None:
     """A correction as an operator makes it: the same times, other values, the same count."""
     await plant.seal()
     number, at = plant.ids["unit/flow"], begin(DAY, 5)
@@ -147,8 +148,8 @@ async def test_what_was_deleted_and_came_anew(plant: Plant) -> None:
     assert await plant.seal() == []
     await plant.batch("samples", 1, at, at)
     [one] = (await plant.verify(DAY)).days[0].findings
-    assert one.explained.startswith("deleted on record at ")
-    assert "(a wrong scale); came late: 1 rows in 1 batches" in one.explained
+    assert one.explained.startswith("deleted recorded at ")
+    assert "(a wrong scale); late data: 1 rows in 1 batches" in one.explained
     [amended] = await plant.seal()
     assert [(c["id"], c["hour"], c["before"], c["after"]) for c in json.loads(amended.differs)["channels"]] == [
         (number, 5, 120, 120)
@@ -157,7 +158,7 @@ async def test_what_was_deleted_and_came_anew(plant: Plant) -> None:
     assert await plant.seal() == []
 
 
-async def test_one_row_that_came_explains_no_row_of_each_channel(plant: Plant) -> None:
+async def test_one_late_row_does_not_explain_rows_of_all_channels(plant: SealedPlant) -> None:
     await plant.seal()
     for name in ("unit/flow", "unit/pressure"):
         await plant.samples(name, [(5 * HOUR_US + 500_000, bits(1.0), 0)])
@@ -167,11 +168,11 @@ async def test_one_row_that_came_explains_no_row_of_each_channel(plant: Plant) -
         for name in ("unit/pressure", "unit/flow")
     ]
     said: list[str] = []
-    assert await plant.seal(say=said.append) == []
-    assert said == ["2026-03-09: nothing on record explains 2 channel-hours: `plantlog verify 2026-03-09`"]
+    assert await plant.seal(progress=said.append) == []
+    assert said == ["2026-03-09: 2 channel-hours are unexplained: see `plantlog verify 2026-03-09`"]
 
 
-async def test_a_batch_of_another_source_or_too_small_explains_nothing(plant: Plant) -> None:
+async def test_unrelated_or_too_small_batch_explains_nothing(plant: SealedPlant) -> None:
     await plant.seal()
     rows = [(5 * HOUR_US + 500_000 + i, bits(1.0), 0) for i in range(3)]
     await plant.samples("unit/flow", rows)
@@ -189,7 +190,7 @@ async def test_a_batch_of_another_source_or_too_small_explains_nothing(plant: Pl
     ]
 
 
-async def test_the_chain_is_cut(plant: Plant) -> None:
+async def test_removed_seal_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 2")
     assert (await plant.verify()).chain == [
@@ -197,18 +198,18 @@ async def test_the_chain_is_cut(plant: Plant) -> None:
     ]
 
 
-async def test_the_chains_end_is_cut(plant: Plant) -> None:
+async def test_removed_last_seal_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 3")
-    cut = "the chain ends with seal 2, and this state folder knows of seal 3: seals were removed"
+    cut = "the chain ends with seal 2, but this state folder knows seal 3: seals were removed"
     assert (await plant.verify()).chain == [cut]
     with pytest.raises(DatabaseError, match=cut):
         await plant.seal()
-    with pytest.raises(DatabaseError, match="has digests of 2026-03-11 whose seal was removed"):
+    with pytest.raises(DatabaseError, match="has digests of 2026-03-11 without a seal"):
         await plant.seal(accept_chain=True)
 
 
-async def test_a_database_that_was_restored_goes_on_when_told(plant: Plant) -> None:
+async def test_restored_database_continues_on_request(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper("DELETE FROM plant.day_seal WHERE serial = 3")
     await plant.tamper("DELETE FROM plant.seal_digest WHERE day = $1", DAY + timedelta(days=2))
@@ -217,38 +218,38 @@ async def test_a_database_that_was_restored_goes_on_when_told(plant: Plant) -> N
     assert (await plant.verify()).ok
 
 
-async def test_a_forged_signature(plant: Plant) -> None:
+async def test_forged_signature_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper(
         "UPDATE plant.day_seal SET signature = set_byte(signature, 5, get_byte(signature, 5) # 1) WHERE serial = 2"
     )
     key = await plant.owner.fetchval("SELECT encode(fingerprint, 'hex') FROM plant.seal_key")
     assert (await plant.verify()).chain == [
-        f"seal 2 (2026-03-10, revision 0): the signature is not that of key {key[:16]} on what the seal says"
+        f"seal 2 (2026-03-10, revision 0): the signature does not match key {key[:16]} and the content of the seal"
     ]
 
 
 @pytest.mark.parametrize(
     "change", ["samples = samples + 1", "sealed_at = sealed_at + INTERVAL '1 us'", "differs = 'x'", "gaps = 7"]
 )
-async def test_what_a_seal_says_was_changed(plant: Plant, change: str) -> None:
+async def test_changed_seal_field_is_detected(plant: SealedPlant, change: str) -> None:
     await plant.seal()
     await plant.tamper(f"UPDATE plant.day_seal SET {change} WHERE serial = 2")
     chain = (await plant.verify()).chain
-    assert chain[0] == ("the chain is broken at seal 3 (2026-03-11, revision 0): it was not made upon seal 2 as it is")
-    assert chain[1].startswith("seal 2 (2026-03-10, revision 0): the signature is not that of key ")
+    assert chain[0] == ("the chain is broken at seal 3 (2026-03-11, revision 0): it does not follow seal 2 as it is")
+    assert chain[1].startswith("seal 2 (2026-03-10, revision 0): the signature does not match key ")
 
 
-async def test_seals_that_changed_days(plant: Plant) -> None:
+async def test_seals_of_swapped_days_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper("UPDATE plant.day_seal SET day = '2026-04-01' WHERE serial = 1")
     await plant.tamper("UPDATE plant.day_seal SET day = '2026-03-09' WHERE serial = 2")
     chain = (await plant.verify()).chain
-    assert any(one.startswith("seal 1 (2026-04-01, revision 0): the signature is not") for one in chain)
-    assert any(one.startswith("seal 2 (2026-03-09, revision 0): the signature is not") for one in chain)
+    assert any(one.startswith("seal 1 (2026-04-01, revision 0): the signature does not match") for one in chain)
+    assert any(one.startswith("seal 2 (2026-03-09, revision 0): the signature does not match") for one in chain)
 
 
-async def test_digests_that_were_altered_with_the_samples(plant: Plant) -> None:
+async def test_digests_altered_with_the_samples_are_detected(plant: SealedPlant) -> None:
     """Whoever alters samples and digests alike does not have the root."""
     await plant.seal()
     await plant.tamper(
@@ -267,14 +268,14 @@ async def test_digests_that_were_altered_with_the_samples(plant: Plant) -> None:
     ]
 
 
-async def test_digests_that_do_not_fit(plant: Plant) -> None:
+async def test_inconsistent_digests_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.tamper("UPDATE plant.seal_digest SET digests = substr(digests, 1, 40) WHERE day = $1", DAY)
     problems = (await plant.verify(DAY)).days[0].problems
     assert problems[0].endswith("counts and digests of 24 hours do not fit together")
 
 
-async def test_names_of_channels(plant: Plant) -> None:
+async def test_changed_channel_names_are_detected(plant: SealedPlant) -> None:
     await plant.seal()
     await plant.owner.execute("UPDATE plant.channel SET name = 'unit/other' WHERE name = 'unit/flow'")
     assert (await plant.verify(DAY)).days[0].notes == []  # on that day it was called so
@@ -289,7 +290,7 @@ async def test_names_of_channels(plant: Plant) -> None:
     ]
 
 
-async def test_keys_follow_each_other(plant: Plant, tmp_path: Path) -> None:
+async def test_keys_follow_each_other(plant: SealedPlant, tmp_path: Path) -> None:
     """Whoever has one of the keys can trust all of them."""
     await plant.seal(BEFORE - timedelta(days=2))
     pems = [public_key(plant, tmp_path / "first.pem")]
@@ -313,7 +314,7 @@ async def test_keys_follow_each_other(plant: Plant, tmp_path: Path) -> None:
     assert (await plant.verify(key=pems[1])).ok  # it vouches for the chain behind it
 
 
-async def test_a_foreign_key_vouches_for_nothing(plant: Plant, tmp_path: Path) -> None:
+async def test_foreign_key_is_not_trusted(plant: SealedPlant, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from ops.evidence.keys import public_pem
@@ -323,24 +324,24 @@ async def test_a_foreign_key_vouches_for_nothing(plant: Plant, tmp_path: Path) -
     foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
     assert len((await plant.verify(key=foreign)).chain) == 3
     foreign.write_text("nothing")
-    with pytest.raises(OperationError, match="no public key in PEM form"):
+    with pytest.raises(OperationError, match="not a public key in PEM format"):
         await plant.verify(key=foreign)
 
 
-async def test_seals_of_another_key_are_found_without_secrets_too(plant: Plant, tmp_path: Path) -> None:
+async def test_seals_of_another_key_are_found_without_secrets_too(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     pem = public_key(plant, tmp_path / "key.pem")
-    path_of(plant.state).unlink()
+    key_path(plant.state).unlink()
     report = await plant.verify()
     assert report.ok
     assert not report.anchored
-    assert "give --key" in "\n".join(lines(report, 40))
+    assert "give --key" in "\n".join(format_report(report, 40))
     assert (await plant.verify(key=pem)).anchored
 
 
-async def test_a_day_without_a_seal(plant: Plant) -> None:
-    with pytest.raises(OperationError, match="2026-03-09 has no seal"):
+async def test_unsealed_day_is_reported(plant: SealedPlant) -> None:
+    with pytest.raises(OperationError, match="2026-03-09 is not sealed"):
         await plant.verify(DAY)
     await plant.seal()
-    with pytest.raises(OperationError, match="no channel is called unit/x"):
+    with pytest.raises(OperationError, match="no channel matches unit/x"):
         await plant.verify(DAY, ["unit/x"])

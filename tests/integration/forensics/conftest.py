@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.database import Database
-from tests.integration.forensics.recorded import Recorded
+from tests.integration.forensics.recording import Recording
 
 
 @pytest.fixture
-async def recorded(database: Database) -> AsyncIterator[Recorded]:
+async def recorded(database: Database) -> AsyncIterator[Recording]:
     """A migrated database without channels."""
-    async with Recorded(database) as plant:
+    async with Recording(database) as plant:
         yield plant

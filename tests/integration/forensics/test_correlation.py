@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 3600.0)
 
 
-async def test_lags_and_signs(recorded: Recorded) -> None:
+async def test_lags_and_signs(recorded: Recording) -> None:
     random = np.random.default_rng(1)
     walk = np.convolve(random.normal(0, 1, 4000), np.ones(60) / 60, "same")
     driver = walk[200:3800]

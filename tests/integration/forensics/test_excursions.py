@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 7200.0)
 _LATE = _SECONDS >= 5400
@@ -16,7 +16,7 @@ def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(50, 0.5, 7200)
 
 
-async def test_spikes_swings_and_drift(recorded: Recorded) -> None:
+async def test_spikes_swings_and_drift(recorded: Recording) -> None:
     await recorded.samples("steady", _SECONDS, noise(1))
     await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
     await recorded.samples("swinging", _SECONDS, noise(3) + 8 * np.sin(_SECONDS / 10) * _LATE)
@@ -36,12 +36,12 @@ async def test_spikes_swings_and_drift(recorded: Recorded) -> None:
     assert found["drifting", "slow"]["peak"] > 20
 
 
-async def test_before_the_upset_there_is_nothing(recorded: Recorded) -> None:
+async def test_no_excursion_before_the_upset(recorded: Recording) -> None:
     await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
     assert await recorded.ask("excursions($1, $2)", at(3600), at(5400)) == []
 
 
-async def test_what_float8_rounds_is_no_excursion(recorded: Recorded) -> None:
+async def test_rounding_of_float8_is_no_excursion(recorded: Recording) -> None:
     """A serial number beyond 2^53 that goes up by one now and then: float8 goes up by 256."""
     await recorded.channel("serial", lo=None, hi=None)
     await recorded.samples("serial", _SECONDS, 2.0**60 + 256.0 * (_SECONDS >= 6000))

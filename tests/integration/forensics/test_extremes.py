@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from schema.forensics import questions
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 1200.0)
 
 
 @pytest.mark.parametrize("name", sorted(questions()))
-async def test_extreme_values_break_nothing(recorded: Recorded, name: str) -> None:
+async def test_extreme_values_break_no_question(recorded: Recording, name: str) -> None:
     random = np.random.default_rng(1)
     sign = np.where(_SECONDS % 2 == 0, 1.0, -1.0)
     await recorded.samples("a/level", _SECONDS, sign * 1.7e308)

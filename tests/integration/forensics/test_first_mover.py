@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 5400.0)
 
@@ -13,7 +13,7 @@ def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(50, 1, 5400)
 
 
-async def test_the_order_of_moves(recorded: Recorded) -> None:
+async def test_channels_are_listed_in_the_order_of_their_moves(recorded: Recording) -> None:
     await recorded.samples("calm", _SECONDS, noise(1))
     await recorded.samples("last", _SECONDS, noise(2) - 0.1 * np.maximum(0, _SECONDS - 4300))
     await recorded.samples("first", _SECONDS, noise(3) + 30 * (_SECONDS >= 4200))
@@ -34,7 +34,7 @@ async def test_the_order_of_moves(recorded: Recorded) -> None:
     assert rows[1]["usual"] == 40
 
 
-async def test_nothing_moved(recorded: Recorded) -> None:
+async def test_steady_plant_has_no_first_mover(recorded: Recording) -> None:
     await recorded.samples("calm", _SECONDS, noise(1))
     await recorded.samples("new", _SECONDS[5000:], noise(2)[5000:])  # without a past there is nothing to compare with
     assert await recorded.ask("first_mover($1, $2)", at(4000), at(5400)) == []

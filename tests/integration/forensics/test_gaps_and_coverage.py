@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.integration.forensics.recorded import BAD, Recorded, at
+from tests.integration.forensics.recording import BAD, Recording, at
 
 _SECONDS = np.arange(0.0, 1000.0)
 
 
-async def test_what_lacks_and_what_does_not(recorded: Recorded) -> None:
+async def test_coverage_tells_missing_from_complete_channels(recorded: Recording) -> None:
     kept = (_SECONDS < 100) | (_SECONDS >= 300)
     for name in ("whole", "gapped", "silent", "backfilled", "failing", "empty"):
         await recorded.channel(name, interval=1.0)
@@ -43,7 +43,7 @@ async def test_what_lacks_and_what_does_not(recorded: Recorded) -> None:
     assert {r["channel"] for r in every} == {*found, "whole", "on_change"}
 
 
-async def test_what_is_covered_is_a_round_number_that_hides_no_gap(recorded: Recorded) -> None:
+async def test_rounded_coverage_hides_no_gap(recorded: Recording) -> None:
     await recorded.channel("none", interval=1.0)
     await recorded.gap("none", -100, 0.2)
     await recorded.channel("most")
@@ -53,7 +53,7 @@ async def test_what_is_covered_is_a_round_number_that_hides_no_gap(recorded: Rec
     assert [(r["channel"], str(r["covered_percent"])) for r in rows] == [("none", "0.0"), ("most", "99.999000999")]
 
 
-async def test_a_gap_of_the_source_is_one_of_each_channel(recorded: Recorded) -> None:
+async def test_source_gap_counts_for_each_channel(recorded: Recording) -> None:
     await recorded.channel("a", interval=1.0)
     await recorded.channel("b", interval=1.0)
     await recorded.gap(None, -100, None)
@@ -64,7 +64,7 @@ async def test_a_gap_of_the_source_is_one_of_each_channel(recorded: Recorded) ->
     ]
 
 
-async def test_a_device_that_is_slower_than_its_interval_covers_the_time_and_lacks_samples(recorded: Recorded) -> None:
+async def test_slow_device_covers_the_time_and_lacks_samples(recorded: Recording) -> None:
     """2.1 s an answer, 3.5 s from 500 s on, at an interval of 1 s; then a silence of 60 s that nobody recorded."""
     await recorded.channel("slow", interval=1.0)
     had = np.r_[np.arange(0.0, 500.0, 2.1), np.arange(500.0, 800.0, 3.5), np.arange(860.0, 1000.0, 3.5)]
@@ -79,7 +79,7 @@ async def test_a_device_that_is_slower_than_its_interval_covers_the_time_and_lac
     assert (row["covered_percent"], row["unrecorded"]) == (100, 0)
 
 
-async def test_samples_that_were_kept_out_are_missing(recorded: Recorded) -> None:
+async def test_quarantined_samples_are_missing(recorded: Recording) -> None:
     for name, interval in (("polled", 1.0), ("on_change", None), ("now_and_then", None)):
         await recorded.channel(name, interval=interval)
     await recorded.quarantined("polled", _SECONDS[::10].tolist())
@@ -98,7 +98,7 @@ async def test_samples_that_were_kept_out_are_missing(recorded: Recorded) -> Non
     assert all(r["expected"] == r["samples"] + r["missing"] for r in rows)
 
 
-async def test_a_channel_without_any_sample_since_it_was_configured_is_not_covered(recorded: Recorded) -> None:
+async def test_channel_without_any_sample_is_not_covered(recorded: Recording) -> None:
     await recorded.channel("never", configured=400)
     await recorded.channel("quiet", configured=-900)
     await recorded.samples("quiet", [-500], [1])
@@ -110,8 +110,8 @@ async def test_a_channel_without_any_sample_since_it_was_configured_is_not_cover
     assert found == {"never": (0, 1, 600), "quiet": (100, 0, 0), "explained": (0, 0, 0)}
 
 
-async def test_what_was_not_yet_read_is_missing_and_explained_and_nothing_before_it_was_configured_is(
-    recorded: Recorded,
+async def test_time_before_the_first_sample_is_missing_since_configuration(
+    recorded: Recording,
 ) -> None:
     await recorded.gap(None, 20, 60)  # of the source, before there was any of these
     for name, interval in (("polled", 1.0), ("on_change", None), ("refused", 1.0), ("at_once", 1.0), ("older", None)):
@@ -140,7 +140,7 @@ async def test_what_was_not_yet_read_is_missing_and_explained_and_nothing_before
     assert (await said(200)).keys() == {"refused"}
 
 
-async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_once(recorded: Recorded) -> None:
+async def test_sample_older_than_the_configuration_means_no_initial_gap(recorded: Recording) -> None:
     await recorded.channel("valve", configured=100)
     await recorded.channel("cut_off", configured=100)
     for name in ("valve", "cut_off"):
@@ -153,7 +153,7 @@ async def test_a_channel_with_a_sample_older_than_its_configuration_was_read_at_
         ]
 
 
-async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(recorded: Recorded) -> None:
+async def test_nothing_is_expected_while_a_channel_is_retired(recorded: Recording) -> None:
     kept = (_SECONDS < 300) | (_SECONDS >= 500)
     for name in ("whole", "late"):
         await recorded.channel(name, interval=1.0, configured=0)
@@ -171,7 +171,7 @@ async def test_nothing_is_expected_of_the_time_in_which_a_channel_was_retired(re
     assert await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(300), at(500)) == []
 
 
-async def test_values_that_came_with_a_time_that_stands_still_are_missing(recorded: Recorded) -> None:
+async def test_values_with_a_frozen_timestamp_are_missing(recorded: Recording) -> None:
     for name in ("stands", "goes_on", "long_ago"):
         await recorded.channel(name)
         await recorded.samples(name, [-3600], [5])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 5400.0, 5.0)
 _LATE = _SECONDS >= 4200
 
 
-async def tank(recorded: Recorded, name: str, inlet: np.ndarray, outlet: np.ndarray, unseen: np.ndarray) -> None:
+async def tank(recorded: Recording, name: str, inlet: np.ndarray, outlet: np.ndarray, unseen: np.ndarray) -> None:
     """A tank of 2.5 m² whose level follows its flows and ``unseen``, m³/h."""
     random = np.random.default_rng(3)
     level = 4 + np.cumsum((inlet - outlet + unseen) / 3600 / 2.5 * 5)
@@ -27,7 +27,7 @@ def flows() -> tuple[np.ndarray, np.ndarray]:
     return np.where(_SECONDS // 300 % 2 == 0, 20.0, 0.0), np.full(len(_SECONDS), 10.0)
 
 
-async def test_tanks(recorded: Recorded) -> None:
+async def test_tanks(recorded: Recording) -> None:
     inlet, outlet = flows()
     none = np.zeros(len(_SECONDS))
     await tank(recorded, "good", inlet, outlet, none)
@@ -54,7 +54,7 @@ async def test_tanks(recorded: Recorded) -> None:
     assert one == []
 
 
-async def test_twins(recorded: Recorded) -> None:
+async def test_twins(recorded: Recording) -> None:
     random = np.random.default_rng(1)
     true = 50 + 5 * np.sin(_SECONDS / 200)
 

@@ -1,4 +1,4 @@
-"""The functions in the database are what the files say, and are planned as one query."""
+"""The headers of the questions say what the functions in the database are, which are planned as one query."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from schema.forensics import FOLDER, bring, questions, read
-from schema.migrate import migrate
+from schema.forensics import FOLDER, questions, read
 from tests.database import Database
-from tests.integration.forensics.recorded import Recorded
+from tests.integration.forensics.recording import Recording
 
 _FILES = sorted(FOLDER.glob("*.sql"))
 _SIGNATURE = """
@@ -23,49 +22,39 @@ SELECT p.proargnames[:p.pronargs] AS names, p.proargnames[p.pronargs + 1:] AS co
 FROM pg_proc AS p WHERE p.pronamespace = 'plant'::regnamespace AND p.proname = $1
 """
 _WORDS = {"timestamp with time zone": "timestamptz", "integer": "int", "double precision": "float8"}
-_FIRST = """-- asked: a question of this test
---
--- Parameters
---   since  timestamptz  from this moment on
-CREATE OR REPLACE FUNCTION plant.asked(since timestamptz) RETURNS TABLE (n int) LANGUAGE sql STABLE AS $$ SELECT 1 $$;
-"""
 
 
-async def test_every_header_says_what_its_function_takes(database: Database) -> None:
-    connection = await asyncpg.connect(database.reader_dsn)
+async def test_question_header_equals_the_function_signature(reader: asyncpg.Connection) -> None:
     for path in _FILES:
         question = read(path)
-        [row] = await connection.fetch(_SIGNATURE, question.name)
+        [row] = await reader.fetch(_SIGNATURE, question.name)
         assert [p.name for p in question.parameters] == row["names"], path.name
         assert [p.type for p in question.parameters] == [_WORDS.get(t, t) for t in row["types"]], path.name
-        if path.stem in questions():
+        if question.name in questions():
             required = [p.name for p in question.parameters if p.required]
             assert required == row["names"][: row["required"]], path.name
-        assert set(question.shown) <= {*row["columns"]}, path.name
-    await connection.close()
+        assert set(question.summary_columns) <= {*row["columns"]}, path.name
 
 
 _PACKED = "SELECT k.chunk_name FROM timescaledb_information.chunks AS k WHERE k.hypertable_name = 'samples_packed'"
 
 
 @pytest.mark.parametrize("name", sorted(questions()))
-async def test_its_example_runs_and_is_planned_with_its_interval(database: Database, name: str) -> None:
+async def test_question_example_runs_and_reads_only_its_interval(
+    database: Database, owner: asyncpg.Connection, reader: asyncpg.Connection, name: str
+) -> None:
     """Inlined: else the planner would know neither the interval, and look into every chunk, nor how many rows come."""
     question = questions()[name]
     [example] = re.findall(r"^-- Example: (.+);$", question.sql, re.MULTILINE)
     assert "-- Cost: " in question.sql
-    async with Recorded(database) as recorded:
+    async with Recording(database) as recorded:
         for days in (-10, 0, 10):
             await recorded.samples("unit/level", [86400 * days], [1.0])
-    connection = await asyncpg.connect(database.reader_dsn)
-    assert len(await _chunks(connection, example)) == 1
-    owner = await asyncpg.connect(database.owner_dsn)
+    assert len(await _chunks(reader, example)) == 1
     await owner.execute("CALL plant.pack_before('2030-01-01')")
-    await owner.close()
-    packed = {row[0] for row in await connection.fetch(_PACKED)}
+    packed = {row[0] for row in await reader.fetch(_PACKED)}
     assert len(packed) == 3
-    assert len(packed & await _chunks(connection, example)) == 1
-    await connection.close()
+    assert len(packed & await _chunks(reader, example)) == 1
 
 
 async def _chunks(connection: asyncpg.Connection[Any], example: str) -> set[str]:
@@ -77,51 +66,8 @@ async def _chunks(connection: asyncpg.Connection[Any], example: str) -> set[str]
     return set(re.findall(r" on (_hyper_\d+_\d+_chunk)", plan))
 
 
-async def test_a_changed_file_is_run_again_and_a_file_that_is_gone_leaves_nothing(
-    database: Database, tmp_path: Path
-) -> None:
-    connection = await asyncpg.connect(database.owner_dsn)
-    for path in _FILES:
-        (tmp_path / path.name).write_text(path.read_text())
-    assert await bring(connection, tmp_path) == []
-    file = tmp_path / "asked.sql"
-    file.write_text(_FIRST)
-    assert await bring(connection, tmp_path) == ["asked"]
-    assert await connection.fetchval("SELECT n FROM plant.asked(now())") == 1
-    # Other columns: CREATE OR REPLACE alone would refuse them.
-    file.write_text(_FIRST.replace("(n int)", "(n text)").replace("SELECT 1", "SELECT 'two'"))
-    assert await bring(connection, tmp_path) == ["asked"]
-    assert await connection.fetchval("SELECT n FROM plant.asked(now())") == "two"
-    assert await bring(connection, tmp_path) == []
-    file.unlink()
-    assert await bring(connection, tmp_path) == ["asked"]
-    assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname = 'asked'") == 0
-    await connection.close()
-
-
-async def test_a_file_that_fails_changes_nothing(database: Database, tmp_path: Path) -> None:
-    connection = await asyncpg.connect(database.owner_dsn)
-    for path in _FILES:
-        (tmp_path / path.name).write_text(path.read_text())
-    (tmp_path / "asked.sql").write_text(_FIRST.replace("SELECT 1", "SELECT nothing"))
-    (tmp_path / "timeline.sql").unlink()
-    with pytest.raises(asyncpg.UndefinedColumnError):
-        await bring(connection, tmp_path)
-    assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname = 'timeline'") == 1
-    await connection.close()
-
-
-async def test_migrate_brings_what_was_lost(database: Database) -> None:
-    connection = await asyncpg.connect(database.owner_dsn)
-    await connection.execute("UPDATE plant.setting SET value = 'older' WHERE key = 'forensics/timeline'")
-    await connection.execute("DROP FUNCTION plant.timeline")
-    assert await migrate(database.owner_dsn) == []
-    assert await connection.fetch("SELECT * FROM plant.timeline(now(), now())") == []
-    await connection.close()
-
-
-def test_a_file_without_the_others_header_is_refused(tmp_path: Path) -> None:
+def test_question_file_without_header_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "asked.sql"
     file.write_text("SELECT 1;")
-    with pytest.raises(ValueError, match=r"asked\.sql does not begin with '-- asked: purpose'"):
+    with pytest.raises(ValueError, match=r"asked\.sql must begin with '-- asked: purpose'"):
         read(file)

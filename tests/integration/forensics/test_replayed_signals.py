@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _N = 3000
 _SECONDS = np.arange(float(_N))
@@ -21,7 +21,7 @@ def played_again(values: np.ndarray, scale: float = 1.0, offset: float = 0.0) ->
     return copy
 
 
-async def test_an_exact_copy_is_found_with_its_original(recorded: Recorded) -> None:
+async def test_an_exact_copy_is_found_with_its_original(recorded: Recording) -> None:
     await recorded.samples("replayed", _SECONDS, played_again(noise(1)))
     await recorded.samples("rounded", _SECONDS, played_again(noise(2).round(1)))
     await recorded.samples("honest", _SECONDS, noise(3))
@@ -37,7 +37,7 @@ async def test_an_exact_copy_is_found_with_its_original(recorded: Recorded) -> N
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1.1, 0.0), (0.5, 30.0), (-2.0, 150.0)])
-async def test_a_scaled_copy_is_found_with_its_scale(recorded: Recorded, scale: float, offset: float) -> None:
+async def test_a_scaled_copy_is_found_with_its_scale(recorded: Recording, scale: float, offset: float) -> None:
     await recorded.samples("replayed", _SECONDS, played_again(noise(1), scale, offset))
     [row] = await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N))
     assert row["what"] == "scaled"
@@ -46,7 +46,7 @@ async def test_a_scaled_copy_is_found_with_its_scale(recorded: Recorded, scale: 
     assert row["copied"] >= 190
 
 
-async def test_a_recording_played_in_a_loop_is_one_stretch(recorded: Recorded) -> None:
+async def test_a_recording_played_in_a_loop_is_one_stretch(recorded: Recording) -> None:
     values = noise(1)
     values[2400:] = np.tile(values[2280:2400], 5)
     await recorded.samples("looped", _SECONDS, values)
@@ -55,7 +55,7 @@ async def test_a_recording_played_in_a_loop_is_one_stretch(recorded: Recorded) -
     assert (row["copy_from"] - row["original_from"]).total_seconds() == 120
 
 
-async def test_what_repeats_by_nature_is_not_told(recorded: Recorded) -> None:
+async def test_naturally_periodic_signal_is_not_reported(recorded: Recording) -> None:
     await recorded.samples("constant", _SECONDS, np.full(_N, 40.0))
     await recorded.samples("ramp", _SECONDS, _SECONDS)
     await recorded.samples("start_ups", _SECONDS, (90 * (1 - np.exp(-(_SECONDS % 500) / 4))).round(1))
@@ -66,7 +66,7 @@ async def test_what_repeats_by_nature_is_not_told(recorded: Recorded) -> None:
     assert await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N)) == []
 
 
-async def test_a_nearly_equal_stretch_and_a_short_one_are_not_told(recorded: Recorded) -> None:
+async def test_nearly_equal_and_short_stretches_are_not_reported(recorded: Recording) -> None:
     values = noise(1)
     near = played_again(values)
     near[2500:2700] += np.random.default_rng(9).normal(0, 0.3, 200)

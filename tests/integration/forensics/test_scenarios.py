@@ -6,12 +6,16 @@ the times that they would have had. This is the setup of a SQL test: no server, 
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
+_PARTS = 3400  # s; until then all plants are the same: a scenario records two minutes before it begins
 _BEGINS = 3600
 _LENGTH = 4200
 _AREAS = {  # scenario → the part of the plant that is recorded, with what happens there by itself
@@ -25,32 +29,65 @@ _AREAS = {  # scenario → the part of the plant that is recorded, with what hap
 }
 
 
-async def play(recorded: Recorded, areas: tuple[str, ...], scenario: str | None) -> None:
-    plant = ScenarioPlant(1, [] if scenario is None else [parse(f"{scenario}@{_BEGINS}")])
-    which = [i for i, tag in enumerate(plant.tags) if tag.name.startswith(areas)]
-    rows = np.empty((_LENGTH, len(which)))
-    for second in range(_LENGTH):
+Calm: TypeAlias = tuple[ScenarioPlant, NDArray[np.float64]]  # a plant, and its readings of each second so far
+
+
+def readings(plant: ScenarioPlant, seconds: int) -> NDArray[np.float64]:
+    """Of each of the next seconds, all tags."""
+    rows = np.empty((seconds, len(plant.tags)))
+    for row in rows:
         plant.step(1.0)
-        rows[second] = plant.numbers()[which]
-    await recorded.plant([plant.tags[i] for i in which], np.arange(1.0, _LENGTH + 1), rows)
+        row[:] = plant.numbers()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def calm() -> Calm:
+    plant = ScenarioPlant(1, [])
+    return plant, readings(plant, _PARTS)
+
+
+def parted(plant: ScenarioPlant, *scenarios: str) -> ScenarioPlant:
+    """A plant that goes on as that one, with scenarios. (Its columns are views of one array, a deep copy's are not.)"""
+    other = ScenarioPlant(1, [parse(scenario) for scenario in scenarios])
+    other.v.values[:] = plant.v.values
+    other._random.bit_generator.state = plant._random.bit_generator.state
+    other.time, other._steps, other._remaining = plant.time, plant._steps, plant._remaining
+    return other
+
+
+async def play(recorded: Recording, calm: Calm, areas: tuple[str, ...], scenario: str | None) -> None:
+    plant = parted(calm[0], *([] if scenario is None else [f"{scenario}@{_BEGINS}"]))
+    rows = np.concatenate((calm[1], readings(plant, _LENGTH - _PARTS)))
+    which = [i for i, tag in enumerate(plant.tags) if tag.name.startswith(areas)]
+    await recorded.plant([plant.tags[i] for i in which], np.arange(1.0, _LENGTH + 1), rows[:, which])
+
+
+def test_parted_plant_equals_one_with_the_scenario_from_the_start() -> None:
+    scenarios = ("hidden-setpoint@200", "leak@190")
+    calm = ScenarioPlant(1, [])
+    readings(calm, 60)
+    whole = readings(ScenarioPlant(1, [parse(scenario) for scenario in scenarios]), 220)
+    assert np.array_equal(readings(parted(calm, *scenarios), 160), whole[60:], equal_nan=True)
+    assert not np.array_equal(readings(parted(calm), 160), whole[60:], equal_nan=True)
 
 
 INTERVAL = (at(_BEGINS - 60), at(_LENGTH))
 
 
-def test_no_scenario_is_forgotten() -> None:
+def test_every_scenario_has_a_test() -> None:
     assert _AREAS.keys() == SCENARIOS.keys()
 
 
 @pytest.mark.parametrize("areas", sorted(set(_AREAS.values())))
-async def test_a_calm_plant_has_no_findings(recorded: Recorded, areas: tuple[str, ...]) -> None:
-    await play(recorded, areas, None)
+async def test_a_calm_plant_has_no_findings(recorded: Recording, calm: Calm, areas: tuple[str, ...]) -> None:
+    await play(recorded, calm, areas, None)
     for name in ("stuck_sensors", "replayed_signals", "implausible", "excursions", "first_mover", "gaps_and_coverage"):
         assert await recorded.ask(f"{name}($1, $2)", *INTERVAL) == [], name
 
 
-async def test_stuck(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["stuck"], "stuck")
+async def test_stuck_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["stuck"], "stuck")
     [row] = await recorded.ask("stuck_sensors($1, $2)", *INTERVAL)
     assert row["channel"] == "boilerhouse/boiler1/oxygen"
     assert abs((row["stuck_from"] - at(_BEGINS)).total_seconds()) <= 2
@@ -59,8 +96,8 @@ async def test_stuck(recorded: Recorded) -> None:
     assert (twin["channel"], twin["beside"]) == ("boilerhouse/boiler1/oxygen", "meters/boiler1/oxygen")
 
 
-async def test_drift(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["drift"], "drift")
+async def test_drift_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["drift"], "drift")
     [row] = await recorded.ask("excursions($1, $2)", *INTERVAL)
     assert (row["channel"], row["class"]) == ("boilerhouse/boiler1/flue_temperature", "slow")
     assert row["peak"] > 0
@@ -68,8 +105,8 @@ async def test_drift(recorded: Recorded) -> None:
     assert (changed[0]["channel"], changed[0]["change"]) == ("boilerhouse/boiler1/flue_temperature", "higher")
 
 
-async def test_spike(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["spike"], "spike")
+async def test_spike_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["spike"], "spike")
     rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
     assert {row["channel"] for row in rows} == {"boilerhouse/boiler2/level"}
     [fast] = [row for row in rows if row["class"] == "fast"]
@@ -78,8 +115,8 @@ async def test_spike(recorded: Recorded) -> None:
     assert first["channel"] == "boilerhouse/boiler2/level"
 
 
-async def test_dropout(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["dropout"], "dropout")
+async def test_dropout_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["dropout"], "dropout")
     rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
     assert {row["channel"] for row in rows} == {"boilerhouse/boiler2/steam_flow"}
     [fast] = [row for row in rows if row["class"] == "fast"]
@@ -87,8 +124,8 @@ async def test_dropout(recorded: Recorded) -> None:
     assert fast["peak"] < 0
 
 
-async def test_leak(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["leak"], "leak")
+async def test_leak_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["leak"], "leak")
     rows = await recorded.ask("implausible($1, $2)", *INTERVAL)
     assert {row["channel"] for row in rows} == {"tankfarm/tank2/level", "tankfarm-plc/tank2/level"}
     for row in rows:
@@ -98,8 +135,8 @@ async def test_leak(recorded: Recorded) -> None:
         assert lost / seconds * 3600 == pytest.approx(40, rel=0.1)
 
 
-async def test_pump_trip(recorded: Recorded) -> None:
-    await play(recorded, _AREAS["pump-trip"], "pump-trip")
+async def test_pump_trip_scenario_is_found(recorded: Recording, calm: Calm) -> None:
+    await play(recorded, calm, _AREAS["pump-trip"], "pump-trip")
     [first, *_] = await recorded.ask("first_mover($1, $2)", *INTERVAL)
     assert first["channel"] == "tankfarm-plc/tank3/trip"
     lines = await recorded.ask("timeline($1, $2, '{*/tank3/*}')", *INTERVAL)
@@ -108,9 +145,9 @@ async def test_pump_trip(recorded: Recorded) -> None:
     assert abs((trip["time"] - at(_BEGINS)).total_seconds()) <= 1
 
 
-async def test_hidden_setpoint(recorded: Recorded) -> None:
+async def test_hidden_setpoint_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     """The set point is raised, and what the pressure's sensor says is a recording."""
-    await play(recorded, _AREAS["hidden-setpoint"], "hidden-setpoint")
+    await play(recorded, calm, _AREAS["hidden-setpoint"], "hidden-setpoint")
     changes = await recorded.ask("setpoint_changes($1, $2, '{*_sp}')", *INTERVAL)
     assert [(c["channel"], c["old"], c["new"]) for c in changes] == [("boilerhouse/boiler1/pressure_sp", "40", "46")]
     [replay] = await recorded.ask("replayed_signals($1, $2)", *INTERVAL)

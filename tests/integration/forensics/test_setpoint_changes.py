@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import numpy as np
 
-from tests.integration.forensics.recorded import BAD, Recorded, at
+from tests.integration.forensics.recording import BAD, Recording, at
 
 
-async def test_held_values_that_change(recorded: Recorded) -> None:
+async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
     seconds = np.arange(0.0, 3600.0)
     await recorded.channel("sp", unit="bar")
     await recorded.samples("sp", [0, 2400], [40, 46])  # reports changes
@@ -37,7 +37,7 @@ async def test_held_values_that_change(recorded: Recorded) -> None:
     assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
 
 
-async def test_what_is_rounded_and_texts_that_are_no_values_are_not_told_as_set_points(recorded: Recorded) -> None:
+async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded: Recording) -> None:
     await recorded.channel("serial")
     await recorded.samples("serial", [0, 2400], [2.0**60, 2.0**60 + 256])
     await recorded.event(1, "rounded", "", "serial")

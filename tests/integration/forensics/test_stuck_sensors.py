@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 4200.0)
 _LATE = _SECONDS >= 3900
@@ -14,7 +14,7 @@ def noise(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(50, 1, 4200)
 
 
-async def test_stuck_ones_are_told_and_those_that_are_steady_by_nature_are_not(recorded: Recorded) -> None:
+async def test_stuck_sensors_are_reported_and_steady_ones_are_not(recorded: Recording) -> None:
     await recorded.samples("unit/polled", _SECONDS, np.where(_LATE, 51.5, noise(1)))
     await recorded.samples("unit/reporting", _SECONDS[~_LATE], noise(2)[~_LATE])
     await recorded.samples("unit/clipped", _SECONDS, np.where(_LATE, 0.0, noise(3)))
@@ -36,7 +36,7 @@ async def test_stuck_ones_are_told_and_those_that_are_steady_by_nature_are_not(r
     assert rows[1]["moving_beside"] == 1  # unit/moving; what is on other units does not count
 
 
-async def test_one_that_moves_again_is_told_with_its_end(recorded: Recorded) -> None:
+async def test_recovered_sensor_is_reported_with_its_end(recorded: Recording) -> None:
     stuck = (_SECONDS >= 3700) & (_SECONDS < 3800)
     await recorded.samples("x", _SECONDS, np.where(stuck, 51.5, noise(1)))
     rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
@@ -44,7 +44,7 @@ async def test_one_that_moves_again_is_told_with_its_end(recorded: Recorded) -> 
     assert await recorded.ask("stuck_sensors($1, $2, hold => '2 min')", at(3600), at(4200)) == []
 
 
-async def test_a_retired_channel_is_stuck_no_longer_than_it_was_one(recorded: Recorded) -> None:
+async def test_retired_channel_is_stuck_until_its_retirement(recorded: Recording) -> None:
     for name in ("retired", "stuck_before"):
         await recorded.samples(name, _SECONDS[~_LATE], noise(1)[~_LATE])
     await recorded.retired("retired", 3900)
@@ -53,7 +53,7 @@ async def test_a_retired_channel_is_stuck_no_longer_than_it_was_one(recorded: Re
     assert [(r["channel"], r["stuck_from"], r["stuck_to"]) for r in rows] == [("stuck_before", at(3899), at(4100))]
 
 
-async def test_a_time_that_stands_still_is_said(recorded: Recorded) -> None:
+async def test_frozen_timestamp_is_reported(recorded: Recording) -> None:
     await recorded.samples("unit/moving", _SECONDS, noise(4))
     await recorded.samples("unit/since_long", [-90000], [5])
     await recorded.standing("unit/since_long", -90000, [(-90000, 1), (-89000, 2)])

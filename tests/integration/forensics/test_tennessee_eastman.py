@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ops.paths import CHECKOUT
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 _DATA = CHECKOUT.parent / "shared" / "data" / "tep"
 _ROW = 180.0  # s
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-async def play(recorded: Recorded, fault: int) -> None:
+async def play(recorded: Recording, fault: int) -> None:
     rows = np.loadtxt(_DATA / f"d{fault:02d}_te.dat")
     with (_DATA / "columns.csv").open(newline="") as file:
         columns = list(csv.DictReader(file))
@@ -43,7 +43,7 @@ CALL = "first_mover($1, $2, step => '3 min', reference => '8 hours')"
         (14, "tep/XMV10"),  # reactor cooling water valve sticks
     ],
 )
-async def test_the_first_mover_is_among_the_top_three(recorded: Recorded, fault: int, mover: str) -> None:
+async def test_the_first_mover_is_among_the_top_three(recorded: Recording, fault: int, mover: str) -> None:
     await play(recorded, fault)
     rows = await recorded.ask(CALL, at(_FAULT), at(_FAULT + 4 * 3600))
     assert mover in [row["channel"] for row in rows[:3]]
@@ -51,12 +51,12 @@ async def test_the_first_mover_is_among_the_top_three(recorded: Recorded, fault:
     assert at(_FAULT) <= moved <= at(_FAULT + 2 * _ROW)
 
 
-async def test_without_a_fault_nothing_moves(recorded: Recorded) -> None:
+async def test_without_a_fault_nothing_moves(recorded: Recording) -> None:
     await play(recorded, 0)
     assert await recorded.ask(CALL, at(_FAULT), at(_FAULT + 4 * 3600)) == []
 
 
-async def test_before_the_fault_nothing_moves(recorded: Recorded) -> None:
+async def test_before_the_fault_nothing_moves(recorded: Recording) -> None:
     await play(recorded, 6)
     assert (
         await recorded.ask("first_mover($1, $2, step => '3 min', reference => '4 hours')", at(5 * 3600), at(_FAULT))

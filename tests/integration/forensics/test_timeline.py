@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import BAD, Recorded, at
+from tests.integration.forensics.recording import BAD, Recording, at
 
 
-async def test_what_happens_is_told_and_what_is_usual_is_not(recorded: Recorded) -> None:
+async def test_unusual_events_are_listed_and_usual_ones_are_not(recorded: Recording) -> None:
     seconds = np.arange(0.0, 600.0)
     noise = np.random.default_rng(1).normal(50, 1, 600)
     jumped = np.where(seconds >= 320, noise + 40, noise)
@@ -40,7 +40,7 @@ async def test_what_happens_is_told_and_what_is_usual_is_not(recorded: Recorded)
     assert rows[4]["detail"] == "good → bad 0x80050000"
 
 
-async def test_a_jump_over_several_samples_is_told_once(recorded: Recorded) -> None:
+async def test_jump_over_several_samples_is_listed_once(recorded: Recording) -> None:
     values = np.random.default_rng(2).normal(50, 0.1, 600)
     values[400:] += 40
     values[400:402] -= (27, 13)
@@ -49,7 +49,7 @@ async def test_a_jump_over_several_samples_is_told_once(recorded: Recorded) -> N
     assert [(r["time"], r["what"]) for r in rows] == [(at(400), "jump")]
 
 
-async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recorded) -> None:
+async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Recording) -> None:
     for name in ("unit/chatty", "unit/mode"):
         await recorded.channel(name, "text", lo=None, hi=None)
     for second in range(300, 360):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import Recorded, at
+from tests.integration.forensics.recording import Recording, at
 
 
-async def test_values_from_before_a_change_keep_their_unit(recorded: Recorded) -> None:
+async def test_values_from_before_a_change_keep_their_unit(recorded: Recording) -> None:
     seconds = np.arange(0.0, 3600.0)
     await recorded.channel("sp", unit="°C")
     await recorded.samples("sp", seconds, np.where(seconds < 1200, 40.0, np.where(seconds < 2400, 46.0, 319.0)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.integration.forensics.recorded import BAD, Recorded, at
+from tests.integration.forensics.recording import BAD, Recording, at
 
 
-async def test_the_most_changed_come_first(recorded: Recorded) -> None:
+async def test_the_most_changed_come_first(recorded: Recording) -> None:
     random = np.random.default_rng(1)
     seconds = np.arange(0.0, 1200.0)
     later = seconds >= 600
@@ -34,7 +34,7 @@ async def test_the_most_changed_come_first(recorded: Recorded) -> None:
     assert abs(rows[2]["mean_after"] - 3.5) < 0.1
 
 
-async def test_means_are_weighted_by_time_and_values_hold(recorded: Recorded) -> None:
+async def test_means_are_weighted_by_time_and_values_hold(recorded: Recording) -> None:
     """What reports changes only: one sample from long before, then a minute at 30."""
     await recorded.samples("held", [-1800, 900, 960], [10, 30, 10])
     await recorded.samples("never_changed", [-1800], [10])
@@ -42,7 +42,7 @@ async def test_means_are_weighted_by_time_and_values_hold(recorded: Recorded) ->
     assert [(r["channel"], r["mean_before"], r["mean_after"]) for r in rows] == [("held", 10, 12)]
 
 
-async def test_silence_and_appearance_come_first_and_bad_samples_are_none(recorded: Recorded) -> None:
+async def test_silence_and_appearance_come_first_and_bad_samples_are_none(recorded: Recording) -> None:
     seconds = np.arange(0.0, 600.0)
     await recorded.samples("new", seconds + 600, seconds)
     await recorded.samples("gone", seconds, seconds)
@@ -56,7 +56,7 @@ async def test_silence_and_appearance_come_first_and_bad_samples_are_none(record
     ]
 
 
-async def test_another_interval_can_be_given(recorded: Recorded) -> None:
+async def test_another_interval_can_be_given(recorded: Recording) -> None:
     values = np.random.default_rng(1).normal(50, 1, 3000)
     values[:600] += 30
     await recorded.samples("x", np.arange(0.0, 3000.0), values)
@@ -67,7 +67,7 @@ async def test_another_interval_can_be_given(recorded: Recorded) -> None:
     assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
 
 
-async def test_a_gap_is_no_calm(recorded: Recorded) -> None:
+async def test_a_gap_is_no_calm(recorded: Recording) -> None:
     """A value does not hold through a gap, nor behind a channel's retirement."""
     seconds = np.arange(0.0, 1200.0)
     noise = np.random.default_rng(1).normal(50, 1, 1200)
@@ -86,8 +86,8 @@ async def test_a_gap_is_no_calm(recorded: Recorded) -> None:
     await recorded.gap("lost_before", -500, 600)
     await recorded.gap("backfilled", 599, 1200, backfilled=True)
     await recorded.retired("retired", 600)
-    drawn = await recorded.ask("drawn($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200))
-    assert (len(drawn), drawn[-1]["time"]) == (600, at(599))
+    steps = await recorded.ask("chart_steps($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200))
+    assert (len(steps), steps[-1]["time"]) == (600, at(599))
     rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
     assert [(r["channel"], r["change"]) for r in rows] == [
         ("retired", "retired"),

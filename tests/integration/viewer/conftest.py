@@ -7,34 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
-from dashboards.viewer.server import serve
-from ingest.config.model import ViewerOptions
-from ops.ports import free_ports
-from tests.database import Database
-from tests.integration.viewer.filled import NOW, filled_until
+from tests.database import Database, prepared
+from tests.integration.viewer.sample_plant import fill
+from tests.integration.viewer.serving import reading, served
 
 
 @pytest.fixture(scope="session")
-def filled(server: str) -> Iterator[Database]:
+def filled(server: str, template: str) -> Iterator[Database]:
     """One database for all whose questions name their times."""
-    with filled_until(server, "filled", NOW) as database:
+    with prepared(server, template, "filled", fill) as database:
         yield database
 
 
 @pytest.fixture
 async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[Reader]:
     """The viewer's connections."""
-    file = tmp_path / "reader.dsn"
-    file.write_text(filled.reader_dsn)
-    made = Reader(file)
-    yield made
-    await made.close()
+    async with reading(filled.reader_dsn, tmp_path) as connections:
+        yield connections
 
 
 @pytest.fixture
 async def page(reader: Reader) -> AsyncIterator[str]:
     """Where a viewer answers, on loopback without a token."""
-    async with serve(ViewerOptions(port=free_ports(1)), reader, Library()) as port:
-        yield f"http://127.0.0.1:{port}"
+    async with served(reader) as address:
+        yield address

@@ -11,15 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
 
 from dashboards.viewer.library import Library
-from tests.database import Database
-from tests.integration.viewer.filled import CHANNEL, UNIT, filled_until
-from tests.integration.viewer.look import look_at
-from tests.integration.viewer.look import opened as chromium
-from tests.patience import PATIENCE
+from tests.database import Database, prepared
+from tests.integration.viewer.browser_page import open_page, running_browser
+from tests.integration.viewer.sample_plant import CHANNEL, UNIT, fill
+from tests.integration.viewer.serving import reading, served
+from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one browser, one viewer
 _SHOWN = {
     "plantlog-health": {},
     "plantlog-plant": {},
@@ -43,36 +45,52 @@ _PAINTED = """
 
 
 @pytest.fixture(scope="module")
-def filled(server: str) -> Iterator[Database]:
+def filled(server: str, template: str) -> Iterator[Database]:
     """One of this moment: the page asks for the last 45 minutes, and other tests may have taken as long."""
-    with filled_until(server, "filled_now", datetime.now(UTC).replace(microsecond=0)) as database:
+    now = datetime.now(UTC).replace(microsecond=0)
+    with prepared(server, template, "filled_now", lambda database: fill(database, now)) as database:
         yield database
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as opened:
-        yield opened
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with running_browser() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(chromium: Browser) -> AsyncIterator[Browser]:
+    """Each test has pages of its own; their cookies and storage, too."""
+    yield chromium
+    for context in chromium.contexts:
+        await context.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(filled: Database, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """One for all tests."""
+    async with reading(filled.reader_dsn, tmp_path_factory.mktemp("viewer")) as reader, served(reader) as address:
+        yield address
 
 
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
 async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str, tmp_path: Path) -> None:
-    look = await look_at(browser, page)
+    look = await open_page(browser, page)
     await look.open(uid, **_SHOWN[uid])
-    await look.shoot(uid, tmp_path)
+    await look.screenshot(uid, tmp_path)
     assert set((await look.states()).values()) == {"shown"}, await look.states()
     assert all(count > 100 for count in await look.page.evaluate(_PAINTED))
     assert look.wrong == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "dark")])
-async def test_it_fits_a_phone_and_the_dark(
+async def test_dashboard_fits_a_phone_and_dark_mode(
     browser: Browser, page: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
-    look = await look_at(browser, page, width, scheme)
+    look = await open_page(browser, page, width, scheme)
     for uid in ("plantlog-plant", "plantlog-channel"):
         await look.open(uid, **_SHOWN[uid])
-        await look.shoot(f"{uid}-{scheme}-{width}", tmp_path)
+        await look.screenshot(f"{uid}-{scheme}-{width}", tmp_path)
         assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         ground = await look.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(18, 24, 28)") == (scheme == "dark")
@@ -80,7 +98,7 @@ async def test_it_fits_a_phone_and_the_dark(
 
 
 async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None:
-    look = await look_at(browser, page)
+    look = await open_page(browser, page)
     await look.open("plantlog-plant")
     await look.page.get_by_role("link", name=UNIT, exact=True).click()
     await look.opened("plantlog-unit")
@@ -90,14 +108,14 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
     assert await look.page.locator("#variables").inner_text() == (
         f"Unit\n{UNIT}\nChannel\npressure\nCompare with\nan hour earlier"
     )
-    assert (await look.states())["Curve"] == "shown"
+    assert (await look.states())["Trend"] == "shown"
     await look.page.go_back()
     await look.opened("plantlog-unit")
     assert look.wrong == []
 
 
-async def test_dragging_zooms(browser: Browser, page: str) -> None:
-    look = await look_at(browser, page)
+async def test_dragging_zooms_the_time_range(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     box = await look.page.locator("[data-panel] .u-over").first.bounding_box()
     assert box is not None
@@ -106,24 +124,24 @@ async def test_dragging_zooms(browser: Browser, page: str) -> None:
     await look.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
     await look.page.mouse.up()
     await look.page.wait_for_url(lambda url: "from=now-45m" not in url)
-    await look.settled()
+    await look.wait_until_loaded()
     since, until = await look.page.evaluate(
         "['from', 'to'].map((n) => Number(new URLSearchParams(location.search).get(n)))"
     )
     assert 8 * 60_000 < until - since < 10 * 60_000
-    assert (await look.states())["Curve"] == "shown"
+    assert (await look.states())["Trend"] == "shown"
     assert look.wrong == []
 
 
-async def test_another_channel_is_asked_for(browser: Browser, page: str) -> None:
-    look = await look_at(browser, page)
+async def test_selecting_another_channel_queries_it(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     before = await look.page.locator(".stat .value").first.inner_text()
     await look.page.get_by_role("button", name="pressure").click()
     await look.page.get_by_role("searchbox").fill("steam")
     await look.page.get_by_role("option", name="steam_flow").click()
     await look.page.locator("html[data-changed=channel]").wait_for(state="attached")
-    await look.settled()
+    await look.wait_until_loaded()
     after = await look.page.locator(".stat .value").first.inner_text()
     assert before.endswith("bar")
     assert after.endswith("t/h")
@@ -131,19 +149,19 @@ async def test_another_channel_is_asked_for(browser: Browser, page: str) -> None
     assert look.wrong == []
 
 
-async def test_a_relative_time_is_chosen(browser: Browser, page: str) -> None:
-    look = await look_at(browser, page)
+async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
     await look.open("plantlog-health")
     await look.page.locator("#range").click()
     await look.page.get_by_text("Last 6 hours").click()
-    await look.settled()
+    await look.wait_until_loaded()
     assert "from=now-6h&to=now" in look.page.url
     assert set((await look.states()).values()) == {"shown"}
     assert look.wrong == []
 
 
-async def test_a_gap_says_why(browser: Browser, page: str) -> None:
-    look = await look_at(browser, page)
+async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
     over = look.page.locator("[data-panel] .u-over").first
     await over.scroll_into_view_if_needed()

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
 
-from dashboards.viewer.expand import Range, expand
 from dashboards.viewer.library import Library, Query
-from dashboards.viewer.options import MOST
+from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
-from dashboards.viewer.server import serve
-from ingest.config.model import ViewerOptions
-from ops.ports import free_ports
-from tests.database import Database
-from tests.integration.viewer.filled import NOW, SINCE
-from tests.integration.viewer.look import look_at, opened
+from dashboards.viewer.variable_values import MAX_LISTED
+from tests.database import Database, prepared
+from tests.integration.viewer.browser_page import open_page, running_browser
+from tests.integration.viewer.sample_plant import NOW, SINCE
 
 _CHANNELS, _UNITS, _AREAS = 30_000, 1_500, 750
 _UNIT = "area 0749/unit 1499"
@@ -63,23 +59,19 @@ ORDER BY n;
 """
 
 
-@pytest.fixture
-async def many(database: Database, tmp_path: Path) -> AsyncIterator[Reader]:
-    owner = await asyncpg.connect(database.owner_dsn)
-    await owner.execute(_FILL)
-    await owner.execute("VACUUM ANALYZE plant.channel")
-    await owner.close()
-    file = tmp_path / "reader.dsn"
-    file.write_text(database.reader_dsn)
-    made = Reader(file)
-    yield made
-    await made.close()
+@pytest.fixture(scope="module")
+def filled(server: str, template: str) -> Iterator[Database]:
+    """Many channels and gaps, for the reader and the page of this folder."""
 
+    async def fill(database: Database) -> None:
+        owner = await asyncpg.connect(database.owner_dsn)
+        await owner.execute(_FILL)
+        await owner.execute(_GAPS.replace("$1", f"'{NOW}'"))
+        await owner.execute("VACUUM ANALYZE plant.channel")
+        await owner.close()
 
-@pytest.fixture
-async def page(many: Reader) -> AsyncIterator[str]:
-    async with serve(ViewerOptions(port=free_ports(1)), many, Library()) as port:
-        yield f"http://127.0.0.1:{port}"
+    with prepared(server, template, "many", fill) as database:
+        yield database
 
 
 def _of_one_unit() -> Iterator[Query]:
@@ -95,10 +87,10 @@ def _of_one_unit() -> Iterator[Query]:
         yield from dashboard.annotations()
 
 
-async def test_what_is_asked_of_one_unit_reads_its_channels_alone(many: Reader) -> None:
+async def test_query_of_one_unit_reads_only_its_channels(reader: Reader) -> None:
     for query in _of_one_unit():
-        sql, parameters = expand(query.sql, _VALUES, Range(SINCE, NOW, 5000))
-        answer = await many.ask("EXPLAIN " + sql, parameters)
+        sql, parameters = expand(query.sql, _VALUES, TimeRange(SINCE, NOW, 5000))
+        answer = await reader.query("EXPLAIN " + sql, parameters)
         assert not any("Seq Scan on channel" in line for line in answer.columns[0]), (query.ref, answer.columns[0])
 
 
@@ -113,37 +105,36 @@ async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
         return said
 
 
-async def test_a_list_of_many_values_is_searched_by_the_server(page: str) -> None:
+async def test_long_variable_list_is_searched_on_the_server(page: str) -> None:
     question: dict[str, Any] = {"dashboard": "plantlog-unit", "variable": "unit"}
     first = (await _asked(page, "variable", **question, variables={"unit": [_UNIT]}))["unit"]["columns"]
-    assert len(first[0]) == MOST + 1
+    assert len(first[0]) == MAX_LISTED + 1
     assert first[1][-1] == _UNIT, "what is chosen is there"
     assert set(first[2]) == {_UNITS}
     found = (await _asked(page, "variable", **question, search="0749/UNIT  14"))["unit"]["columns"]
     assert found == [["area 0749/unit 1498", _UNIT], ["area 0749/unit 1498", _UNIT], [2, 2]]
 
 
-async def test_all_of_more_values_than_are_sent_are_all(page: str) -> None:
+async def test_all_means_all_values_beyond_the_listed_ones(page: str) -> None:
     number = next(p["id"] for p in Library().dashboard("plantlog-plant").panels() if p["title"] == "Size")
     asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables={"area": ["$__all"]})
     assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
 
 
-async def test_a_gap_of_a_source_is_not_looked_at_for_each_channel(database: Database, many: Reader) -> None:
-    owner = await asyncpg.connect(database.owner_dsn)
-    await owner.execute(_GAPS.replace("$1", f"'{NOW}'"))
+async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader: Reader) -> None:
+    owner = await asyncpg.connect(filled.owner_dsn)
     (panel,) = (
         p for p in Library().dashboard("plantlog-plant").panels() if (p["type"], p["title"]) == ("table", "Units")
     )
     (query,) = Library().dashboard("plantlog-plant").panel(panel["id"])
     areas = {"area": [f"area {n:04}" for n in range(700, 750)]}
-    sql, parameters = expand(query.sql, areas, Range(SINCE, NOW, 5000))
-    answer = await many.ask(sql, parameters)
+    sql, parameters = expand(query.sql, areas, TimeRange(SINCE, NOW, 5000))
+    answer = await reader.query(sql, parameters)
     found = dict(zip(answer.names, answer.columns, strict=True))
-    of = zip(found["Unit"], found["Without data"], found["Reason"], found["Outages"], strict=True)
+    of = zip(found["Unit"], found["No data"], found["Reason"], found["Outages"], strict=True)
     wanted = [tuple(row) for row in await owner.fetch(_BY_CHANNEL, SINCE, NOW)]
     assert sorted(of) == sorted(wanted) and len(wanted) == 100
-    every = {"area": ["$__all"]}, Range(SINCE, NOW, 5000), Library().dashboard("plantlog-plant").every()
+    every = {"area": ["$__all"]}, TimeRange(SINCE, NOW, 5000), Library().dashboard("plantlog-plant").all_values_sql()
     sql, parameters = expand(query.sql, *every)
     explained = await owner.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", *parameters)
     await owner.close()
@@ -158,8 +149,8 @@ def _rows(node: dict[str, Any]) -> Iterator[float]:
 
 
 async def test_a_unit_is_found_in_the_page(page: str) -> None:
-    async with opened() as browser:
-        look = await look_at(browser, page)
+    async with running_browser() as browser:
+        look = await open_page(browser, page)
         await look.open("plantlog-plant")
         assert await look.page.locator("#variables").inner_text() == "Area\nAll"
         await look.open("plantlog-unit", unit=_UNIT)
@@ -168,7 +159,7 @@ async def test_a_unit_is_found_in_the_page(page: str) -> None:
         await look.page.get_by_role("searchbox").fill("unit 1498")
         await look.page.get_by_role("option", name="area 0749/unit 1498").click()
         await look.page.locator("html[data-changed=unit]").wait_for(state="attached")
-        await look.settled()
+        await look.wait_until_loaded()
         assert "1498" in look.page.url
         assert await look.page.get_by_role("button", name="area 0749/unit 1498").is_visible()
         assert look.wrong == []

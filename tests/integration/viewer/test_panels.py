@@ -11,14 +11,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dashboards.viewer.expand import Range, expand
 from dashboards.viewer.library import Dashboard, Library, Query
+from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
-from ops.postgres.bootstrap import bootstrap
-from tests.database import PASSWORDS, Database, drop, logins_of
-from tests.integration.viewer.filled import CHANNEL, NOW, SINCE, UNIT
+from tests.database import Database
+from tests.integration.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
+from tests.integration.viewer.serving import reading
 
-_OVER = Range(SINCE, NOW, 5000)
+_OVER = TimeRange(SINCE, NOW, 5000)
 _VALUES = {
     "area": ["boilerhouse", "meters", "tankfarm"],
     "unit": [UNIT],
@@ -53,9 +53,9 @@ _EACH = pytest.mark.parametrize("query", [query for _, query in _ALL], ids=[name
 
 
 @_EACH
-async def test_it_answers_with_rows(reader: Reader, query: Query) -> None:
+async def test_every_panel_returns_rows(reader: Reader, query: Query) -> None:
     sql, parameters = expand(query.sql, _VALUES, _OVER)
-    answer = await reader.ask(sql, parameters)
+    answer = await reader.query(sql, parameters)
     assert answer.columns[0], "no rows"
     assert any(value is not None for column in answer.columns for value in column)
     if query.time_series:
@@ -66,7 +66,7 @@ async def test_it_answers_with_rows(reader: Reader, query: Query) -> None:
 
 
 @_EACH
-async def test_its_plan_is_within_its_budget(filled: Database, query: Query) -> None:
+async def test_panel_plan_is_within_its_cost_limit(filled: Database, query: Query) -> None:
     sql, parameters = expand(query.sql, _VALUES, _OVER)
     # The plant is so small that looking through a table would be cheapest: what must be looked through remains.
     settings = {"jit": "off", "enable_seqscan": "off"}
@@ -88,11 +88,11 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
-async def test_a_gap_is_a_hole_in_the_curve(reader: Reader) -> None:
-    (panel,) = [p for p in Library().dashboard("plantlog-channel").panels() if p["title"] == "Curve"]
+async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
+    (panel,) = [p for p in Library().dashboard("plantlog-channel").panels() if p["title"] == "Trend"]
     query = Library().dashboard("plantlog-channel").panel(panel["id"])[0]
     sql, parameters = expand(query.sql, _VALUES, _OVER)
-    answer = await reader.ask(sql, parameters)
+    answer = await reader.query(sql, parameters)
     times, mean = answer.columns[0], answer.columns[answer.names.index("mean")]
     minutes = {value: [m for t, m in zip(times, mean, strict=True) if _ago(t) == value] for value in (25, 18, 10)}
     assert all(value is not None for value in minutes[25] + minutes[10])
@@ -119,13 +119,13 @@ def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str]) -
 
 
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
-async def test_no_table_is_cut_off(reader: Reader, uid: str) -> None:
+async def test_no_table_is_truncated(reader: Reader, uid: str) -> None:
     dashboard = Library().dashboard(uid)
     for panel in dashboard.panels():
         if panel["type"] != "table":
             continue
         (query,) = dashboard.panel(panel["id"])
-        answer = await reader.ask(*expand(query.sql, _VALUES, _OVER))
+        answer = await reader.query(*expand(query.sql, _VALUES, _OVER))
         of = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
         assert {one["options"] for one in of if one["id"] == "byName"} <= set(answer.names), panel["title"]
         *columns, (_, width) = _widths(panel, answer.names, answer.kinds)
@@ -133,20 +133,12 @@ async def test_no_table_is_cut_off(reader: Reader, uid: str) -> None:
         assert min(one for _, one in columns) >= 60, (panel["title"], columns)
 
 
-async def test_a_variable_of_an_empty_plant_has_a_value(server: str, tmp_path: Path) -> None:
-    owner = f"{server.rpartition('/')[0]}/nothing_yet"
-    await bootstrap(owner, PASSWORDS)
-    try:
-        file = tmp_path / "reader.dsn"
-        file.write_text(logins_of(owner).reader_dsn)
-        reader = Reader(file)
+async def test_a_variable_of_an_empty_plant_has_a_value(database: Database, tmp_path: Path) -> None:
+    async with reading(database.reader_dsn, tmp_path) as reader:
         for dashboard in Library():
             for query in _variables(dashboard):
-                answer = await reader.ask(*expand(query.sql, _VALUES, _OVER))
+                answer = await reader.query(*expand(query.sql, _VALUES, _OVER))
                 assert len(answer.columns[0]) == 1, (dashboard.uid, query.ref)
-        await reader.close()
-    finally:
-        await drop(server, "nothing_yet")
 
 
 def _ago(ms: float) -> int:

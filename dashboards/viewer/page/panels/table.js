@@ -16,7 +16,7 @@ function shownCell(field, config, value) {
   return format(value, config.unit, config.decimals);
 }
 
-function cell(panel, field, config, value, row, context) {
+function cell(field, config, value, row, context) {
   const kind = config.custom.cellOptions?.type || "auto";
   const paint = kind === "auto" ? null : valueColour(config, value);
   const shown = shownCell(field, config, value);
@@ -54,7 +54,7 @@ export function table(panel, answers, context) {
     }
     replace(body, ...ordered.slice(0, SHOWN).map((row) => {
       const named = Object.fromEntries(fields.map((field, at) => [field.name, columns[at][row]]));
-      return element("tr", {}, ...shown.map((at) => cell(panel, fields[at], configs[at], columns[at][row], named, context)));
+      return element("tr", {}, ...shown.map((at) => cell(fields[at], configs[at], columns[at][row], named, context)));
     }));
   }
 

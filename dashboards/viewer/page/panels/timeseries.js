@@ -1,9 +1,9 @@
-// Lines, bands, bars and points over time, drawn by uPlot. A null is a hole: no line is drawn over it.
-import uPlot from "../vendor/uplot/uPlot.esm.js";
+// Lines, bands, bars and points over time, drawn by uPlot (a global of its script). A null is a gap: no line is drawn over it.
 import { element } from "../dom.js";
 import { colour, configOf, css, mapped, seriesColour, transformed } from "../fields.js";
 import { stamp } from "../time.js";
 import { tip } from "../tip.js";
+import { line } from "./line.js";
 import { format } from "../units.js";
 
 function joined(frames) {
@@ -108,7 +108,7 @@ function pointed(configs, names, raw, regions) {
   };
 }
 
-function style(panel, config, index, names) {
+function style(config, index, names) {
   const shade = paint(config, index);
   const custom = config.custom;
   const bars = custom.drawStyle === "bars";
@@ -117,9 +117,7 @@ function style(panel, config, index, names) {
     ? uPlot.paths.bars({ size: [0.9, 60], align: 1 })
     : points
       ? () => null
-      : custom.lineInterpolation === "stepAfter"
-        ? uPlot.paths.stepped({ align: 1 })
-        : uPlot.paths.linear();
+      : line(custom.lineInterpolation === "stepAfter");
   const banded = custom.fillBelowTo && names.includes(custom.fillBelowTo);
   return {
     label: config.displayName || names[index],
@@ -129,7 +127,6 @@ function style(panel, config, index, names) {
     fill: bars ? shade : custom.fillOpacity && !banded ? translucent(shade, custom.fillOpacity) : undefined,
     paths,
     points: { show: points || undefined, size: custom.pointSize || 4, fill: shade, width: 0 },
-    spanGaps: false,
   };
 }
 
@@ -178,7 +175,7 @@ function legend(panel, configs, names, raw) {
   );
 }
 
-export function timeseries(panel, answers, context, height) {
+export function timeseries(panel, answers, context) {
   const { frames, extra } = transformed(panel, answers);
   const found = joined(frames);
   if (!found) return null;
@@ -204,7 +201,11 @@ export function timeseries(panel, answers, context, height) {
     }
   });
   const soft = (u, low, high) => {
-    if (low === null || high === null) return [0, 1];
+    if (low === null || high === null) {
+      const values = u.data.slice(1).flat().filter((one) => one !== null && one !== undefined); // beside the shown time
+      if (!values.length) return [0, 1];
+      [low, high] = [Math.min(...values), Math.max(...values)];
+    }
     const bars = first.custom.drawStyle === "bars" || stacked;
     const range = uPlot.rangeNum(bars ? Math.min(0, low) : low, high, 0.1, true);
     return [first.min ?? (low >= 0 && range[0] < 0 ? 0 : range[0]), first.max !== undefined && first.max > (first.min ?? -Infinity) ? first.max : range[1]];
@@ -215,7 +216,7 @@ export function timeseries(panel, answers, context, height) {
     height: 100,
     scales: { x: { time: true, range: () => [context.range.since, context.range.until] }, y: { range: soft } },
     axes: axes(first),
-    series: [{}, ...order.map((index) => style(panel, configs[index], index, names))],
+    series: [{}, ...order.map((index) => style(configs[index], index, names))],
     bands,
     legend: { show: false },
     padding: [8, 16, 0, 0],

@@ -8,8 +8,9 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.writer.copy_stream import COLUMNS, EPOCH_US, HEADER, TRAILER, copy_stream
-from ops.bench.choose.data import Columns, Minutes, Raw
+from ingest.timestamps import POSTGRES_EPOCH_US
+from ingest.writer.copy_stream import COLUMNS, HEADER, TRAILER, copy_stream
+from ops.bench.data import Columns, Minutes, Raw
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -26,13 +27,15 @@ _RAW, _MINUTE = _row(">i8", ">f8", ">i4"), _row(">i8", ">f8")
 
 async def answer(pool: asyncpg.Pool[Any], query: str, row: np.dtype[np.void]) -> list[NDArray[Any]]:
     """The fields of a query's rows as columns, by binary COPY: what is measured is the database, not a driver."""
-    got = bytearray()
+    buffer = bytearray()
 
     async def take(data: bytes) -> None:
-        got.extend(data)
+        buffer.extend(data)
 
     await pool.copy_from_query(query.strip().removesuffix(";"), output=take, format="binary")
-    rows = np.frombuffer(got, row, offset=len(HEADER), count=(len(got) - len(HEADER) - len(TRAILER)) // row.itemsize)
+    rows = np.frombuffer(
+        buffer, row, offset=len(HEADER), count=(len(buffer) - len(HEADER) - len(TRAILER)) // row.itemsize
+    )
     fields = [rows[name] for name in row.names or () if name.isdecimal()]
     return [field.astype(field.dtype.newbyteorder("=")) for field in fields]
 
@@ -40,13 +43,13 @@ async def answer(pool: asyncpg.Pool[Any], query: str, row: np.dtype[np.void]) ->
 async def ask_raw(pool: asyncpg.Pool[Any], query: str) -> Raw:
     """Time, value and status."""
     time, value, status = await answer(pool, query, _RAW)
-    return Raw(time + EPOCH_US, value, status.view(np.uint32))
+    return Raw(time + POSTGRES_EPOCH_US, value, status.view(np.uint32))
 
 
 async def ask_minutes(pool: asyncpg.Pool[Any], query: str) -> Minutes:
     """Minute and mean."""
     minute, mean = await answer(pool, query, _MINUTE)
-    return Minutes(minute + EPOCH_US, mean)
+    return Minutes(minute + POSTGRES_EPOCH_US, mean)
 
 
 async def copy(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import module
+from ops.bench.choose.adapters.installed import module
+from ops.bench.data import Columns, Minutes, Raw
 from schema.queries import load
 
 
@@ -45,21 +45,23 @@ class ClickHouse:
     async def create(self, names: Sequence[str], units: Sequence[str]) -> None:
         """Partitions by day, ordered by channel and time; a table of channels beside it."""
         for part in ("database", "samples", "channel"):
-            await self._do(load("choose")[f"clickhouse_{part}"])
+            await self._execute(load("choose")[f"clickhouse_create_{part}"])
         rows = pa.table({"id": np.arange(1, len(names) + 1, dtype=np.int32), "name": list(names), "unit": list(units)})
-        await self._do(load("choose")["clickhouse_name_channels"], rows)
+        await self._execute(load("choose")["clickhouse_insert_channels"], rows)
 
     async def write(self, columns: Columns, client: int) -> None:
         """An insert, one after another: chDB finds the columns by their variable's name, and mixes up two at once."""
         names = ("channel", "time", "value", "status")
-        await self._do(load("choose")["clickhouse_write"], pa.table({n: getattr(columns, n) for n in names}))
+        await self._execute(
+            load("choose")["clickhouse_insert_samples"], pa.table({n: getattr(columns, n) for n in names})
+        )
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is seen."""
 
     async def settle(self, before: int) -> None:
         """Parts are merged into one a day."""
-        await self._do(load("choose")["clickhouse_settle"])
+        await self._execute(load("choose")["clickhouse_optimize"])
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """As Arrow."""
@@ -76,7 +78,7 @@ class ClickHouse:
         answer = await asyncio.to_thread(self._session.query, query, "Arrow")
         return pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all()
 
-    async def _do(self, query: str, rows: Any = None) -> None:
+    async def _execute(self, query: str, rows: Any = None) -> None:
         """``rows`` is read by that name from the query."""
         await asyncio.to_thread(self._locked, query.strip().removesuffix(";"), rows)
 

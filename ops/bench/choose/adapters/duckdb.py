@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ops.bench.choose.adapters.serving import folder_bytes
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import module
+from ops.bench.choose.adapters.installed import module
+from ops.bench.data import Columns, Minutes, Raw
+from ops.bench.disk_usage import folder_bytes
 from schema.queries import load
 
 
@@ -62,7 +62,7 @@ class DuckDb:
         partial = folder / f"{number}.partial"
         cursor = self._connection.cursor()
         cursor.register("rows", rows)
-        cursor.execute(load("choose")["duckdb_write"].format(path=partial))
+        cursor.execute(load("choose")["duckdb_copy_rows"].format(path=partial))
         cursor.close()
         for path in (partial, folder):
             if path == folder:
@@ -71,14 +71,14 @@ class DuckDb:
             os.fsync(descriptor)
             os.close(descriptor)
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is seen."""
 
     async def settle(self, before: int) -> None:
         """All files into one, by channel and time: its row groups are skipped by their least and greatest channel."""
         files = sorted(self._folder.glob("*.parquet"))
         whole = self._folder / "whole.partial"
-        query = load("choose")["duckdb_settle"].format(folder=self._folder, path=whole)
+        query = load("choose")["duckdb_merge_files"].format(folder=self._folder, path=whole)
         await asyncio.to_thread(self._connection.cursor().execute, query)
         for file in files:
             file.unlink()

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ops.bench.choose.adapters.serving import Http, Lines, Process, csv_columns, folder_bytes
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import program
+from ops.bench.choose.adapters.installed import program
+from ops.bench.choose.adapters.server_process import Http, Lines, Process, csv_columns
+from ops.bench.data import Columns, Minutes, Raw
+from ops.bench.disk_usage import folder_bytes
 from ops.ports import free_ports
 from schema.queries import load
 
@@ -52,7 +53,7 @@ class InfluxDb:
 
     def available(self) -> str | None:
         """Whether the server is there."""
-        return None if self._program else "there is no influxd"
+        return None if self._program else "influxd is not installed"
 
     async def start(self, folder: Path) -> None:
         """With a configuration of its own."""
@@ -76,7 +77,7 @@ class InfluxDb:
         """A request."""
         await self._http.post("/write", self._lines.encode(columns), db="bench", precision="u")
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is seen."""
 
     async def settle(self, before: int) -> None:

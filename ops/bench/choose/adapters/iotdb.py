@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ops.bench.choose.adapters.installed import module, program
 from ops.bench.choose.adapters.iotdb_nodes import start
-from ops.bench.choose.adapters.serving import folder_bytes
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import module, program
+from ops.bench.data import Columns, Minutes, Raw
+from ops.bench.disk_usage import folder_bytes
 from schema.queries import load
 
 
@@ -34,20 +34,20 @@ class IoTDb:
     def available(self) -> str | None:
         """Whether Java, the jars and the client library are there; the latter may be in the folder ``python``."""
         if not self._java or not self._jars or self._folder is None:
-            return "there is no java" if not self._java else "no folder with iotdb-server-*.jar is given"
+            return "Java is not installed" if not self._java else "no folder with iotdb-server-*.jar is given"
         return None if module("iotdb.table_session", self._folder / "python") else "the module iotdb can't be imported"
 
     async def start(self, folder: Path) -> None:
         """A ConfigNode and a DataNode."""
         self._data = folder / "data" / "datanode"
-        self._here = threading.local()
+        self._thread_local = threading.local()
         self._port = await start(str(self._java), next(iter(self._jars)), folder, self._started)
-        await self._do("CREATE DATABASE bench")
+        await self._execute("CREATE DATABASE bench")
 
     async def create(self, names: Sequence[str], units: Sequence[str]) -> None:
         """A table; names are tags, units attributes of them."""
         self._names, self._units = np.array(names, object), np.array(units, object)
-        await self._do(load("choose")["iotdb_create"])
+        await self._execute(load("choose")["iotdb_create_table"])
 
     async def write(self, columns: Columns, client: int) -> None:
         """A tablet."""
@@ -71,20 +71,20 @@ class IoTDb:
 
     def _session(self) -> Any:
         """That of this thread."""
-        if not hasattr(self._here, "session"):
+        if not hasattr(self._thread_local, "session"):
             client = module("iotdb.table_session", None)
             login = {"username": "root", "password": "root"}  # its documented default, on loopback
             settings = client.TableSessionConfig([f"127.0.0.1:{self._port}"], database="bench", **login)
-            self._here.session = client.TableSession(settings)
-            self._started.callback(self._here.session.close)
-        return self._here.session
+            self._thread_local.session = client.TableSession(settings)
+            self._started.callback(self._thread_local.session.close)
+        return self._thread_local.session
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is seen."""
 
     async def settle(self, before: int) -> None:
         """Memory tables are flushed to TsFiles."""
-        await self._do("FLUSH")
+        await self._execute("FLUSH")
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """As a data frame."""
@@ -106,7 +106,7 @@ class IoTDb:
 
         return await asyncio.to_thread(ask)
 
-    async def _do(self, statement: str) -> None:
+    async def _execute(self, statement: str) -> None:
         text = statement.strip().removesuffix(";")
         await asyncio.to_thread(lambda: self._session().execute_non_query_statement(text))
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from ops.bench.choose.adapters.serving import Process, listens
+from ops.bench.choose.adapters.server_process import Process, listens
 from ops.ports import free_ports
 
 _SETTINGS = """

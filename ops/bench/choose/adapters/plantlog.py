@@ -12,11 +12,12 @@ from typing import Any, Literal
 import asyncpg
 import numpy as np
 
-from ingest.batch import SampleBatch, now_us
+from ingest.batch import SampleBatch
 from ingest.errors import OperationError
 from ingest.spool.append import Spool
+from ingest.timestamps import now_us
 from ops.bench.choose.adapters.binary_copy import ask_minutes, ask_raw, copy
-from ops.bench.choose.data import Columns, Minutes, Raw
+from ops.bench.data import Columns, Minutes, Raw
 from ops.bench.server import private
 from ops.paths import state_folder
 from ops.postgres.binaries import find
@@ -24,7 +25,7 @@ from schema.queries import load
 
 _SPOOL_BYTES = 8 * 1024**3
 _IN_FLIGHT = 800_000  # rows that are durable and not yet in the table: two transactions of the writer
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 _END_SECONDS = 60.0
 _EPOCH = np.datetime64(0, "us")
 _CLOSE = {"packed": "pack_before", "columnstore": "compress_before"}
@@ -51,7 +52,7 @@ class Plantlog:
         """Whether the server is there; the columnstore is of TimescaleDB Community."""
         binaries = find(state_folder())
         if binaries is None:
-            return "there is no PostgreSQL 17 with TimescaleDB"
+            return "PostgreSQL 17 with TimescaleDB is not installed"
         if self._form == "columnstore" and not list(
             binaries.root.glob("usr/lib/postgresql/17/lib/timescaledb-tsl-*.so")
         ):
@@ -61,28 +62,28 @@ class Plantlog:
     async def start(self, folder: Path) -> None:
         """A migrated database on a server of its own."""
         server = ExitStack()
-        self._where = await asyncio.to_thread(server.enter_context, private(folder))
+        self._database = await asyncio.to_thread(server.enter_context, private(folder))
         self._started.push_async_callback(asyncio.to_thread, server.close)
-        self._pool: asyncpg.Pool[Any] = await asyncpg.create_pool(self._where.owner_dsn, min_size=1, max_size=16)
+        self._pool: asyncpg.Pool[Any] = await asyncpg.create_pool(self._database.owner_dsn, min_size=1, max_size=16)
         self._started.push_async_callback(self._pool.close)
         self._spools: dict[int, Spool] = {}
-        self._unseen = 0
+        self._pending_rows = 0
         self._writer: asyncio.subprocess.Process | None = None
 
     async def create(self, names: Sequence[str], units: Sequence[str]) -> None:
         """The channels, and the writer."""
-        rows = await self._pool.fetch(load("choose")["plantlog_register"], "bench", names, units)
+        rows = await self._pool.fetch(load("choose")["plantlog_insert_channels"], "bench", names, units)
         ids = np.array([row["id"] for row in rows], np.int32)
         if not np.array_equal(ids, np.arange(ids[0], ids[0] + len(ids))):
-            raise OperationError("the benchmark needs channel ids in a row: use a database of its own")
+            raise OperationError("the benchmark requires consecutive channel ids: use a separate database")
         self._source, self._before = int(rows[0]["source_id"]), int(ids[0]) - 1
         if self._spooled:
             command = [
                 sys.executable,
                 "-m",
-                "ops.bench.choose.writing",
-                str(self._where.folder),
-                self._where.ingest_dsn,
+                "ops.bench.choose.writer_process",
+                str(self._database.folder),
+                self._database.ingest_dsn,
             ]
             self._writer = await asyncio.create_subprocess_exec(*command)
             self._started.push_async_callback(self._end_writer, self._writer)
@@ -94,33 +95,33 @@ class Plantlog:
             await copy(self._pool, "plant", "samples_raw", Columns(ids, columns.time, columns.value, columns.status))
             return
         if client not in self._spools:
-            self._spools[client] = Spool(self._where.folder / f"client{client}.sqlite", _SPOOL_BYTES)
+            self._spools[client] = Spool(self._database.folder / f"client{client}.sqlite", _SPOOL_BYTES)
             self._started.push_async_callback(self._spools[client].close)
         batch = SampleBatch(self._source, now_us(), ids, columns.time, columns.value, columns.status)
         await self._spools[client].append(batch)
-        self._unseen += len(columns)
-        while self._unseen > _IN_FLIGHT:
-            self._unseen = await self._depth()
-            if self._unseen > _IN_FLIGHT:
-                await asyncio.sleep(_LOOK_SECONDS)
+        self._pending_rows += len(columns)
+        while self._pending_rows > _IN_FLIGHT:
+            self._pending_rows = await self._depth()
+            if self._pending_rows > _IN_FLIGHT:
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def _depth(self) -> int:
         if self._writer is not None and self._writer.returncode is not None:
-            raise OperationError(f"the writer ended with {self._writer.returncode}")
+            raise OperationError(f"the writer exited with {self._writer.returncode}")
         return sum([(await spool.depth())[1] for spool in self._spools.values()])
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is in the table when the spools are empty."""
         while await self._depth():
-            await asyncio.sleep(_LOOK_SECONDS)
-        self._unseen = 0
+            await asyncio.sleep(_POLL_SECONDS)
+        self._pending_rows = 0
 
     async def settle(self, before: int) -> None:
         """What maintenance does with closed days."""
         if self._form in _CLOSE:
             day = (_EPOCH + np.timedelta64(before, "us")).item()
             await self._pool.execute(f"CALL plant.{_CLOSE[self._form]}('{day:%Y-%m-%d} 00:00+00')")
-        await self._pool.execute(load("choose")["plantlog_analyze"])
+        await self._pool.execute(load("choose")["plantlog_vacuum"])
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """By ``samples_between``."""

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from ops.bench.choose.adapters.binary_copy import ask_minutes, ask_raw, copy
-from ops.bench.choose.data import Columns, Minutes, Raw
+from ops.bench.data import Columns, Minutes, Raw
 from ops.paths import state_folder
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import maintenance_dsn
@@ -34,7 +34,7 @@ class PostgreSql:
 
     def available(self) -> str | None:
         """Whether the binaries are there."""
-        return None if find(state_folder()) else "there is no PostgreSQL 17 with TimescaleDB"
+        return None if find(state_folder()) else "PostgreSQL 17 with TimescaleDB is not installed"
 
     async def start(self, folder: Path) -> None:
         """A server of its own."""
@@ -46,8 +46,8 @@ class PostgreSql:
 
     async def create(self, names: Sequence[str], units: Sequence[str]) -> None:
         """Two tables."""
-        await self._pool.execute(load("choose")["postgresql_create"])
-        await self._pool.execute(load("choose")["postgresql_name_channels"], names, units)
+        await self._pool.execute(load("choose")["postgresql_create_tables"])
+        await self._pool.execute(load("choose")["postgresql_insert_channels"], names, units)
 
     async def write(self, columns: Columns, client: int) -> None:
         """COPY; what is there already refuses it whole, and goes through a staging table then."""
@@ -55,16 +55,16 @@ class PostgreSql:
             await copy(self._pool, "public", "samples", columns)
         except asyncpg.UniqueViolationError:
             async with self._pool.acquire() as connection, connection.transaction():
-                await connection.execute(load("choose")["postgresql_stage"])
+                await connection.execute(load("choose")["postgresql_create_staging"])
                 await copy(connection, None, "staged", columns)
-                await connection.execute(load("choose")["postgresql_merge"])
+                await connection.execute(load("choose")["postgresql_insert_staged"])
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """What is acknowledged is seen."""
 
     async def settle(self, before: int) -> None:
         """As autovacuum leaves it."""
-        await self._pool.execute(load("choose")["postgresql_analyze"])
+        await self._pool.execute(load("choose")["postgresql_vacuum"])
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """By its key."""

@@ -14,13 +14,13 @@ import asyncpg
 import numpy as np
 
 from ingest.errors import OperationError
-from ops.bench.choose.adapters.serving import Http, Lines, Process
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import program
+from ops.bench.choose.adapters.installed import program
+from ops.bench.choose.adapters.server_process import Http, Lines, Process
+from ops.bench.data import Columns, Minutes, Raw
 from ops.ports import free_ports
 from schema.queries import load
 
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 class QuestDb:
@@ -37,7 +37,9 @@ class QuestDb:
 
     def available(self) -> str | None:
         """Whether Java and the jar are there."""
-        return "there is no java" if not self._java else None if self._jar else "no folder with questdb*.jar is given"
+        if not self._java:
+            return "Java is not installed"
+        return None if self._jar else "no folder with questdb*.jar is given"
 
     async def start(self, folder: Path) -> None:
         """With its configuration in the environment."""
@@ -67,28 +69,28 @@ class QuestDb:
         """A table by day, with its write-ahead log; names and units are symbols."""
         self._names = names
         self._lines = Lines(names, units)
-        await self._http.ask("/exec", query=load("choose")["questdb_create"])
+        await self._http.ask("/exec", query=load("choose")["questdb_create_table"])
 
     async def write(self, columns: Columns, client: int) -> None:
         """A request; its INT is signed."""
         await self._http.post("/write", self._lines.encode(columns, signed=True), precision="u")
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """The log is applied to the table behind the answer."""
         while True:
-            found = json.loads(await self._http.ask("/exec", query=load("choose")["questdb_applied"]))
+            found = json.loads(await self._http.ask("/exec", query=load("choose")["questdb_select_wal_state"]))
             applied, suspended = found["dataset"][0]
             if suspended:
                 raise OperationError("the table is suspended")
             if applied:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def settle(self, before: int) -> None:
         """A partition keeps room for more until the next one begins: a sample of the next day, of another channel."""
         one = Columns(np.array([len(self._names)], np.int32), np.array([before]), np.zeros(1), np.zeros(1, np.uint32))
         await self.write(one, 0)
-        await self.seen()
+        await self.wait_until_visible()
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """Over PostgreSQL's protocol."""

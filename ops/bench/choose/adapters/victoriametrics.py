@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.bench.choose.adapters.serving import Http, Lines, Process, folder_bytes
-from ops.bench.choose.data import Columns, Minutes, Raw
-from ops.bench.choose.find import program
+from ops.bench.choose.adapters.installed import program
+from ops.bench.choose.adapters.server_process import Http, Lines, Process
+from ops.bench.data import Columns, Minutes, Raw
+from ops.bench.disk_usage import folder_bytes
 from ops.ports import free_ports
 
 _MINUTE_MS = 60_000
@@ -33,7 +34,7 @@ class VictoriaMetrics:
 
     def available(self) -> str | None:
         """Whether the server is there."""
-        return None if self._program else "there is no victoria-metrics"
+        return None if self._program else "victoria-metrics is not installed"
 
     async def start(self, folder: Path) -> None:
         """Ten years are kept: what it gets must not be older than that."""
@@ -61,7 +62,7 @@ class VictoriaMetrics:
         """A request."""
         await self._http.post("/write", self._lines.encode(columns), precision="u")
 
-    async def seen(self) -> None:
+    async def wait_until_visible(self) -> None:
         """Otherwise it is seen within a second or more."""
         await self._http.ask("/internal/force_flush")
 

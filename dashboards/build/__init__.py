@@ -1,1 +1,0 @@
-"""Writes the dashboards' JSON files: layout here, SQL in ``dashboards/queries``."""

@@ -1,0 +1,187 @@
+"""Alarm evaluation between a collector and its spool: changes are on disk before samples are acknowledged.
+
+Changes are spooled as events before the samples that caused them, with notes of the alarm states, in one
+transaction. After a kill before the commit, the samples are sent and evaluated again. After a kill behind it, the next
+process continues from the notes. A spool that is full for samples still accepts events: an alarm
+is recorded even though its sample becomes a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import count
+
+from ingest import metrics
+from ingest.alarms import checkpoint
+from ingest.alarms.channel import AlarmChange, AlarmChannel
+from ingest.alarms.columns import AlarmColumns
+from ingest.alarms.limits import PRIORITIES, limits_of
+from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED
+from ingest.appender import Appender, Notes
+from ingest.batch import Batch, Event, EventBatch, SampleBatch
+from ingest.config.sources import Source
+from ingest.errors import SpoolError
+from ingest.timestamps import now_us
+
+log = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 1.0
+_STEP_US = 5_000_000  # between two looks at most, on a machine that is busy
+_TIDY_CHECKS = 60
+
+
+class AlarmEvaluator:
+    """Evaluates the alarms of one source; an Appender in front of the spool."""
+
+    def __init__(self, source: Source, channel_ids: Mapping[str, int], source_id: int, spool: Appender) -> None:
+        self.source = source.name
+        self._source_id = source_id
+        self._spool = spool
+        self._unwritten: list[Event] = []  # that are not on disk yet
+        self._unsaved: set[AlarmChannel] = set()  # channels whose note is not that on disk
+        self._last_check = now_us()
+        self.columns: AlarmColumns | None = None
+        states = {checkpoint.channel_of(note): text for note, text in spool.notes.items()}
+        self._evaluate_by(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
+
+    def configure(self, source: Source, channel_ids: Mapping[str, int]) -> None:
+        """Apply new limits or channels. Channels with unchanged limits keep their state."""
+        before = self.columns
+        states = {} if before is None else {c.channel_id: checkpoint.encode(c) for c in before.touched()}
+        self._unsaved = {c for c in self._unsaved if c.channel_id in channel_ids.values()}
+        self._evaluate_by(source, channel_ids, {c: text for c, text in states.items() if text is not None})
+
+    def _evaluate_by(self, source: Source, channel_ids: Mapping[str, int], states: Mapping[int, str]) -> None:
+        """Evaluate with these limits from now on. ``states``: notes of channels with recorded state."""
+        self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
+        limits = {channel_ids[tag.name]: limits_of(tag) for tag in source.tags}
+        now = now_us()
+        before = self.columns
+        self.columns = AlarmColumns(limits, now, before) if any(limits.values()) else None
+        for channel_id, text in states.items():
+            channel_limits = limits.get(channel_id, ())
+            if before is not None and channel_limits and before.limits_of(channel_id) == channel_limits:
+                continue
+            channel, ended = checkpoint.decode(text, channel_id, channel_limits, now)
+            if channel_limits and self.columns is not None:
+                self.columns.restore(channel)
+            if ended:
+                self._unwritten += map(checkpoint.to_event, ended)
+            if ended or before is not None:
+                self._unsaved = {c for c in self._unsaved if c.channel_id != channel_id} | {channel}
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """Those of the spool."""
+        return self._spool.notes
+
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+        """Evaluate samples, then append. Raises SpoolFull and SpoolError."""
+        if isinstance(batch, SampleBatch) and self.columns is not None:
+            self._queue(self.columns.evaluate(batch))
+        if not self._unwritten:
+            await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
+            return
+        # Both are handed over before the spool's next commit, so they are in one.
+        for error in await asyncio.gather(self._flush(), self._spool.append(batch, notes), return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def note(self, notes: Notes) -> None:
+        """As the spool's."""
+        await self._spool.note(notes)
+
+    async def wait_for_room(self) -> None:
+        """As the spool's."""
+        await self._spool.wait_for_room()
+
+    async def run(self) -> None:
+        """Check timers until cancelled: expired delays, stale values, expired shelving."""
+        for number in count():
+            self.check_clock(now_us())
+            if number % _TIDY_CHECKS == 0 and self.columns is not None:
+                self._drop_normal(self.columns)
+            if self._unwritten or self._unsaved:
+                try:
+                    await self._flush()
+                except SpoolError as error:
+                    log.error("source %s: cannot write alarms to the spool: %s", self.source, error)
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    def check_clock(self, now: int) -> None:
+        """Check timers at ``now`` (µs, our clock), about a second after the last check. :meth:`run` writes the changes.
+
+        If much more or less time has passed, the clock was set or this process did not run: that is not silence.
+        """
+        if self.columns is None:
+            return
+        step, self._last_check = now - self._last_check, now
+        if not 0 <= step <= _STEP_US:
+            log.info("source %s: clock step of %.1f s", self.source, step / 1e6)
+            self.columns.clock_moved(step - round(_CHECK_SECONDS * 1e6))
+        self._queue(self.columns.check_clock(now))
+
+    def _drop_normal(self, columns: AlarmColumns) -> None:
+        """Mark notes of normal channels for deletion."""
+        notes = self._spool.notes
+        self._unsaved |= {
+            c for c in columns.touched() if checkpoint.note_name(c.channel_id) in notes and checkpoint.encode(c) is None
+        }
+
+    async def apply_command(
+        self, channel_id: int, command: Callable[[AlarmChannel], list[AlarmChange]]
+    ) -> list[AlarmChange]:
+        """Apply an operator command to a channel; return when it is on disk.
+
+        Raises OperationError if it is not allowed, and SpoolError on a disk error; the command then still takes effect.
+        """
+        if self.columns is None:
+            return []
+        changes = self.columns.apply_command(channel_id, command)
+        self._queue(changes)
+        await self._flush()
+        return changes
+
+    def summary(self) -> dict[str, int]:
+        """Number of active alarms by priority, of unacknowledged and of inhibited alarms."""
+        found: Counter[str] = Counter(dict.fromkeys((*PRIORITIES, "unacknowledged", "inhibited"), 0))
+        for channel in self.columns.touched() if self.columns is not None else ():
+            for monitor in channel.monitors:
+                state = monitor.alarm.state
+                found[monitor.limit.priority] += monitor.active and state not in INHIBITED
+                found["unacknowledged"] += state in UNACKNOWLEDGED
+                found["inhibited"] += state in INHIBITED
+        return dict(found)
+
+    def _queue(self, changes: Iterable[AlarmChange]) -> None:
+        if self.columns is not None:
+            self._unsaved |= self.columns.take_dirty()
+        for change in changes:
+            self._unwritten.append(checkpoint.to_event(change))
+            metrics.alarm_changes.labels(source=self.source, action=change.action).inc()
+
+    async def _flush(self) -> None:
+        """Write events and notes to the spool; keep them for the next time on a disk error. Raises SpoolError."""
+        events, self._unwritten = self._unwritten, []
+        if not events:
+            await self._save_with(self._spool.note)
+            return
+        batch = EventBatch(self._source_id, now_us(), events)
+        try:
+            await self._save_with(lambda notes: self._spool.append(batch, notes))
+        except SpoolError:
+            self._unwritten = events + self._unwritten
+            raise
+        metrics.events.labels(source=self.source, type="alarm").inc(len(events))
+
+    async def _save_with(self, write: Callable[[Notes], Awaitable[None]]) -> None:
+        """Write with the notes of all changed channels. Raises SpoolError."""
+        channels, self._unsaved = self._unsaved, set()
+        try:
+            await write({checkpoint.note_name(channel.channel_id): checkpoint.encode(channel) for channel in channels})
+        except SpoolError:
+            self._unsaved |= channels
+            raise

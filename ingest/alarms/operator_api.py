@@ -1,0 +1,149 @@
+"""The operator interface to the alarms of a process: list alarms, execute commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias, get_args
+
+from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
+from ingest.alarms.evaluator import AlarmEvaluator
+from ingest.alarms.limits import LIMITS
+from ingest.alarms.state import UNACKNOWLEDGED, Inhibition
+from ingest.config.model import AlarmOptions
+from ingest.errors import OperationError
+from ingest.timestamps import now_us
+
+CommandAction: TypeAlias = Literal[
+    "ack", "shelve", "unshelve", "suppress", "unsuppress", "out-of-service", "in-service"
+]
+COMMAND_ACTIONS: tuple[CommandAction, ...] = get_args(CommandAction)
+_BEGINS: dict[CommandAction, Inhibition] = {
+    "shelve": "shelved",
+    "suppress": "suppressed_by_design",
+    "out-of-service": "out_of_service",
+}
+_ENDS: dict[CommandAction, Inhibition] = {
+    "unshelve": "shelved",
+    "unsuppress": "suppressed_by_design",
+    "in-service": "out_of_service",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmCommand:
+    """An operator command."""
+
+    action: CommandAction
+    channel: str  # a name, or a pattern with *
+    who: str
+    limit: str | None = None  # None: every limit of the channel
+    why: str = ""
+    seconds: float | None = None  # to shelve
+
+
+class OperatorApi:
+    """The alarms of all sources of a process."""
+
+    def __init__(self, evaluators: Callable[[], Sequence[AlarmEvaluator]], options: AlarmOptions) -> None:
+        self._evaluators = evaluators
+        self._options = options
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """All limits of all channels with their states, sorted by name."""
+        found = []
+        for evaluator in self._evaluators():
+            columns = evaluator.columns
+            for channel_id in columns.channels() if columns is not None else ():
+                assert columns is not None
+                channel = columns.channel(channel_id)
+                found += [_as_json(evaluator, channel, monitor) for monitor in channel.monitors]
+        return sorted(found, key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
+
+    async def execute(self, command: AlarmCommand) -> list[str]:
+        """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk.
+
+        Raises OperationError if no alarm matches or the command is not allowed, and SpoolError on a disk error.
+        """
+        self._check(command)
+        done: list[str] = []
+        inapplicable: list[str] = []
+        known = False
+        for evaluator in self._evaluators():
+            columns = evaluator.columns
+            for channel_id in list(columns.channels()) if columns is not None else ():
+                name = evaluator.names[channel_id]
+                if not fnmatchcase(name, command.channel):
+                    continue
+                assert columns is not None
+                for monitor in columns.channel(channel_id).monitors:
+                    if command.limit not in (None, monitor.limit.name):
+                        continue
+                    known = True
+                    if not _applies_to(command, monitor):
+                        inapplicable.append(f"{name} {monitor.limit.name} is {monitor.alarm.state}")
+                        continue
+                    for change in await evaluator.apply_command(channel_id, _operation(command, monitor.limit.name)):
+                        done.append(f"{name} {change.limit.name}: {change.after.state}")
+        if not known:
+            limit = f" alarm limit {command.limit}" if command.limit else " alarm limits"
+            raise OperationError(f"no channel matches {command.channel} with{limit}")
+        if not done:
+            raise OperationError(
+                f"nothing to {command.action}: {'; '.join(inapplicable[:5])}{' ...' if len(inapplicable) > 5 else ''}"
+            )
+        return done
+
+    def _check(self, command: AlarmCommand) -> None:
+        if command.limit is not None and command.limit not in LIMITS:
+            raise OperationError(f"unknown limit {command.limit!r}; legal: {', '.join(LIMITS)}")
+        if command.action in _BEGINS and not command.why.strip():
+            raise OperationError(f"{command.action} requires a reason (--why)")
+        if command.action == "shelve":
+            longest = self._options.max_shelving
+            if command.seconds is None or not 0 < command.seconds <= longest:
+                raise OperationError(f"an alarm can be shelved for at most {longest:g} s (max_shelving in [alarms])")
+
+
+def _applies_to(command: AlarmCommand, monitor: LimitMonitor) -> bool:
+    if command.action == "ack":
+        return monitor.alarm.state in UNACKNOWLEDGED
+    if command.action in _ENDS:
+        return monitor.alarm.state == _ENDS[command.action]
+    return True
+
+
+def _operation(command: AlarmCommand, limit: str) -> Callable[[AlarmChannel], list[AlarmChange]]:
+    action, who, at = command.action, command.who, now_us()
+    until = at + round((command.seconds or 0.0) * 1e6) if action == "shelve" else None
+
+    def apply(channel: AlarmChannel) -> list[AlarmChange]:
+        (monitor,) = (monitor for monitor in channel.monitors if monitor.limit.name == limit)
+        if action in _BEGINS:
+            return channel.inhibit(monitor, at, _BEGINS[action], who, command.why, until)
+        if action in _ENDS:
+            return channel.release(monitor, at, _ENDS[action], who)
+        return channel.acknowledge(monitor, at, who)
+
+    return apply
+
+
+def _as_json(evaluator: AlarmEvaluator, channel: AlarmChannel, monitor: LimitMonitor) -> dict[str, Any]:
+    alarm = monitor.alarm
+    return {
+        "channel": evaluator.names[channel.channel_id],
+        "source": evaluator.source,
+        "limit": monitor.limit.name,
+        "state": alarm.state,
+        "active": monitor.active,
+        "since": alarm.since or None,
+        "value": alarm.value,
+        "threshold": monitor.limit.threshold,
+        "priority": monitor.limit.priority,
+        "acknowledged_by": alarm.acknowledged_by,
+        "acknowledged_at": alarm.acknowledged_at,
+        "shelved_until": alarm.shelved_until,
+        "who": alarm.who,
+        "why": alarm.why,
+    }

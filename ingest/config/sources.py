@@ -1,0 +1,276 @@
+"""The model of sources and their tag lists. See ``ingest.config.model``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
+
+from ingest.config.base import Frozen, Name
+from ingest.config.quantities import Duration, Patterns, parse_texts
+
+SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
+ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
+WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
+RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
+RegisterType: TypeAlias = Literal[
+    "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
+]
+AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
+SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
+# What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
+AcceptedFault: TypeAlias = Literal[
+    "bad-signature", "expired", "key-size", "not-yet-valid", "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"
+]
+
+CHANNEL_NAME_LENGTH = 255
+# Letters, marks and numbers of every script
+ChannelName = Annotated[
+    str, Field(pattern=r"^[\p{L}\p{M}\p{N}_.%-]+(/[\p{L}\p{M}\p{N}_.%-]+)*$", max_length=CHANNEL_NAME_LENGTH)
+]
+# Placeholders stand for text without a slash, so the outcome is a channel's name.
+ChannelTemplate = Annotated[
+    str,
+    Field(
+        pattern=r"^([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+"
+        r"(/([A-Za-z0-9_.-]|\{(measurement|field|tag\.[^{}]+)\})+)*$",
+        max_length=255,
+    ),
+]
+
+
+UnitId = Annotated[int, Field(ge=0, le=255)]
+
+DEFAULT_CLASS = "default"  # of retention
+_BITS = ("coil:", "discrete:")
+
+
+# A plant has one of these a channel: with slots it takes a sixth of the memory.
+_TAG = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
+class Tag:
+    """One row of a tag list: the columns common to all protocols."""
+
+    name: ChannelName
+    """The channel's name, unique in the plant."""
+    kind: ChannelKind = "analog"
+    """What the values are. `text`: each value is an event, not a sample, and integers stay exact beyond 2^53."""
+    unit: str = ""
+    """The unit of measurement, for people."""
+    lo: float | None = None
+    """The low end of the measuring range."""
+    hi: float | None = None
+    """The high end of the measuring range."""
+    deadband: Annotated[float, Field(ge=0)] = 0.0
+    """OPC UA: the absolute deadband, in the unit. The other protocols ignore it."""
+    description: str = ""
+    """A text for people."""
+    retention: str = DEFAULT_CLASS
+    """The retention class, a table `[retention.CLASS]`."""
+    alarm_lolo: float | None = None
+    """The low-low alarm limit, in the unit."""
+    alarm_lo: float | None = None
+    """The low alarm limit, in the unit."""
+    alarm_hi: float | None = None
+    """The high alarm limit, in the unit. For a discrete channel, 0.5 means that 1 is an alarm."""
+    alarm_hihi: float | None = None
+    """The high-high alarm limit, in the unit."""
+    alarm_deadband: Annotated[float, Field(ge=0)] = 0.0
+    """How far inside the limit the value has to be before the alarm returns to normal, in the unit."""
+    alarm_delay: Duration | None = None
+    """How long the value has to be beyond the limit before the alarm is raised. Not set: at once."""
+    alarm_off_delay: Duration | None = None
+    """How long the value has to be inside the limit before the alarm returns to normal. Not set: at once."""
+    alarm_rate: float | None = None
+    """A change faster than this is an alarm, in units per second."""
+    alarm_stale: Duration | None = None
+    """Silence of this length is an alarm."""
+    alarm_bad: bool = False
+    """Bad quality is an alarm."""
+    alarm_priority: AlarmPriority = "medium"
+    """The priority of the channel's alarms."""
+    alarm_latch: bool = False
+    """The alarm stays until it is acknowledged, also after its return to normal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
+class OpcuaTag(Tag):
+    """An OPC UA variable."""
+
+    address: str
+    """The node id, as in `ns=2;s=boiler1.drum_pressure`."""
+    interval: Duration | None = None
+    """The publishing interval, and the sampling interval where the source sets none. Not set: that of the source."""
+    stale_after: Duration | None = None
+    """Silence of this length is a gap. Not set: as the source says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
+class ModbusTag(Tag):
+    """One value in a device's registers, coils or discrete inputs."""
+
+    address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
+    """The register table and the address, as in `holding:100`. Addresses count from 0, not from 40001."""
+    type: RegisterType = "int16"
+    """The data type. For a coil or a discrete input, the default is bool."""
+    word_order: WordOrder = "ABCD"
+    """Where the bytes of the number ABCD (A is the highest) are on the wire."""
+    bit: Annotated[int, Field(ge=0, le=15)] | None = None
+    """With `type` bool: the bit of a register, 0 is the lowest."""
+    length: Annotated[int, Field(ge=1, le=123)] = 1
+    """With `type` string: the number of registers."""
+    scale: float = 1.0
+    """value = register × scale ÷ divisor + offset."""
+    divisor: float = 1.0
+    """As for `scale`. A divisor of 10 gives exact tenths, which a scale of 0.1 does not."""
+    offset: float = 0.0
+    """As for `scale`."""
+    interval: Duration | None = None
+    """The poll interval. Not set: that of the source."""
+    unit_id: UnitId | None = None
+    """The unit id of the device behind the address. Not set: that of the source."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bits(cls, row: Any) -> Any:
+        given = row.kwargs if isinstance(row, ArgsKwargs) else row
+        if isinstance(given, Mapping) and "type" not in given and str(given.get("address")).startswith(_BITS):
+            return {**given, "type": "bool"}
+        return row
+
+    @property
+    def table(self) -> RegisterTable:
+        """The register table."""
+        return self.address.split(":")[0]  # type: ignore[return-value]
+
+    @property
+    def register(self) -> int:
+        """The first register, from 0."""
+        return int(self.address.split(":")[1])
+
+
+class _Source(Frozen):
+    """A source that is read."""
+
+    name: Name
+    """The source's name, unique in the plant."""
+    address: str
+    time_out: Duration = 5.0
+    """The time-out of every network step."""
+    backoff_min: Duration = 0.5
+    """The first wait before another connection attempt."""
+    backoff_max: Duration = 30.0
+    """The longest wait before another connection attempt."""
+    skew_limit: Duration = 5.0
+    """A larger difference between the source's clock and plantlog's is an event `clock_skew`, a larger step of
+    plantlog's clock an event `clock_set`."""
+
+
+class OpcuaSource(_Source):
+    """An OPC UA server and what is subscribed there (OPC 10000-4, 5.13 and 5.14)."""
+
+    kind: Literal["opcua"]
+    address: Annotated[str, Field(pattern=r"^opc\.tcp://[^/\s]+")]
+    """The endpoint URL of the server."""
+    security: SecurityPolicy = "Basic256Sha256"
+    """The security policy. The message security mode is always SignAndEncrypt."""
+    insecure: bool = False
+    """true: security mode None, for a network that is closed by other means."""
+    server_certificate: Path | None = None
+    """The server's certificate, DER or PEM. Not set: one in the folder `pki/trusted` of the state folder."""
+    accept: Annotated[tuple[AcceptedFault, ...], BeforeValidator(parse_texts)] = ()
+    """Faults that the server's certificate may have (OPC 10000-4, 6.1.3)."""
+    username: str | None = None
+    """The user to log in as. Not set: anonymous."""
+    password_file: Path | None = None
+    """The file with the user's password."""
+    password_in_clear: bool = False
+    """true: with `insecure`, the password may cross the network unencrypted."""
+    publishing_interval: Duration = 0.5
+    """The publishing interval of the subscriptions."""
+    sampling_interval: Duration | None = None
+    """The sampling interval of the monitored items. Not set: the publishing interval."""
+    queue_size: Annotated[int, Field(ge=2, le=100_000)] = 100
+    """How many values of a monitored item the server queues. A queue of one would not show a loss (OPC 10000-4,
+    5.13.1.5)."""
+    discard_oldest: bool = True
+    """Which value the server drops when a queue is full: true, the oldest; false, the newest but one."""
+    publish_requests: Annotated[int, Field(ge=1, le=50)] = 3
+    """How many publish requests are in flight."""
+    lifetime: Duration = 600.0
+    """How long the server keeps a subscription without a publish request. At least three times `keep_alive`."""
+    keep_alive: Duration = 10.0
+    """The interval at which the server sends a keep-alive message when it has nothing else to send."""
+    stale_after: Duration | None = None
+    """Silence of a channel of this length is a gap. Not set: a channel may be silent while nothing changes."""
+    backfill: bool = True
+    """Read what was lost from the server's history, where it keeps one."""
+    tags: tuple[OpcuaTag, ...]
+    """The tag list, a CSV file."""
+
+
+class ModbusSource(_Source):
+    """A Modbus device (MODBUS Application Protocol V1.1b3)."""
+
+    kind: Literal["modbus"]
+    address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:[0-9]+$")]
+    """Host and port of the device or gateway. Sources with the same address share one connection."""
+    unit_id: UnitId = 1
+    """The unit id."""
+    poll_interval: Duration = 1.0
+    """How often each tag is read."""
+    time_out: Duration = 1.0
+    bridge: Annotated[int, Field(ge=0, le=120)] = 8
+    """How many unused registers are read through to save a request."""
+    max_registers: Annotated[int, Field(ge=1, le=125)] = 125
+    """The most registers of one read. Some devices answer fewer than the protocol allows."""
+    tags: tuple[ModbusTag, ...]
+    """The tag list, a CSV file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
+class PushTag(Tag):
+    """A channel that is pushed."""
+
+    address: ChannelName
+    """What the source's `channel` template makes of the line and the field."""
+
+
+class PushSource(Frozen):
+    """A gateway that pushes InfluxDB line protocol over HTTP, known by its token."""
+
+    name: Name
+    """The source's name, unique in the plant."""
+    kind: Literal["push"]
+    token_file: Path
+    """The file with the gateway's token, in one line."""
+    channel: ChannelTemplate = "{measurement}.{field}"
+    """The channel of a field, made of `{measurement}`, `{field}` and `{tag.NAME}`."""
+    unknown: Literal["create", "reject"] = "reject"
+    """What happens to a channel that no tag has: it is created, or its lines are refused as bad."""
+    counts: Patterns = ()
+    """Measurements, or fields as `measurement.field`, that are increments to be counted. `*` stands for any text."""
+    max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """The most channels that are created."""
+    max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
+    """The most lines per second, on average."""
+    stale_after: Duration = 300.0
+    """Silence of the gateway of this length is a gap."""
+    skew_limit: Duration = 5.0
+    """A larger step of plantlog's clock is an event `clock_set`. It concerns lines without a time."""
+    tags: tuple[PushTag, ...] = ()
+    """The tag list, a CSV file. Not set: none."""
+
+    @property
+    def address(self) -> str:
+        """Where it pushes to, on the host and port of ``[push]``."""
+        return "/api/v2/write"
+
+
+Source: TypeAlias = OpcuaSource | ModbusSource | PushSource

@@ -1,0 +1,68 @@
+"""Notes on disk of how far a source was read, and of a stop, from which the next process derives the downtime.
+
+A collector that polls stores the time of its last durable poll together with it. At its start, the interval from there
+to the first sample is a gap, because plantlog was stopped or killed. Of OPC UA it is known from the subscriptions how
+far they were read, so only the note of a stop is used. A gateway pushes until it has an answer: nothing is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+from ingest.appender import Appender, Notes
+from ingest.errors import SpoolError
+
+Shutdown: TypeAlias = Literal["stopped", "killed"]
+
+_IDLE_SECONDS = 1.0  # a source without samples is noted this often at most
+
+
+class Downtime:
+    """The notes ``heard:ID`` and ``stopped:ID`` (µs) of one source."""
+
+    def __init__(self, source_id: int, spool: Appender) -> None:
+        self._spool = spool
+        self._last_seen_note = f"heard:{source_id}"
+        self._stopped_note = f"stopped:{source_id}"
+        self._written = float("-inf")  # monotonic s
+
+    def interruption(self) -> tuple[int, Shutdown] | None:
+        """Start (µs) and cause of the downtime before this process; None: the source was never read.
+
+        Call it at start, before any note is written: the first note removes that of an orderly stop.
+        """
+        last_seen = self._spool.notes.get(self._last_seen_note)
+        return None if last_seen is None else (int(last_seen), self.shutdown())
+
+    def shutdown(self) -> Shutdown:
+        """How the process before this one ended. Call it at start, too."""
+        return "stopped" if self._stopped_note in self._spool.notes else "killed"
+
+    async def begin(self) -> None:
+        """What :meth:`shutdown` said is on record: remove the note of an orderly stop. Raises SpoolError."""
+        await self._spool.note({self._stopped_note: None})
+
+    def notes(self, at: int) -> Notes:
+        """Notes to append with samples, the newest of which arrived at ``at`` (µs)."""
+        self._written = time.monotonic()
+        return {self._last_seen_note: str(at), self._stopped_note: None}
+
+    async def touch(self, at: int) -> None:
+        """Record that nothing but open gaps is missing up to ``at`` (µs). Written at most once a second.
+
+        On a disk error nothing is written; the downtime at the next start is then longer.
+        """
+        if time.monotonic() - self._written < _IDLE_SECONDS:
+            return
+        with suppress(SpoolError):
+            await self._spool.note(self.notes(at))
+
+    async def record_stop(self, at: int) -> None:
+        """Record an orderly stop at ``at`` (µs), with all data durable.
+
+        On a disk error, the next start assumes a kill.
+        """
+        with suppress(SpoolError):
+            await self._spool.note({self._stopped_note: str(at)})

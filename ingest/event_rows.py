@@ -1,0 +1,80 @@
+"""Events as the parameter arrays of ``schema/queries/write.sql``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import Any
+
+from ingest.batch import Event
+from ingest.timestamps import timestamp
+
+
+def event_id(source_id: int, event: Event) -> int:
+    """A positive 63-bit hash of the whole event: a replayed event has the same id."""
+    content = json.dumps(
+        [source_id, event.type, event.time, event.channel_id, event.status, event.text, dict(event.detail)],
+        sort_keys=True,
+    )
+    digest = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def storable(text: str) -> tuple[str, bool]:
+    """``text`` without what PostgreSQL cannot store (NUL, lone surrogates), and whether it was changed."""
+    stored = text.replace("\0", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+    return stored, stored != text
+
+
+def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
+    """The parameters of section ``events``: one list per column, by time and id, the order of the table's key.
+
+    Two connections that write the same events lock them in that order and never deadlock.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for source_id, event in events:
+        text, changed = storable(event.text) if event.text is not None else (None, False)
+        # JSON escapes everything but ASCII; jsonb rejects \u0000
+        detail = json.dumps({**event.detail, "text_escaped": True} if changed else dict(event.detail))
+        status = None if event.status is None else signed(event.status)
+        row = (
+            timestamp(event.time),
+            event_id(source_id, event),
+            event.type,
+            source_id,
+            event.channel_id,
+            status,
+            text,
+            detail.replace("\\u0000", "\\u2400"),
+        )
+        rows.append(row)
+    rows.sort(key=itemgetter(0, 1))
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[str], list[datetime], list[str]]:
+    """The parameters of section ``source_state`` for the source_state events among ``events``."""
+    states = [(source_id, event) for source_id, event in events if event.type == "source_state"]
+    return (
+        [source_id for source_id, _ in states],
+        [event.text or "" for _, event in states],
+        [timestamp(event.time) for _, event in states],
+        [str(event.detail.get("reason", "")) for _, event in states],
+    )
+
+
+def version_columns(events: Sequence[Event]) -> tuple[list[int | None], list[int], list[datetime]]:
+    """The parameters of section ``version_read``."""
+    return (
+        [event.channel_id for event in events],
+        [event.detail["version"] for event in events],
+        [timestamp(event.time) for event in events],
+    )
+
+
+def signed(status: int) -> int:
+    """The bits of a StatusCode as PostgreSQL's signed integer."""
+    return status - 2**32 if status >= 2**31 else status

@@ -1,0 +1,45 @@
+"""Files that are replaced atomically: readers, also after a power failure, find the old content or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """A new file beside ``path``, to be written in the block; it replaces ``path`` durably when the block ends.
+
+    ``mode``: its permissions, less the umask. If anything raises, ``path`` stays as it was. Raises OSError.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)  # left by a killed process, perhaps with other permissions
+    partial.touch(mode, exist_ok=False)
+    try:
+        yield partial
+        sync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Replace the content of a file, atomically and durably. Text is UTF-8, written as it is."""
+    with atomic_path(path, mode) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable, or a folder's entries."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a network file system that cannot do it for folders
+            raise
+    finally:
+        os.close(descriptor)

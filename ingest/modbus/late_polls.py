@@ -1,0 +1,87 @@
+"""The smallest set of gaps for tags that were silent too long because polls were late.
+
+A device is read block by block. So while this process does not run, or the device is slow,
+all its tags are late, but a round may take seconds, and its blocks are silent at different times. What they
+have in common becomes one gap: a time, longer than their interval, in which a poll of each was due and none was in
+time. It is a gap of the source or, if only tags of one interval were late, of these tags. Tags have gaps of their own
+where they were silent too long outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ingest.batch import Int32s, Int64s
+
+Which: TypeAlias = NDArray[np.intp]
+
+GAP_PERIODS = 2  # without a sample, that are a gap
+_IN_TIME = 1.1  # periods: behind a longer silence a poll came late
+
+
+@dataclass(frozen=True, slots=True)
+class LateGap:
+    """A gap, times in µs."""
+
+    tags: Which | None  # None: all that are read
+    begin: int
+    end: int
+
+
+class Coverage:
+    """The time (µs) up to which samples or gaps of each tag are recorded. Tags are indices."""
+
+    def __init__(self, to: Int64s, max_silence: Int64s, read: NDArray[np.bool_]) -> None:
+        """``max_silence``: allowed silence (µs) of each tag; ``read``: tags without an open gap for another reason."""
+        self.to = to.copy()
+        self._max_silence = max_silence
+        self._read = read.copy()
+
+    def add_samples(self, tags: Int32s, at: Int64s) -> list[LateGap]:
+        """Add the tags read in one round, in order of time; return the gaps before that."""
+        found = self.find_gaps(tags, at)
+        self.to[tags] = np.maximum(self.to[tags], at)
+        self._read[tags] = True
+        return found
+
+    def find_gaps(self, tags: ArrayLike, at: Int64s) -> list[LateGap]:
+        """Tags had no samples until ``at``; return the gaps of those that were silent too long, in order of time."""
+        which = np.asarray(tags, np.intp)
+        silence = at - self.to[which]
+        late = self._read[which] & (silence > self._max_silence[which])
+        if not late.any():
+            return []
+        end = int(at[late].max())
+        in_time = self._max_silence / GAP_PERIODS * _IN_TIME
+        last = self.to.copy()
+        punctual = silence <= in_time[which]
+        last[which[punctual]] = at[punctual]
+        until = self.to.copy()  # where the silence of each ends, or what they have in common begins
+        until[which[late]] = at[late]
+        together: list[LateGap] = []
+        for group in (self._read, self._read & np.isin(self._max_silence, self._max_silence[which[late]])):
+            begin = int(last[group].max())
+            if (end - begin > in_time[group]).all():
+                until[group] = begin
+                until[which] = np.where(group[which], np.minimum(at, begin), until[which])
+                together = [LateGap(None if group is self._read else np.flatnonzero(group), begin, end)]
+                break
+        own = list(self._gaps_of_tags(np.flatnonzero(until - self.to > self._max_silence), until))
+        for gap in (*own, *together):
+            of = self._read if gap.tags is None else gap.tags
+            self.to[of] = np.maximum(self.to[of], gap.end)
+        return [*own, *together]
+
+    def _gaps_of_tags(self, tags: Which, until: Int64s) -> Iterator[LateGap]:
+        """Gaps of single tags, shared by tags whose silence began in the same poll."""
+        tags = tags[np.argsort(self.to[tags], kind="stable")]
+        while len(tags):
+            since = self.to[tags]
+            n = int(np.searchsorted(since, since[0] + self._max_silence[tags].min() // GAP_PERIODS, side="right"))
+            yield LateGap(tags[:n], int(since[:n].max()), int(until[tags[:n]].max()))
+            tags = tags[n:]

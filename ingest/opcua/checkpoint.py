@@ -1,0 +1,62 @@
+"""The saved state with which a restarted process, even after a kill, continues a server's subscriptions.
+
+Two kinds of notes in the spool: ``opcua:SOURCE`` has the subscriptions and their items, written when they are created;
+``opcua:SOURCE:SUBSCRIPTION`` has the progress of one, written with every notification.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+from ingest.appender import Notes
+from ingest.opcua.items import Item, Refusal, Subscription, SubscriptionState
+from ingest.opcua.sequence import SequenceTracker
+
+
+def note_name(source_id: int, subscription: Subscription) -> str:
+    """Name of the note with the progress of a subscription."""
+    return f"opcua:{source_id}:{subscription.id}"
+
+
+def encode(source_id: int, address: str, state: SubscriptionState, before: Mapping[str, str]) -> Notes:
+    """The notes for the server at ``address``; notes of deleted subscriptions are removed."""
+    facts = {
+        "address": address,
+        "bad": {str(channel): astuple(refusal) for channel, refusal in state.refused.items()},
+        "read": state.definitions,
+        "subscriptions": [
+            {
+                **{"id": s.id, "asked": s.requested_interval, "interval": s.interval, "keep_alive": s.keep_alive},
+                **{"changing": s.changing, "items": {str(c): astuple(item) for c, item in s.items.items()}},
+            }
+            for s in state.subscriptions.values()
+        ],
+    }
+    tracker = {note_name(source_id, s): s.tracker.note() for s in state.subscriptions.values()}
+    gone = {n: None for n in before if n.startswith(f"opcua:{source_id}:") and n not in tracker}
+    return {f"opcua:{source_id}": json.dumps(facts), **tracker, **gone}
+
+
+def decode(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[SubscriptionState, bool]:
+    """The saved state, and whether it is usable: for the server at ``address`` and in the current format."""
+    facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
+    is_same_server = facts.get("address") == address
+    state = SubscriptionState()
+    if is_same_server:
+        state.refused = {int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items()}
+        state.definitions = {int(channel): meaning for channel, meaning in facts.get("read", {}).items()}
+    for s in facts.get("subscriptions", ()):
+        tracker = SequenceTracker.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
+        items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
+        state.subscriptions[s["id"]] = Subscription(
+            s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False)
+        )
+    return state, is_same_server
+
+
+def _item(number: int, node_id: str, parameters: list[Any], revised: int = 0) -> Item:
+    sampling, queue_size, discard_oldest, deadband = parameters
+    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband), revised)

@@ -1,0 +1,312 @@
+"""The sources of one protocol that this process reads: one task each, reconfigured while running.
+
+A change affects only its own source: a new tag list is applied to the open session, a new address restarts that source
+alone. A source that is assigned to another process is handed over: it continues there from its state
+in the spool, as after a restart, once this process has no pending data of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingest import metrics
+from ingest.alarms import checkpoint
+from ingest.alarms.evaluator import AlarmEvaluator
+from ingest.appender import Appender
+from ingest.config.files import digests
+from ingest.config.sources import ModbusSource, OpcuaSource
+from ingest.errors import SpoolError
+from ingest.gaps import Gaps
+from ingest.modbus.collector import Collector as ModbusCollector
+from ingest.modbus.transport import Connections
+from ingest.registry import Registry
+from ingest.spool.append import Spool
+from ingest.spool.metadata import SourceLocks
+from ingest.status import SourceStatus, record_restart
+from ingest.timestamps import now_us
+from ingest.versions import NO_VERSIONS, versions_of
+
+if TYPE_CHECKING:
+    from ingest.opcua.collector import Collector as OpcuaCollector
+
+log = logging.getLogger(__name__)
+
+_RESTART_SECONDS = 5.0  # before a collector is restarted after an unexpected error
+_POLL_SECONDS = 0.05  # whether another process has given a source
+# What a living session can follow; all else a connection is made with.
+_OPCUA_LIVE_OPTIONS = {
+    "tags",
+    "publishing_interval",
+    "sampling_interval",
+    "queue_size",
+    "discard_oldest",
+    "stale_after",
+}
+_MODBUS_LIVE_OPTIONS = {"tags", "poll_interval", "bridge", "max_registers"}
+
+
+class Collectors:
+    """The running sources of a process, by name."""
+
+    def __init__(self, state: Path, spool: Spool, backfill_spool: Spool, process: str = "") -> None:
+        """``backfill_spool``: for values from a source's history; ``process``: name of this process, else by kind."""
+        self._state = state
+        self._spool = spool
+        self._backfill_spool = backfill_spool
+        self._process = process
+        self._connections = Connections()
+        self._running: dict[str, _RunningSource] = {}
+        self._assigned: dict[str, _Assigned] = {}
+        self._pending: dict[str, SourceStatus] = {}  # that another process reads still
+        self._polling: asyncio.Task[None] | None = None
+        self._applying = asyncio.Lock()
+        self._source_locks = SourceLocks(spool.path)
+        self._ids: frozenset[int] = frozenset()  # of the sources that are ours
+        self._channels: frozenset[int] = frozenset()  # likewise
+        spool.owns_note = self._owns_note
+
+    def _owns_note(self, note: str) -> bool:
+        channel = checkpoint.channel_of(note)
+        if channel is not None:
+            return channel in self._channels
+        _, source, *_ = (*note.split(":"), "")
+        return source.isdecimal() and int(source) in self._ids
+
+    async def configure(
+        self,
+        sources: Sequence[OpcuaSource | ModbusSource],
+        registry: Registry,
+        versions: Mapping[str, int] = NO_VERSIONS,
+        elsewhere: Collection[str] = (),
+    ) -> None:
+        """Start, change and stop sources as needed. Raises OperationError, with nothing changed, if ids are missing.
+
+        ``versions``: by channel's name, as in the snapshot of the configuration; ``elsewhere``: sources that other
+        processes read. A source that another process still reads is started as soon as it is released.
+        """
+        wanted = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
+        async with self._applying:
+            self._assigned = {name: _Assigned(*one, versions_of(one[2], versions)) for name, one in wanted.items()}
+            gone = [(name, self._running[name]) for name in self._running if name not in wanted]
+            for name, running in gone:
+                await (running.hand_over() if name in elsewhere else running.remove())
+                await self._release(running.status.source_id)
+                del self._running[name]
+            await self._apply()
+        if self._pending and (self._polling is None or self._polling.done()):
+            self._polling = asyncio.create_task(self._poll_pending(), name="sources of other processes")
+
+    async def _poll_pending(self) -> None:
+        while self._pending:
+            await asyncio.sleep(_POLL_SECONDS)
+            async with self._applying:
+                await self._apply()
+
+    async def _release(self, source_id: int) -> None:
+        """Release a source without pending data, so that another process can continue with it."""
+        for spool in (self._spool, self._backfill_spool):
+            with suppress(SpoolError):
+                await spool.note({})  # behind all that was appended before
+        self._ids -= {source_id}
+        self._source_locks.release(source_id)
+
+    async def _apply(self) -> None:
+        """Run the assigned sources that this process can lock."""
+        running_ids = {running.status.source_id for running in self._running.values()}
+        acquired_ids = running_ids | {
+            one.source_id for one in self._assigned.values() if self._source_locks.acquire(one.source_id)
+        }
+        reason = "still read by another process"
+        try:
+            if acquired_ids > running_ids:
+                await self._spool.reload_notes()  # what those knew of a source who had it before
+        except SpoolError as error:
+            log.error("%s", error)
+            acquired_ids, reason = running_ids, str(error)
+        acquired = [one for one in self._assigned.values() if one.source_id in acquired_ids]
+        self._ids = frozenset(acquired_ids)
+        self._channels = frozenset(channel for one in acquired for channel in one.channel_ids.values())
+        self._pending = {name: one.status(reason) for name, one in self._assigned.items() if one not in acquired}
+        for one in acquired:
+            source, source_id, channel_ids, channel_versions = one
+            name = source.name
+            before = self._running.get(name)
+            if before is not None and before.has_configuration(source, channel_ids, channel_versions):
+                continue
+            if before is not None and before.reconfigure(source, channel_ids, channel_versions):
+                log.info("source %s: tag list changed, %d tags", name, len(source.tags))
+                continue
+            if before is not None:
+                log.info("source %s: configuration changed, restarting", name)
+                await before.stop()
+            evaluator = (
+                before.evaluator if before is not None else AlarmEvaluator(source, channel_ids, source_id, self._spool)
+            )
+            if before is not None:
+                evaluator.configure(source, channel_ids)
+            self._running[name] = _RunningSource(
+                source,
+                channel_ids,
+                channel_versions,
+                one.status(),
+                evaluator,
+                self._state,
+                self._backfill_spool,
+                self._connections,
+                self._process,
+            )
+
+    def statuses(self) -> list[SourceStatus]:
+        """The status of each source."""
+        return [*(running.status for running in self._running.values()), *self._pending.values()]
+
+    def evaluators(self) -> list[AlarmEvaluator]:
+        """The alarms of each source."""
+        return [running.evaluator for running in self._running.values()]
+
+    async def stop(self, seconds: float, configured: Callable[[str], bool] = lambda name: True) -> None:
+        """Stop all sources within ``seconds`` and write pending data. The exit of the process releases the rest.
+
+        ``configured``: whether the configuration still names a source.
+        """
+        if self._polling is not None:
+            self._polling.cancel()
+        stopping = [
+            asyncio.create_task(self._stop(running, configured(name))) for name, running in self._running.items()
+        ]
+        if stopping:
+            await asyncio.wait(stopping, timeout=seconds)
+
+    async def _stop(self, running: _RunningSource, configured: bool) -> None:
+        await (running.stop() if configured else running.remove())
+        await self._release(running.status.source_id)
+
+
+class _Assigned(NamedTuple):
+    """A source that this process is to read."""
+
+    source: OpcuaSource | ModbusSource
+    source_id: int
+    channel_ids: dict[str, int]
+    versions: dict[int, int]
+
+    def status(self, reason: str = "") -> SourceStatus:
+        """Its initial status; ``reason``: why it is not running."""
+        source = self.source
+        return SourceStatus(self.source_id, source.name, source.kind, source.address, len(source.tags), reason=reason)
+
+
+class _RunningSource:
+    """One source that is being read."""
+
+    def __init__(
+        self,
+        source: OpcuaSource | ModbusSource,
+        channel_ids: Mapping[str, int],
+        versions: Mapping[int, int],
+        status: SourceStatus,
+        evaluator: AlarmEvaluator,
+        state: Path,
+        backfill_spool: Appender,
+        connections: Connections,
+        process: str,
+    ) -> None:
+        self.status = status
+        self.evaluator = evaluator
+        self.source = source
+        self._ids = channel_ids
+        self._versions = versions
+        self._files = digests(source)
+        self._state = state
+        self._backfill_spool = backfill_spool
+        self._connections = connections
+        self._process = process
+        self._opcua: OpcuaCollector | None = None
+        self._modbus: ModbusCollector | None = None
+        self._tasks = [
+            asyncio.create_task(self._run_forever(), name=source.name),
+            asyncio.create_task(evaluator.run(), name=f"alarms of {source.name}"),
+        ]
+
+    def has_configuration(
+        self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
+    ) -> bool:
+        """Whether this is its current configuration."""
+        now = self.source, self._ids, self._versions, self._files
+        return (source, channel_ids, versions, digests(source)) == now
+
+    def reconfigure(
+        self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
+    ) -> bool:
+        """Apply a new tag list to the open session; False: a new connection is needed."""
+        live_options = _OPCUA_LIVE_OPTIONS if isinstance(source, OpcuaSource) else _MODBUS_LIVE_OPTIONS
+        if source.model_dump(exclude=live_options) != self.source.model_dump(exclude=live_options):
+            return False
+        if digests(source) != self._files:
+            return False
+        match source:
+            case OpcuaSource() if self._opcua is not None:
+                self._opcua.configure(source, channel_ids, versions)
+            case ModbusSource() if self._modbus is not None:
+                self._modbus.configure(source, channel_ids, versions)
+            case _:
+                return False
+        self.source, self._ids, self._versions = source, channel_ids, versions
+        self.evaluator.configure(source, channel_ids)
+        return True
+
+    async def stop(self) -> None:
+        """Stop, and write pending data to disk."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def hand_over(self) -> None:
+        """Stop: another process continues with the source."""
+        await self.stop()
+        log.info("source %s: handed over to another process", self.status.name)
+        metrics.remove_source(self.status.name)
+
+    async def remove(self) -> None:
+        """Stop for good: the source was removed from the configuration. Close its gaps."""
+        await self.stop()
+        log.info("source %s: removed from the configuration", self.status.name)
+        gaps = Gaps(self.status, self.evaluator)
+        await gaps.close(now_us())
+        await gaps.close(now_us(), gaps.channels())
+        metrics.remove_source(self.status.name)
+
+    async def _run_forever(self) -> None:
+        """Run the collector until cancelled. The collector handles errors of the plant; this handles bugs."""
+        await record_restart(self.status, self.evaluator, self._process)
+        while True:
+            try:
+                await self._collect()
+            except asyncio.CancelledError:
+                self.status.state = "stopped"
+                raise
+            except Exception as error:
+                log.exception(
+                    "source %s: the collector failed, restarting in %.0f s", self.status.name, _RESTART_SECONDS
+                )
+                self.status.state, self.status.reason = "disconnected", f"{type(error).__name__}: {error}"
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    async def _collect(self) -> None:
+        common = self._ids, self.status, self.evaluator
+        match self.source:
+            case OpcuaSource():
+                # Imports asyncua: 0.3 s and 30 MB that no other process needs.
+                from ingest.opcua.collector import Collector as OpcuaCollector  # noqa: PLC0415
+
+                pki = self._state / "pki"
+                self._opcua = OpcuaCollector(self.source, *common, pki, self._backfill_spool, self._versions)
+                await self._opcua.run()
+            case ModbusSource():
+                self._modbus = ModbusCollector(self.source, *common, self._connections, versions=self._versions)
+                await self._modbus.run()

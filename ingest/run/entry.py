@@ -1,0 +1,55 @@
+"""A process of the appliance from its start to its end: arguments, log, signals."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ingest import log
+from ingest.config.model import Plant
+from ingest.config.snapshot import plant_in_force
+from ingest.errors import PlantlogError
+
+Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # options, state folder, stop
+
+
+def add_arguments(arguments: argparse.ArgumentParser) -> None:
+    """Add the arguments that every process takes."""
+    arguments.add_argument("--state", type=Path, required=True, metavar="FOLDER")
+
+
+def run(process: Process, state: Path) -> int:
+    """Run one process with the configuration in force until it is terminated; returns its exit code.
+
+    SIGTERM writes pending data to disk and exits with 0; a second SIGTERM exits at once.
+    """
+    os.umask(0o077)  # spools, registry and logs are their owner's alone
+    log.configure()
+    logging.getLogger("asyncua").setLevel(logging.ERROR)  # it formats every message it sees
+    try:
+        asyncio.run(_run_until_terminated(process, plant_in_force(state, tags_of=()), state))
+    except PlantlogError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run_until_terminated(process: Process, plant: Plant, state: Path) -> None:
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await process(plant, state, stop)

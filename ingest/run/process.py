@@ -1,0 +1,265 @@
+"""The main functions of the processes: start, health report, orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from ingest import health, metrics
+from ingest.alarms import command_socket
+from ingest.alarms.evaluator import AlarmEvaluator
+from ingest.alarms.limits import PRIORITIES
+from ingest.alarms.notifier import process as notifier
+from ingest.alarms.operator_api import OperatorApi
+from ingest.config import snapshot
+from ingest.config.model import Plant
+from ingest.config.processes import collector, port
+from ingest.config.snapshot import Snapshot
+from ingest.config.sources import ModbusSource, OpcuaSource, SourceKind
+from ingest.errors import OperationError, PlantlogError
+from ingest.push.channels import Channels
+from ingest.push.endpoint import Endpoint, serve
+from ingest.push.gateways import Gateways
+from ingest.registry import Registry
+from ingest.run import capacity
+from ingest.run.collectors import Collectors
+from ingest.spool.append import Spool
+from ingest.status import SourceStatus
+from ingest.timestamps import now_us
+from ingest.writer.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 8.0
+
+
+class _Configuration:
+    """The configuration of a process: applied at its start and on SIGHUP."""
+
+    def __init__(
+        self, state: Path, kind: SourceKind, apply: Callable[[Snapshot, Registry], Awaitable[None]], number: int = 1
+    ) -> None:
+        """``apply`` raises OperationError, and nothing is changed; it is given the tags alone of those sources of
+        ``kind`` that process ``number`` reads."""
+        self._state = state
+        self._kind = kind
+        self._process = number
+        self._apply = apply
+        self._reload = asyncio.Event()
+        self.number = 0
+
+    async def apply(self) -> None:
+        """Apply the configuration in force. Raises OperationError with nothing changed."""
+        current = snapshot.in_force(self._state, (self._kind,), self._process)
+        if current is None:
+            raise OperationError(f"{self._state} has no configuration: `plantlog up` puts one in force")
+        own = {source.name for source in current.plant.sources if source.kind == self._kind}
+        await self._apply(current, Registry.load(self._state / "registry.json", own))
+        self.number = current.number
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload.set)
+
+    def source_filter(self) -> Callable[[str], bool]:
+        """A function that tells whether the configuration in force, which may not be applied yet, has a source."""
+        try:
+            current = snapshot.in_force(self._state, ())
+        except PlantlogError:
+            current = None
+        return lambda name: current is None or name in current.channels
+
+    async def follow(self, stop: asyncio.Event) -> None:
+        """Apply each new configuration until ``stop``."""
+        stopping = asyncio.create_task(stop.wait())
+        while not stopping.done():
+            editing = asyncio.create_task(self._reload.wait())
+            await asyncio.wait((stopping, editing), return_when=asyncio.FIRST_COMPLETED)
+            editing.cancel()
+            if self._reload.is_set():
+                self._reload.clear()
+                try:
+                    await self.apply()
+                except PlantlogError as error:
+                    log.error("keeping the current configuration: %s", error)
+
+
+async def run_collectors(
+    kind: Literal["opcua", "modbus"], number: int, plant: Plant, state: Path, stop: asyncio.Event
+) -> None:
+    """Read the sources of one kind that are assigned to process ``number``, until ``stop``."""
+    since, process = now_us(), collector(kind, number)
+    spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
+    # What is read from a source's history: the writer takes it when nothing else waits.
+    backfill_spool = (
+        Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
+    )
+    collectors = Collectors(state, spool, backfill_spool, process)
+    servers: dict[int, OpcuaSource] = {}  # of all processes, by source id
+
+    async def apply(current: Snapshot, registry: Registry) -> None:
+        opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
+        sources: Sequence[OpcuaSource | ModbusSource] = opcua if kind == "opcua" else modbus
+        own = [source for source in sources if current.process(source.name) == number]
+        elsewhere = {source.name for source in sources} - {source.name for source in own}
+        await collectors.configure(own, registry, current.versions, elsewhere)
+        servers.clear()
+        servers.update((registry.sources[source.name], source) for source in opcua)
+
+    configuration = _Configuration(state, kind, apply, number)
+    await configuration.apply()
+
+    async def report() -> health.HealthReport:
+        statuses = collectors.statuses()
+        ready = all(status.state in ("connected", "degraded") for status in statuses)
+        content = await _report(process, ready, since, statuses, spool, collectors.evaluators())
+        if process == "collector-opcua":
+            expiring = await asyncio.to_thread(capacity.measure_certificates, state / "pki", list(servers.values()))
+            content["certificates"] = [str(one) for one in expiring]
+        return {**content, "configuration": configuration.number}
+
+    async with (
+        health.serve(plant.health.host, port(process, plant.health), report),
+        command_socket.serve(
+            command_socket.socket_path(state, process), OperatorApi(collectors.evaluators, plant.alarms)
+        ),
+    ):
+        certificates = partial(capacity.watch_certificates, state / "pki", servers, spool)
+        first = process == "collector-opcua"
+        watching = [asyncio.create_task(certificates(), name="certificates")] if first else []
+        await configuration.follow(stop)
+        log.info("stopping: writing pending data to disk")
+        for task in watching:
+            task.cancel()
+        await collectors.stop(_DRAIN_SECONDS, configuration.source_filter())
+        await spool.close()
+        if backfill_spool is not spool:
+            await backfill_spool.close()
+
+
+async def _report(
+    process: str,
+    ready: bool,
+    since: int,
+    statuses: Sequence[SourceStatus],
+    spool: Spool,
+    evaluators: Iterable[AlarmEvaluator],
+) -> health.HealthReport:
+    """Health report of a collector process and of the spool of its protocol."""
+    name = spool.path.stem
+    for status in statuses:
+        metrics.source_up.labels(source=status.name).set(status.state in ("connected", "degraded"))
+        metrics.bad_channels.labels(source=status.name).set(len(status.bad_channels))
+    batches_rows = await spool.depth()
+    metrics.spool_rows.labels(spool=name).set(batches_rows[1])
+    metrics.spool_bytes.labels(spool=name).set(spool.bytes)
+    metrics.spool_max_bytes.labels(spool=name).set(spool.max_bytes)
+    capacity.measure_disk("spool", spool.path.parent)
+    return {
+        "process": process,
+        "ready": ready,
+        "alive": True,
+        "since": since,
+        "sources": [asdict(status) for status in statuses],
+        "alarms": _alarms(evaluators),
+        "spool": {"name": name, "rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
+    }
+
+
+def _alarms(evaluators: Iterable[AlarmEvaluator]) -> dict[str, int]:
+    """Number of alarms over all sources; sets the metrics of each source."""
+    total: Counter[str] = Counter()
+    for evaluator in evaluators:
+        summary = evaluator.summary()
+        for priority in PRIORITIES:
+            metrics.alarms_active.labels(source=evaluator.source, priority=priority).set(summary[priority])
+        metrics.alarms_unacknowledged.labels(source=evaluator.source).set(summary["unacknowledged"])
+        metrics.alarms_inhibited.labels(source=evaluator.source).set(summary["inhibited"])
+        total.update(summary)
+    return dict(total)
+
+
+async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Accept data from gateways until ``stop``. Ready: they can push; whether they do is each source's state."""
+    since = now_us()
+    spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
+    try:
+        gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
+        endpoint = Endpoint(plant.push, gateways)
+
+        async def apply(current: Snapshot, registry: Registry) -> None:
+            await gateways.configure(current.plant.push_sources(), registry, current.versions)
+            endpoint.options = current.plant.push
+
+        configuration = _Configuration(state, "push", apply)
+        await configuration.apply()
+
+        async def report() -> health.HealthReport:
+            content = await _report("collector-push", True, since, gateways.statuses(), spool, gateways.evaluators())
+            return {**content, "configuration": configuration.number}
+
+        async with (
+            health.serve(plant.health.host, port("collector-push", plant.health), report),
+            command_socket.serve(
+                command_socket.socket_path(state, "collector-push"), OperatorApi(gateways.evaluators, plant.alarms)
+            ),
+        ):
+            async with serve(endpoint):
+                await configuration.follow(stop)
+                log.info("stopping: answering open requests")
+            await gateways.stop()
+    finally:
+        await spool.close()
+
+
+async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Write until ``stop``, then drain the spools for a limited time."""
+    dsn = ingest_dsn(state)
+    since = now_us()
+    writer = Writer(state / "spool", dsn, plant.writer)
+
+    async def report() -> dict[str, Any]:
+        rows, used = await writer.backlog()
+        capacity.measure_disk("spool", state / "spool")
+        return {
+            "process": "writer",
+            "ready": writer.database == "connected",
+            "alive": True,
+            "since": since,
+            "database": writer.database,
+            "written": writer.written,
+            "lag_seconds": writer.lag_seconds,
+            "backlog_rows": rows,
+            "backlog_bytes": used,
+        }
+
+    async with health.serve(plant.health.host, port("writer", plant.health), report):
+        writing = asyncio.create_task(writer.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        log.info("stopping: draining the spools for at most %.0f s", _DRAIN_SECONDS)
+        writer.drain()
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await writing
+        except TimeoutError:
+            log.warning("stopped before the spools were empty; the rest is written after the next start")
+
+
+async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+    """Send alarm notifications until ``stop``."""
+    await notifier.run(plant, ingest_dsn(state), port("notifier", plant.health), stop)
+
+
+def ingest_dsn(state: Path) -> str:
+    """The DSN of the role that may only insert."""
+    path = state / "secrets" / "ingest.dsn"
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        raise OperationError(f"{path} is missing: `plantlog up` creates it") from None

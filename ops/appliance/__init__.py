@@ -1,0 +1,1 @@
+"""The native appliance: ``up``, ``down``, ``status``, ``logs``, its processes and their supervisor."""

@@ -1,0 +1,101 @@
+"""``plantlog down``: stop collectors first, drain the spools, then stop the rest."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops.appliance import orphans
+from ops.appliance.steps import Step, Steps
+from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
+from ops.appliance.up import state_folder_lock
+from ops.formatting import count
+from ops.paths import State
+from ops.registration.register import spooled_rows
+
+_DRAIN_TIMEOUT = 60.0
+_STUCK_SECONDS = 10.0  # without one row written: the database is away
+_EXIT_TIMEOUT = 30.0
+
+
+def down(wipe: bool, yes: bool, console: Console) -> None:
+    """Stop everything; with ``wipe`` also delete the state folder."""
+    state = State.current()
+    if not state.root.exists():
+        console.print(f"{state.root} does not exist; nothing to stop", highlight=False)
+        return
+    if not state.claimed:
+        raise OperationError(f"{state.root} is not a plantlog state folder")
+    if wipe and not yes:
+        typer.confirm(f"Delete {state.root} with all samples, logs and secrets?", abort=True, err=True)
+    with state_folder_lock(state, console):
+        _stop(state, Steps(console))
+        if wipe:
+            _wipe(state, Steps(console))
+
+
+def _stop(state: State, steps: Steps) -> None:
+    supervisor = Supervisor(state)
+    if supervisor.answers():
+        names = [process.name for process in supervisor.processes() if process.state in ACTIVE_STATES]
+        collectors, *later = stop_stages(names)
+        with steps.step("stop collectors"):
+            supervisor.stop_programs(*collectors)
+        with steps.step("drain spools") as step:
+            step.result = _drain(state, "writer" in names, step)
+        for stage in filter(None, later):
+            with steps.step(f"stop {', '.join(stage)}"):
+                supervisor.stop_programs(*stage)
+        with steps.step("stop supervisor"):
+            supervisor.shutdown()
+            orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+    if orphans.find(state):
+        with steps.step("stop orphaned processes") as step:
+            orphans.end(state, step.note)
+    else:
+        steps.console.print("all processes are stopped", highlight=False)
+
+
+def _drain(state: State, writer_runs: bool, step: Step) -> str:
+    """Wait until the writer has drained the spools, as long as it makes progress."""
+    rows, unreadable = spooled_rows(state.spool)
+    started = last_progress = time.monotonic()
+    while rows and writer_runs:
+        time.sleep(0.05)
+        left, unreadable = spooled_rows(state.spool)
+        now = time.monotonic()
+        if left < rows:
+            last_progress = now
+        rows = left
+        if now - started > _DRAIN_TIMEOUT or now - last_progress > _STUCK_SECONDS:
+            break
+    for name in unreadable:
+        step.note(f"{state.spool / name} cannot be read; the next `up` will repair it")
+    if not rows:
+        return "" if unreadable else "empty"
+    return f"{count(rows, 'row')} left in {state.spool}; the next `up` will write them"
+
+
+def _wipe(state: State, steps: Steps) -> None:
+    with steps.step("delete state folder") as step:
+        mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        mounted_below = [path for path in mounted if Path(path).is_relative_to(state.root) and Path(path) != state.root]
+        if mounted_below:
+            raise OperationError(
+                f"{mounted_below[0]} is a mount point: unmount it first, or its content would be deleted"
+            )
+        external = not (state.root / "postgres" / "cluster").exists() and state.dsn_file("owner").exists()
+        for path in sorted(state.root.iterdir(), key=lambda path: path.name == "plantlog-state"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        state.root.rmdir()
+        step.result = str(state.root)
+        if external:
+            step.note("the database of PLANTLOG_DSN still has the schema plant; drop it there if you do not need it")

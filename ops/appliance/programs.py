@@ -1,0 +1,178 @@
+"""The processes of an appliance: their commands, and the settings and code whose change restarts them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from ingest.config import processes
+from ingest.config.files import named_files
+from ingest.config.model import Plant
+from ingest.config.sources import PushSource, Source
+from ops import health
+from ops.appliance.supervisor import Program
+from ops.deployment import Deployment
+from ops.paths import CHECKOUT, State
+from ops.ports import PortRequirement
+
+_OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
+_OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
+
+
+def postgres(state: State) -> Program:
+    """The state folder's own database server."""
+    rootfs = os.environ.get("PLANTLOG_ROOTFS")
+    environment = _environment() | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
+    command = _python("ops.postgres", "--state", str(state.root))
+    return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
+
+
+def load_options(deployment: Deployment) -> list[str]:
+    """What the simulator is told of a generated plant."""
+    if deployment.channels is None:
+        return []
+    return ["--channels", str(deployment.channels), "--hz", f"{deployment.hz:g}"]
+
+
+def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
+    """The simulator that serves the plant."""
+    opcua = [_address(source).port or _OPCUA_PORT for source in plant.opcua_sources()]
+    modbus = [_address(source).port or 0 for source in plant.modbus_sources()]
+    command = _python(
+        *(
+            "simulator",
+            "run",
+            "--state",
+            str(state.simulator),
+            "--control-port",
+            str(health.control_port(plant.health)),
+        ),
+        *(("--opcua-port", str(opcua[0])) if opcua else ()),
+        *(("--modbus-port", str(min(modbus))) if modbus else ()),
+        *load_options(deployment),
+    )
+    return Program("simulator", command, _environment(_digest([]), "simulator"))
+
+
+def ingest(plant: Plant, state: State) -> list[Program]:
+    """Writer and collectors, in the order in which they start."""
+    collector_settings = [plant.spool.model_dump(), plant.alarms.model_dump()]
+    settings_of: dict[str, list[Any]] = {
+        "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
+        "collector-opcua": collector_settings,
+        "collector-modbus": collector_settings,
+        "collector-push": [*collector_settings, plant.push.host, plant.push.port, state.dsn_file("ingest").read_text()],
+        "notifier": [_notifier_settings(plant), state.dsn_file("ingest").read_text()],
+    }
+    return [
+        Program(
+            name,
+            _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
+            _environment(_digest([json.dumps([plant.health.model_dump(), *settings]).encode()]), "ingest", "schema"),
+        )
+        for name in health.processes(plant)
+        if (settings := settings_of.get(processes.base_name(name))) is not None
+    ]
+
+
+def maintenance(plant: Plant, state: State) -> Program:
+    """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
+    options = plant.model_dump(include={"storage", "sealing", "retention"})
+    settings = json.dumps([plant.health.model_dump(), options, processes.collectors(plant, "modbus")])
+    environment = _environment(
+        _digest([settings.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
+        *("ingest", "schema", "ops"),
+    )
+    command = _python("ops.maintenance", "--state", str(state.root))
+    return Program("maintenance", command, environment)
+
+
+def viewer(plant: Plant, state: State) -> Program:
+    """The process that shows the dashboards."""
+    settings = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
+    secrets = [path.read_bytes() for path in (state.dsn_file("reader"), plant.viewer.token_file) if path is not None]
+    command = _python("dashboards.viewer", "--state", str(state.root))
+    return Program(
+        "viewer", command, _environment(_digest([settings.encode(), *secrets]), "ingest", "schema", "dashboards")
+    )
+
+
+def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequirement]]:
+    """Process → the ports that it listens on."""
+    requirements = {
+        name: [
+            PortRequirement(
+                plant.health.host,
+                processes.port(name, plant.health),
+                name,
+                f"choose another port in [health] of {deployment.config}, or use up --port for the simulated plant",
+            )
+        ]
+        for name in health.processes(plant)
+    }
+    if plant.push_sources():
+        option = f"choose another port in [push] of {deployment.config}"
+        requirements["collector-push"].append(
+            PortRequirement(plant.push.host, plant.push.port, "collector-push", option)
+        )
+    option = f"choose another port in [viewer] of {deployment.config}, or use up --port for the simulated plant"
+    requirements["viewer"].append(PortRequirement(plant.viewer.host, plant.viewer.port, "viewer", option))
+    if deployment.simulator:
+        control = PortRequirement(
+            plant.health.host, health.control_port(plant.health), "the simulator's control", _OTHER_PORTS
+        )
+        requirements["simulator"] = [
+            control,
+            *(_simulator_port(source) for source in plant.sources if not isinstance(source, PushSource)),
+        ]
+    return requirements
+
+
+def _simulator_port(source: Source) -> PortRequirement:
+    address = _address(source)
+    what = f"the simulator (source {source.name})"
+    return PortRequirement(address.hostname or "", address.port or _OPCUA_PORT, what, _OTHER_PORTS)
+
+
+def _address(source: Source) -> SplitResult:
+    return urlsplit(source.address)
+
+
+def _python(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", *arguments]
+
+
+def _environment(digest: str = "", *packages: str) -> dict[str, str]:
+    """What a process needs; the supervisor restarts it where any of this has changed."""
+    code = [path for package in packages for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path)]
+    environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
+    if digest:
+        libraries = (sys.version.encode(), (CHECKOUT / "requirements.lock").read_bytes())
+        settings_of = (digest.encode(), *libraries, *(path.read_bytes() for path in code))
+        environment["PLANTLOG_READS"] = _digest(settings_of)
+    return environment
+
+
+def _is_code(path: Path) -> bool:
+    return path.suffix in (".py", ".sql", ".json", ".js", ".css", ".html") and path.is_file()
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]
+
+
+def _notifier_settings(plant: Plant) -> Any:
+    """All that the notifier reads of the configuration and the files that it names."""
+    options = plant.notify
+    if options is None:
+        return None
+    return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named_files(options))]

@@ -1,0 +1,178 @@
+"""Wait until processes are ready, as long as they make progress. A slow machine is not a failure; an exit is."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from ingest.config.model import Plant
+from ingest.errors import OperationError
+from ops import health
+from ops.appliance import exits
+from ops.appliance.steps import Step
+from ops.appliance.supervisor import ProcessState, Supervisor
+from ops.paths import State
+
+_POLL_SECONDS = 0.2
+_STALL_SECONDS = 60.0  # nothing moved for so long
+_SOURCES_SECONDS = 15.0  # no news of sources that are not ours
+_NOTIFY_SECONDS = 3.0  # no news for so long: say what is waited for
+_WORK_SECONDS = 0.5  # of CPU: less is no progress, an idle process has some
+_WORK_BYTES = 1024**2  # read and written: likewise
+_LOG_LINES = 8  # lines
+_MAX_REASONS = 3  # of what is waited for
+
+
+class Progress:
+    """Whether processes make progress. Busy processes are waited for without a limit."""
+
+    def __init__(self, supervisor: Supervisor, state: State, names: Sequence[str]) -> None:
+        self.supervisor = supervisor
+        self._state = state
+        self._names = names
+        self._pids: dict[str, int] = {}
+        self._work: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes, when it last got on
+        self._last_progress = time.monotonic()
+
+    def note_progress(self) -> None:
+        """Note progress that these processes do not show."""
+        self._last_progress = time.monotonic()
+
+    def check(self) -> None:
+        """Raise OperationError if a process has exited."""
+        for process in self.supervisor.processes():
+            if process.name in self._names:
+                self._check(process)
+
+    def timed_out(self, seconds: float | None = None) -> bool:
+        """Whether there was no progress for a long time. Raises OperationError if a process has exited."""
+        self.check()
+        return time.monotonic() - self._last_progress > (_STALL_SECONDS if seconds is None else seconds)
+
+    def stalled(self) -> bool:
+        """Whether, in addition, no process has used CPU or I/O for a long time."""
+        for pid in self._pids.values():
+            with suppress(psutil.Error, OSError):
+                process = psutil.Process(pid)
+                used, done = process.cpu_times(), process.io_counters()
+                work = (used.user + used.system, done.read_chars + done.write_chars)
+                before = self._work.setdefault(pid, (-_WORK_SECONDS, 0))
+                if work[0] - before[0] >= _WORK_SECONDS or work[1] - before[1] >= _WORK_BYTES:
+                    self._work[pid] = work
+                    self.note_progress()
+        return self.timed_out()
+
+    def _check(self, process: ProcessState) -> None:
+        if process.pid is not None:
+            before = self._pids.setdefault(process.name, process.pid)
+            if before == process.pid and process.state in ("STARTING", "RUNNING"):
+                return
+        elif process.state == "STARTING":
+            return
+        raise OperationError(exit_message(self._state, process))
+
+
+def exit_message(state: State, process: ProcessState) -> str:
+    """How a process exited, and its last log lines."""
+    exit_record = exits.read(state).get(process.name)
+    reason = (
+        f"exited ({exit_record})"
+        if exit_record is not None
+        else f"is not running ({process.state.lower()} {process.reason})"
+    )
+    report = exits.last_lines(state, process.name, _LOG_LINES)
+    return f"{process.name} {reason}: see {state.log / f'{process.name}.log'}\n{report}".rstrip()
+
+
+def wait_until(until: Callable[[], Any], progress: Progress, what: Callable[[], str]) -> None:
+    """Wait until a condition is true. Raises OperationError if a process exits or nothing makes progress."""
+    while not until():
+        if progress.stalled():
+            raise OperationError(f"{what()}: no progress for {_STALL_SECONDS:.0f} s; see `plantlog logs`")
+        time.sleep(_POLL_SECONDS)
+
+
+def wait_until_alive(plant: Plant, progress: Progress) -> None:
+    """Wait until every plantlog process responds."""
+    unanswered = health.processes(plant)
+
+    def all_answer() -> bool:
+        unanswered[:] = [name for name in unanswered if not health.fetch(name, plant.health)]
+        return not unanswered
+
+    wait_until(all_answer, progress, lambda: f"no response from {', '.join(unanswered)}")
+
+
+def wait_until_configured(names: Sequence[str], configuration: int, plant: Plant, progress: Progress) -> None:
+    """Make the running processes ``names`` apply the configuration with this number."""
+    notified: dict[str, int] = {}  # process → when it began
+
+    def applied(name: str) -> bool:
+        report = health.fetch(name, plant.health)
+        if report is None:
+            return False
+        if notified.get(name) != report["since"]:  # in any case: files that options name may be others
+            notified[name] = report["since"]
+            progress.supervisor.signal(name, signal.SIGHUP)
+        return bool(report["configuration"] == configuration)
+
+    wait_until(
+        lambda: all(applied(n) for n in names), progress, lambda: f"{', '.join(names)}: configuration not applied"
+    )
+
+
+def wait_until_ready(plant: Plant, progress: Progress, step: Step, simulated: bool) -> None:
+    """Wait until everything is connected, as long as there is progress. ``simulated``: the simulator is the source.
+
+    A missing device does not block the others: it is reported, and startup continues. Raises OperationError if a
+    plantlog process is not ready.
+    """
+    seen: set[str] = set()
+    fewest_reasons = None
+    notified = False
+    while True:
+        own_reasons, source_reasons = _not_ready(plant)
+        n = len(own_reasons) + len(source_reasons)
+        if not n:
+            return
+        if fewest_reasons is None or n < fewest_reasons or not seen.issuperset((*own_reasons, *source_reasons)):
+            fewest_reasons = n
+            seen.update(own_reasons, source_reasons)
+            progress.note_progress()
+        if progress.timed_out(None if own_reasons or simulated else _SOURCES_SECONDS):
+            break
+        if not notified and progress.timed_out(_NOTIFY_SECONDS):
+            notified = True
+            more = f"; and {n - _MAX_REASONS} more" if n > _MAX_REASONS else ""
+            step.note(f"waiting for {'; '.join((*own_reasons, *source_reasons)[:_MAX_REASONS])}{more}")
+        time.sleep(_POLL_SECONDS)
+    if own_reasons:
+        raise OperationError("\n".join(("some processes are not ready:", *own_reasons, *source_reasons)))
+    step.warn("some sources are not connected yet; collectors keep trying")
+    for reason in source_reasons:
+        step.note(reason)
+
+
+def _not_ready(plant: Plant) -> tuple[list[str], list[str]]:
+    """Reasons why plantlog processes are not ready, and why sources are not."""
+    own_reasons: list[str] = []
+    source_reasons: list[str] = []
+    for name in health.processes(plant):
+        report = health.fetch(name, plant.health)
+        if report is None:
+            own_reasons.append(f"{name} does not respond")
+        elif not report["ready"] and "sources" in report:
+            source_reasons += [
+                f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
+                for source in report["sources"]
+                if source["state"] not in ("connected", "degraded")
+            ]
+        elif not report["ready"]:
+            own_reasons.append(f"{name}: database {report['database']}")
+            source_reasons += [f"{target}: {reason}" for target, reason in report.get("failing", {}).items()]
+    return own_reasons, source_reasons

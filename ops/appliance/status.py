@@ -1,0 +1,198 @@
+"""``plantlog status``: collects the status of all processes and of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from ingest.config.sources import Source
+from ingest.database import FAILURES, connect
+from ingest.errors import OperationError
+from ingest.timestamps import now_us
+from ops import health
+from ops.appliance import exits
+from ops.appliance.config_drift import ConfigDrift
+from ops.appliance.database import Database
+from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
+from ops.deployment import Running
+from ops.paths import State
+from schema.queries import load
+
+_CONNECT_SECONDS = 3.0
+_RATE_SECONDS = 1.0  # between the two looks that make a rate
+_STABLE_SECONDS = 10.0  # a process without a health page that lives so long has come up
+_RECENT_SECONDS = 60.0  # an end is news for so long
+_REPEATED_SECONDS = 600.0  # several in a row are
+_UNSUPERVISED = "not supervised: run `plantlog up`"
+
+
+class StatusMonitor:
+    """Collects status snapshots; rates are between a snapshot and the one before."""
+
+    def __init__(self, state: State) -> None:
+        if not state.claimed:
+            raise OperationError(f"{state.root} is not a plantlog state folder: run `plantlog up`")
+        self._state = state
+        self._before: tuple[float, dict[str, int]] | None = None
+        self._drift = ConfigDrift(state)
+
+    def with_rates(self) -> dict[str, Any]:
+        """A snapshot with rates; takes a second."""
+        self.snapshot()
+        time.sleep(_RATE_SECONDS)
+        return self.snapshot()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The current status, as printed by ``--json``."""
+        running = Running.load(self._state)
+        reports = {name: health.fetch(name, running.health) for name in running.processes} if running else {}
+        collectors = [report for report in reports.values() if report and "sources" in report]
+        sources = [source for report in collectors for source in report["sources"]]
+        rates = self._rates({source["name"]: source["samples"] for source in sources})
+        writer = reports.get("writer")
+        configuration = self._drift.check()
+        reported = {source["name"] for source in sources}
+        unreported = [_unreported_source(*entry) for entry in self._drift.sources if entry[0].name not in reported]
+        return {
+            "plant": running.plant if running else None,
+            "state": str(self._state.root),
+            "configuration": configuration,
+            "processes": self._processes(reports, configuration["number"]),
+            "sources": [_source(source, rates.get(source["name"])) for source in (*sources, *unreported)],
+            "spools": {report["spool"]["name"]: report["spool"] for report in collectors},
+            "alarms": _alarms(collectors),
+            "notifier": _notifier(reports.get("notifier")),
+            "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
+            "certificates": (reports.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
+            "jobs": (reports.get("maintenance") or {}).get("jobs", []),
+            "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
+            "database": asyncio.run(_database(self._state)),
+        }
+
+    def _rates(self, samples: dict[str, int]) -> dict[str, float]:
+        now = time.monotonic()
+        before, self._before = self._before, (now, samples)
+        if before is None:
+            return {}
+        elapsed = now - before[0]
+        return {name: max(0, n - before[1][name]) / elapsed for name, n in samples.items() if name in before[1]}
+
+    def _processes(self, reports: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
+        supervisor = Supervisor(self._state)
+        known: list[dict[str, Any]] = []
+        with suppress(OperationError):  # no supervisor: what answers is still shown
+            known = [asdict(process) for process in supervisor.processes()]
+        unknown = [
+            {"name": name, "state": state, "pid": None, "since": None, "reason": reason}
+            for name, report in reports.items()
+            for state, reason in (("UNSUPERVISED", _UNSUPERVISED) if report else ("STOPPED", ""),)
+            if name not in {process["name"] for process in known}
+        ]
+        exit_records = exits.read(self._state)
+        found = []
+        for process in (*known, *unknown):
+            name = process["name"]
+            entry = (
+                process
+                | _process_figures(reports.get(name))
+                | self._exit_figures(process, reports, exit_records.get(name))
+            )
+            if not entry["reason"] and entry["state"] == "RUNNING" and name in reports:
+                entry["reason"] = _not_ready_reason(reports[name], number)
+            found.append(entry)
+        return found
+
+    def _exit_figures(
+        self,
+        process: dict[str, Any],
+        reports: Mapping[str, dict[str, Any] | None],
+        exit_record: exits.ExitRecord | None,
+    ) -> dict[str, Any]:
+        """``exits``: how often in a row it ended by itself, how and when. One that does not come up is RESTARTING."""
+        if exit_record is None:
+            return {"exits": None}
+        name, state, reason = process["name"], process["state"], process["reason"]
+        runs = state == "RUNNING" and time.time() - process["since"] > _STABLE_SECONDS
+        if reports[name] is None if name in reports else not runs:
+            state = "RESTARTING" if state in (*ACTIVE_STATES, "EXITED") else state
+            reason = f"{exit_record}; last log line: {exits.last_lines(self._state, name)}"
+        elif time.time() - exit_record.at < (_RECENT_SECONDS if exit_record.count == 1 else _REPEATED_SECONDS):
+            reason = f"exited {time.time() - exit_record.at:.0f} s ago: {exit_record}"
+        return {"state": state, "reason": reason, "exits": asdict(exit_record)}
+
+
+def _alarms(collectors: list[dict[str, Any]]) -> dict[str, int]:
+    """Active alarms by priority, ``unacknowledged`` and ``inhibited`` ones, of all collectors that answer."""
+    total: Counter[str] = Counter()
+    for report in collectors:
+        total.update(report.get("alarms", {}))
+    return dict(total)
+
+
+def _notifier(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the notifier says; None: there is none, or it does not answer."""
+    return report and {key: report[key] for key in ("database", "failing", "waiting", "delivered")}
+
+
+def _process_figures(report: dict[str, Any] | None) -> dict[str, Any]:
+    """``ready`` (None: it has no health page, or does not answer) and ``samples`` handled since its start."""
+    if report is None:
+        return {"ready": None, "samples": None}
+    samples = sum(s["samples"] for s in report["sources"]) if "sources" in report else report.get("written")
+    return {"ready": report["ready"], "samples": samples}
+
+
+def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
+    """Why a process that runs is not ready, or not what it should be."""
+    if report is None:
+        return "does not respond"
+    if not report["ready"] and "database" in report:
+        return f"database {report['database']}"
+    if not report["ready"]:
+        not_connected = [
+            entry["name"] for entry in report.get("sources", []) if entry["state"] not in ("connected", "degraded")
+        ]
+        return f"not connected: {', '.join(not_connected)}"
+    if number is not None and report.get("configuration", number) != number:
+        return f"runs configuration {report['configuration']}, but {number} is current: see its log"
+    return ""
+
+
+def _unreported_source(source: Source, channels: int, process: str) -> dict[str, Any]:
+    """A source whose collector does not respond."""
+    from ingest.status import SourceStatus  # noqa: PLC0415  (imports numpy, which no other status needs)
+
+    status = SourceStatus(0, source.name, source.kind, source.address, channels)
+    reports = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
+    return reports | {"state": "unknown", "reason": f"{process} does not respond"}
+
+
+def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:
+    newest = source["last_sample_at"]
+    return source | {
+        "samples_per_second": rate,
+        "last_sample_age_seconds": (now_us() - newest) / 1e6 if newest else None,
+    }
+
+
+async def _database(state: State) -> dict[str, Any]:
+    if not state.dsn_file("reader").exists():
+        return {"reachable": False, "reason": "not created yet"}
+    database = Database(state, None)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            connection = await connect(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2)
+            try:
+                row = await connection.fetchrow(load("status")["select_database"])
+                missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
+            finally:
+                connection.terminate()
+    except FAILURES as error:
+        reason = str(error) or type(error).__name__
+        return {"reachable": False, "where": database.where, "reason": reason}
+    return {"reachable": True, "where": database.where, "missing": missing, **dict(row or {})}

@@ -1,0 +1,208 @@
+"""``plantlog status`` as tables for a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from ingest.alarms.limits import PRIORITIES
+from ops.appliance.config_drift import messages
+from ops.appliance.status import StatusMonitor
+from ops.formatting import count, wide
+from ops.overload.state import describe as describe_overload
+
+_REFRESH_SECONDS = 1.0
+_WIDE = 200
+_MAX_BAD_CHANNELS = 3  # bad channels of a source that are named; --channels names all
+_GOOD = {"RUNNING", "connected", "ok"}
+_WARNING = {"STARTING", "RESTARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
+
+
+def live(monitor: StatusMonitor, console: Console) -> None:
+    """Show the tables until Ctrl-C."""
+    with Live(render(monitor.with_rates()), console=console, screen=False, auto_refresh=False) as shown:
+        while True:
+            time.sleep(_REFRESH_SECONDS)
+            shown.update(render(monitor.snapshot()), refresh=True)
+
+
+def render(status: dict[str, Any]) -> RenderableType:
+    """The tables of one look."""
+    title = f"plant {status['plant']}" if status["plant"] else "not started yet"
+    drift = (f"[yellow]{escape(line)}[/]" for line in messages(status["configuration"]))
+    overload = describe_overload(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
+    head = [*drift, *([f"[yellow]{overload}[/]"] if overload else [])]
+    return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *head, *_tables(status))
+
+
+def show(monitor: StatusMonitor, console: Console) -> None:
+    """Print the tables of one look; where there is no terminal, as wide as they are."""
+    wide(console, _WIDE).print(render(monitor.with_rates()))
+
+
+def _tables(status: dict[str, Any]) -> list[RenderableType]:
+    processes = _table("process", "state", "ready", ">pid", ">uptime", ">samples", "reason")
+    for row in status["processes"]:
+        ready = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[row["ready"]]
+        running = row["pid"] is not None
+        processes.add_row(
+            row["name"],
+            _coloured(row["state"]),
+            ready,
+            str(row["pid"] or ""),
+            _duration(time.time() - row["since"]) if running else "",
+            _number(row["samples"]),
+            escape(row["reason"]),
+        )
+    sources = _table("source", "state", ">channels", ">bad", "outage", ">samples/s", ">age", ">reconnects", "reason")
+    for row in status["sources"]:
+        age = row["last_sample_age_seconds"]
+        sources.add_row(
+            row["name"],
+            _coloured(row["state"]),
+            _number(row["channels"]),
+            f"[yellow]{len(row['bad_channels'])}[/]" if row["bad_channels"] else "0",
+            "[yellow]open[/]" if row["open_gaps"] else "",
+            "" if row["samples_per_second"] is None else f"{row['samples_per_second']:,.1f}",
+            "" if row["samples"] is None else "none yet" if age is None else f"{age:,.1f} s",
+            _number(row["reconnects"]),
+            escape(_source_remark(row)),
+        )
+    return [processes, sources, *([_jobs(status["jobs"])] if status["jobs"] else []), _flow(status)]
+
+
+def _jobs(jobs: list[dict[str, Any]]) -> Table:
+    """What maintenance did last, and when it does it again."""
+    table = _table("job", "outcome", ">ended", ">duration", ">rows", ">next", "detail")
+    now = time.time()
+    for row in jobs:
+        running, waits = row["state"] == "running", row["waits"]
+        ended = None if row["started_at"] is None else row["started_at"] + row["seconds"]
+        table.add_row(
+            row["name"],
+            "[green]running[/]" if running else _coloured("waiting" if waits else row["outcome"] or "waiting"),
+            "" if ended is None else f"{_duration(now - ended)} ago",
+            "" if row["seconds"] is None or row["outcome"] == "skipped" else f"{row['seconds']:.1f} s",
+            _number(row["rows"]),
+            "" if running or waits else f"in {_duration(row['next_at'] - now)}",
+            escape(waits or row["detail"]),
+        )
+    return table
+
+
+def _source_remark(source: dict[str, Any]) -> str:
+    """Why a source is not connected, or the first of its channels that can't be read, or what is not as usual."""
+    bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
+    more = (
+        f"; and {count(len(bad) - _MAX_BAD_CHANNELS, 'channel')} more: status --channels"
+        if len(bad) > _MAX_BAD_CHANNELS
+        else ""
+    )
+    return (
+        str(source["reason"])
+        or "; ".join(bad[:_MAX_BAD_CHANNELS]) + more
+        or "; ".join(source.get("remarks", {}).values())
+    )
+
+
+def bad_channels(status: dict[str, Any]) -> str:
+    """Every channel that can't be read, a line each: source, channel and why, with tabs between them.
+
+    A source that is not connected has one line for all of its channels.
+    """
+    lines = [
+        f"{source['name']}\t{channel}\t{reason}"
+        for source in status["sources"]
+        for channel, reason in (
+            source["bad_channels"].items()
+            if source["state"] in ("connected", "degraded")
+            else [("all channels", f"{source['state']}: {source['reason']}")]
+        )
+    ]
+    return "\n".join(lines) or "all channels are readable"
+
+
+def _backlog_text(rows: int) -> str:
+    return f"{count(rows, 'row')} waiting"
+
+
+def _flow(status: dict[str, Any]) -> Table:
+    flow = Table.grid(padding=(0, 2))
+    for name, spool in status["spools"].items():
+        share = f"{_bytes(spool['bytes'])} of {_bytes(spool['max_bytes'])}"
+        flow.add_row(f"spool {name}", f"{_backlog_text(spool['rows'])}, {share}")
+    if status["alarms"]:
+        flow.add_row("alarms", _alarm_text(status["alarms"]))
+    if status["notifier"]:
+        flow.add_row("notifier", _notifier_text(status["notifier"]))
+    for certificate in status["certificates"]:
+        flow.add_row("certificate", f"[yellow]{escape(certificate)}[/]")
+    writer = status["writer"]
+    if writer:
+        lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
+        flow.add_row(
+            "writer", f"{count(writer['written'], 'sample')} written, {lag}, {_backlog_text(writer['backlog_rows'])}"
+        )
+    database = status["database"]
+    if database["reachable"]:
+        what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
+        size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
+        flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
+        for problem in database["missing"]:
+            flow.add_row("", f"[yellow]{escape(problem)}[/]")
+        quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
+        gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
+        flow.add_row("recorded", f"{gaps}; {quarantined}")
+    else:
+        flow.add_row("database", f"[red]unreachable[/]: {escape(database['reason'])}")
+    return flow
+
+
+def _alarm_text(alarms: dict[str, int]) -> str:
+    active = [f"{alarms[priority]:,} {priority}" for priority in PRIORITIES if alarms.get(priority)]
+    text = f"active: {', '.join(active)}" if active else "none active"
+    unacknowledged, inhibited = alarms.get("unacknowledged", 0), alarms.get("inhibited", 0)
+    return f"{text}; {unacknowledged:,} unacknowledged, {inhibited:,} shelved or out of service"
+
+
+def _notifier_text(notifier: dict[str, Any]) -> str:
+    failing = "; ".join(f"{target}: {why}" for target, why in notifier["failing"].items())
+    waiting = sum(notifier["waiting"].values())
+    text = f"{count(notifier['delivered'], 'message')} delivered, {waiting:,} waiting"
+    return f"{text}; [red]{escape(failing)}[/]" if failing else text
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns[:-1]:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    table.add_column(columns[-1], overflow="fold")  # reasons: none of them is cut
+    return table
+
+
+def _coloured(state: str) -> str:
+    colour = "green" if state in _GOOD else "yellow" if state in _WARNING else "red"
+    return f"[{colour}]{escape(state.lower())}[/]"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"

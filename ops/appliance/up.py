@@ -1,0 +1,275 @@
+"""``plantlog up``: create what is missing, start what is not running, wait until it is ready, print a summary."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from pathlib import Path
+
+from rich.console import Console
+
+from ingest.config import processes, snapshot
+from ingest.config.load import load_with_digests
+from ingest.config.model import Plant
+from ingest.config.sources import OpcuaSource, PushSource, Source
+from ingest.errors import DatabaseError, OperationError
+from ingest.folder_lock import folder_lock
+from ingest.registry import Registry
+from ops import health, ports
+from ops.appliance import database, orphans, programs
+from ops.appliance.database import Database
+from ops.appliance.readiness import (
+    Progress,
+    exit_message,
+    wait_until,
+    wait_until_alive,
+    wait_until_configured,
+    wait_until_ready,
+)
+from ops.appliance.steps import Step, Steps
+from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_collector
+from ops.deployment import Deployment, Running
+from ops.formatting import count
+from ops.paths import CHECKOUT, EXAMPLE, State
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import register
+
+_EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The options of ``plantlog up``; None: not given."""
+
+    config: Path | None = None
+    channels: int | None = None
+    hz: float | None = None
+    port: int | None = None
+    simulator: bool | None = None
+    take_over: bool = False
+    choice: TagDecisions = field(default_factory=TagDecisions)  # for tags whose meaning changed
+
+
+def up(options: UpOptions, console: Console) -> None:
+    """Start the appliance. Safe to run again in any state."""
+    state = State.current()
+    state.claim()
+    steps = Steps(console)
+    with state_folder_lock(state, console):
+        deployment = deployment_for(state, options)
+        with steps.step("check configuration") as step:
+            plant, digests = _check_config(deployment, state, step)
+        with steps.step("prepare PostgreSQL") as step:
+            db = database.provide(state, step.note)
+            step.result = "server of PLANTLOG_DSN" if db.cluster is None else "PostgreSQL 17 with TimescaleDB"
+        with steps.step("start supervisor") as step:
+            supervisor = _start_supervisor(state, db, deployment, plant, step)
+        with steps.step("start database") as step:
+            if db.cluster is not None:
+                if supervisor.is_own():
+                    supervisor.update([programs.postgres(state)], keep_others=True)
+                supervisor.start_program("postgres")
+            step.result = f"{db.where}, {_prepare_database(db, options.take_over, supervisor, state, step)}"
+            for problem in asyncio.run(db.setting_problems()):
+                step.note(problem)
+        with steps.step("register sources and channels") as step:
+            # The state folder's own server has no other installation's database.
+            take_over = options.take_over or db.cluster is not None
+            registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, options.choice))
+            registration.print_changes(step.note)
+            programs_wanted = _programs(deployment, plant, db, registration.registry, state)
+            current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)
+            if not supervisor.is_own():
+                _replace_other_version(supervisor, programs_wanted, db, state, step)
+            else:
+                _hand_over_sources(supervisor, plant, state)
+                for what, names in zip(
+                    ("restarted (changed)", "stopped"), supervisor.update(programs_wanted), strict=True
+                ):
+                    if names:
+                        step.note(f"{what}: {', '.join(names)}")
+            deployment.save(state)
+            Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
+        if deployment.simulator:
+            with steps.step("start simulator") as step:
+                supervisor.start_program("simulator")
+                for name in filterfalse(is_collector, health.processes(plant)):  # while it makes its certificate
+                    supervisor.start_program(name)
+                _trust_simulator(plant, state, supervisor)
+        progress = Progress(supervisor, state, [program.name for program in programs_wanted])
+        with steps.step("start writer, collectors and maintenance") as step:
+            for name in health.processes(plant):
+                supervisor.start_program(name)
+            wait_until_alive(plant, progress)
+            # Collectors apply a new configuration on SIGHUP; all other processes were restarted.
+            following_collectors = filter(is_collector, health.processes(plant))
+            wait_until_configured(list(following_collectors), current.number, plant, progress)
+        with steps.step("wait for connections") as step:
+            wait_until_ready(plant, progress, step, deployment.simulator)
+    _print_summary(deployment, plant, db, state, console)
+
+
+@contextmanager
+def state_folder_lock(state: State, console: Console) -> Iterator[None]:
+    """One ``up`` or ``down`` at a time for a state folder."""
+    message = "waiting for another plantlog command on this state folder"
+    with folder_lock(state.root, lambda: console.print(message, highlight=False)):
+        yield
+
+
+def deployment_for(state: State, options: UpOptions) -> Deployment:
+    """The deployment for the options; without any, that of the last ``up``, or the example."""
+    if options.hz is not None and options.channels is None:
+        raise OperationError("--hz requires --channels")
+    if options.channels is not None or options.port is not None:
+        if options.config is not None:
+            raise OperationError("--channels and --port cannot be combined with --config")
+        served = options.simulator is not False
+        return Deployment(state.plant / "plant.toml", served, options.channels, options.hz or 1.0, options.port)
+    last = Deployment.load(state)
+    if options.config is None and last is not None:
+        return last if options.simulator is None else replace(last, simulator=options.simulator)
+    chosen = (options.config or EXAMPLE).absolute()
+    return Deployment(chosen, chosen == EXAMPLE if options.simulator is None else options.simulator)
+
+
+def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Plant, dict[str, str]]:
+    if deployment.generated:
+        load_text = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
+        step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
+        _export(deployment, state)
+    plant, digests = load_with_digests(deployment.config)
+    tags = sum(len(source.tags) for source in plant.sources)
+    step.result = (
+        f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"
+    )
+    return plant, digests
+
+
+def _export(deployment: Deployment, state: State) -> None:
+    command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
+    if deployment.port is not None:
+        # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
+        for name, offset in (("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)):
+            command += [f"--{name}-port", str(deployment.port + offset)]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"the simulator cannot generate the plant:\n{run.stdout}{run.stderr}")
+
+
+def _start_supervisor(state: State, db: Database, deployment: Deployment, plant: Plant, step: Step) -> Supervisor:
+    """A running supervisor, without orphaned processes."""
+    supervisor = Supervisor(state)
+    if not supervisor.answers():
+        orphans.end(state, step.note)
+    running = {p.name for p in supervisor.processes() if p.state in ACTIVE_STATES} if supervisor.answers() else set()
+    if db.cluster is not None and running and "postgres" not in running and not supervisor.is_own():
+        _stop_other_version(supervisor, state, step)  # the server that it would start may be gone with its checkout
+        running = set()
+    programs_wanted = programs.ports(deployment, plant)
+    ports.check(port for name, requirements in programs_wanted.items() if name not in running for port in requirements)
+    if "postgres" not in running:
+        db.ensure_free_port(step.note)
+    if not supervisor.answers():
+        supervisor.start([programs.postgres(state)] if db.cluster is not None else [])
+    return supervisor
+
+
+def _prepare_database(db: Database, take_over: bool, supervisor: Supervisor, state: State, step: Step) -> str:
+    """Create schema and logins; what was done, as text. If the server exited, the error says why."""
+    try:
+        return asyncio.run(db.prepare(take_over, step.note))
+    except DatabaseError as error:
+        for process in supervisor.processes():
+            if process.name == "postgres" and process.state != "RUNNING":
+                raise OperationError(f"{error}\n{exit_message(state, process)}") from error
+        raise
+
+
+def _replace_other_version(
+    supervisor: Supervisor, programs_wanted: list[Program], db: Database, state: State, step: Step
+) -> None:
+    """Stop what another checkout of plantlog started, and start a supervisor of this one.
+
+    The schema is brought to this version before, while the old collectors still read: they stop for seconds. What the
+    spools hold stays there, and the new writer writes it.
+    """
+    _stop_other_version(supervisor, state, step)
+    supervisor.start(programs_wanted)
+    if db.cluster is not None:
+        supervisor.start_program("postgres")
+        _prepare_database(db, True, supervisor, state, step)  # it was found to be ours before
+
+
+def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> None:
+    """If collectors are about to stop, the remaining ones take over their sources first."""
+    last = Running.load(state)
+    running_collectors = {
+        process.name
+        for process in supervisor.processes()
+        if process.state in ACTIVE_STATES and is_collector(process.name)
+    }
+    if last is not None and running_collectors > set(filter(is_collector, health.processes(plant))):
+        for name in running_collectors:
+            if health.fetch(name, last.health):  # else it may not know the signal yet
+                supervisor.signal(name, signal.SIGHUP)
+
+
+def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> None:
+    step.note("another plantlog version is running; its processes are stopped and started from this one")
+    supervisor.shutdown()
+    orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+    orphans.end(state, step.note)
+
+
+def _programs(deployment: Deployment, plant: Plant, db: Database, registry: Registry, state: State) -> list[Program]:
+    return [
+        *([programs.postgres(state)] if db.cluster is not None else []),
+        *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
+        *programs.ingest(plant, state),
+        programs.maintenance(plant, state),
+        programs.viewer(plant, state),
+    ]
+
+
+def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None:
+    """Wait for the simulator's certificate, if the plant uses a secure channel, and trust it."""
+    if not any(isinstance(source, OpcuaSource) and not source.insecure for source in plant.sources):
+        return
+    certificate = state.simulator / "pki" / "server.der"
+    wait_until(
+        certificate.exists, Progress(supervisor, state, ["simulator"]), lambda: "no certificate of the simulator"
+    )
+    state.trusted.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(certificate, state.trusted / "simulator.der")
+
+
+def _print_summary(deployment: Deployment, plant: Plant, db: Database, state: State, console: Console) -> None:
+    served = " (simulated)" if deployment.simulator else ""
+    lines = [
+        f"Logging plant [bold]{plant.name}[/]{served}; configuration {deployment.config}",
+        *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
+        f"  {'database':<24} {db.where}  (passwords in {state.root / 'secrets'})",
+        *(
+            f"  {name:<24} http://{plant.health.host}:{processes.port(name, plant.health)}/health and /metrics"
+            for name in health.processes(plant)
+        ),
+        f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",
+        f"  {'state and logs':<24} {state.root}",
+        "Next: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
+    ]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def _address(source: Source, plant: Plant) -> str:
+    at = f"http://{plant.push.host}:{plant.push.port}" if isinstance(source, PushSource) else ""
+    return at + source.address

@@ -1,0 +1,149 @@
+"""``plantlog alarms``: list alarms and send operator commands (ISA-18.2)."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ingest.errors import OperationError
+from ops.formatting import wide
+from ops.paths import State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="List alarms; acknowledge, shelve, suppress, take out of service (ISA-18.2).", add_completion=False
+)
+
+_COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "cyan"}
+
+_Channel = Annotated[str, typer.Argument(help="Channel name or pattern with *.")]
+_Limit = Annotated[
+    str | None, typer.Argument(help="lolo, lo, hi, hihi, rate, stale or bad. Default: every limit that allows it.")
+]
+_Who = Annotated[str | None, typer.Option("--who", help="Your name. It is recorded together with your login.")]
+_Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Reason. It is recorded.")]
+
+
+@app.callback(invoke_without_command=True)
+def show(
+    context: typer.Context,
+    include_all: Annotated[bool, typer.Option("--all", help="List every limit of every channel.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List alarms that are active or unacknowledged, most urgent first."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops.alarms import client
+
+    alarms = client.list_alarms(State.current(), include_all)
+    if as_json:
+        typer.echo(json.dumps(alarms, indent=2))
+        return
+    wide(Console()).print(_table(alarms))
+
+
+@app.command()
+def ack(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
+    """Acknowledge an alarm."""
+    _send("ack", channel, limit, who)
+
+
+@app.command()
+def shelve(
+    channel: _Channel,
+    limit: _Limit = None,
+    *,
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h.")],
+    why: _Why,
+    who: _Who = None,
+) -> None:
+    """Shelve an alarm: no notifications for a limited time."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from ingest.config.quantities import AGE_LEGAL, Age
+
+    try:
+        seconds = TypeAdapter[float](Age).validate_python(duration, context={"written": True})
+    except ValidationError:
+        raise OperationError(f"--for {duration!r}: {AGE_LEGAL}") from None
+    _send("shelve", channel, limit, who, why=why, seconds=seconds)
+
+
+@app.command()
+def unshelve(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
+    """End shelving before it expires."""
+    _send("unshelve", channel, limit, who)
+
+
+@app.command()
+def suppress(channel: _Channel, limit: _Limit = None, *, why: _Why, who: _Who = None) -> None:
+    """Suppress an alarm by design, for plant logic that knows the alarm is irrelevant now."""
+    _send("suppress", channel, limit, who, why=why)
+
+
+@app.command()
+def unsuppress(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
+    """End suppression by design."""
+    _send("unsuppress", channel, limit, who)
+
+
+@app.command("out-of-service")
+def out_of_service(channel: _Channel, limit: _Limit = None, *, why: _Why, who: _Who = None) -> None:
+    """Take an alarm out of service, for maintenance. It stays silent until it is back in service."""
+    _send("out-of-service", channel, limit, who, why=why)
+
+
+@app.command("in-service")
+def in_service(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
+    """Return an alarm to service."""
+    _send("in-service", channel, limit, who)
+
+
+def _send(command: str, channel: str, limit: str | None, who: str | None, **options: Any) -> None:
+    from ops.alarms import client
+
+    for line in client.execute(
+        State.current(), {"action": command, "channel": channel, "limit": limit, "who": who, **options}
+    ):
+        typer.echo(line)
+
+
+def _table(alarms: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"{len(alarms)} alarms" if len(alarms) != 1 else "1 alarm")
+    for column in ("priority", "channel", "limit", "state"):
+        table.add_column(column)
+    for column in ("since", "value", "threshold"):
+        table.add_column(column, justify="right")
+    table.add_column("remarks")
+    for alarm in alarms:
+        priority = alarm["priority"]
+        table.add_row(
+            f"[{_COLOURS[priority]}]{priority}[/]",
+            escape(alarm["channel"]),
+            alarm["limit"],
+            alarm["state"].replace("_", " "),
+            "" if alarm["since"] is None else _format_time(alarm["since"]),
+            "" if alarm["value"] is None else f"{alarm['value']:g}",
+            f"{alarm['threshold']:g}",
+            escape(_remark(alarm)),
+        )
+    return table
+
+
+def _remark(alarm: dict[str, Any]) -> str:
+    parts = [alarm["who"] or "", alarm["why"] or ""]
+    if alarm["shelved_until"] is not None:
+        parts.insert(0, f"until {_format_time(alarm['shelved_until'])}")
+    return ", ".join(part for part in parts if part)
+
+
+def _format_time(us: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(us / 1e6))

@@ -1,0 +1,336 @@
+"""``python -m ops``: the command line of plantlog. ``./plantlog`` prepares the environment and hands over to this."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ingest.errors import ConfigError, PlantlogError
+from ops.formatting import count
+from ops.paths import CHECKOUT, EXAMPLE, State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Industrial telemetry ingestion: OPC UA and Modbus in, TimescaleDB hypertables out, each sample exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take over a database that belongs to another installation.")
+]
+_SameQuantity = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A changed tag still measures the same quantity. Can be repeated."),
+]
+_NewChannel = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A changed tag becomes a new channel. Can be repeated."),
+]
+_PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import tomllib
+
+        with (CHECKOUT / "pyproject.toml").open("rb") as file:
+            typer.echo(f"plantlog {tomllib.load(file)['project']['version']}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="PLANT.TOML", help="Configuration file. Default: the last one used, or the example."),
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Simulate a plant with this many channels instead.")
+    ] = None,
+    hz: Annotated[
+        float | None, typer.Option(min=0.001, max=100.0, help="New values per second and channel, with --channels [1].")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1024, max=65_000, help="First port of the simulated plant [9100].")
+    ] = None,
+    simulator: Annotated[
+        bool | None, typer.Option(help="Start the simulator. Default: only for the example and --channels.")
+    ] = None,
+    take_over: _TakeOver = False,
+    same_quantity: _SameQuantity = None,
+    new_channel: _NewChannel = None,
+) -> None:
+    """Start the appliance in the background. Creates whatever is missing."""
+    from ops.appliance.up import UpOptions
+    from ops.appliance.up import up as run
+    from ops.registration.redefined_tags import TagDecisions
+
+    decisions = TagDecisions(same_quantity or (), new_channel or ())
+    run(UpOptions(config, channels, hz, port, simulator, take_over, decisions), Console())
+
+
+@app.command()
+def down(
+    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the state folder with all samples.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Stop the appliance. The spools are drained to the database first."""
+    from ops.appliance.down import down as run
+
+    run(wipe, yes, Console())
+
+
+@app.command()
+def status(
+    once: Annotated[bool, typer.Option("--once", help="Print the status once and exit.")] = False,
+    channels: Annotated[
+        bool, typer.Option("--channels", help="Print every channel that cannot be read, with the reason, and exit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status once as JSON and exit.")] = False,
+) -> None:
+    """Show processes, sources, rates, lag, spools and database. Updates until Ctrl-C."""
+    from ops.appliance.status import StatusMonitor
+
+    monitor = StatusMonitor(State.current())
+    if as_json:
+        typer.echo(json.dumps(monitor.with_rates(), indent=2))
+        return
+    from ops.appliance.status_table import bad_channels, live, show
+
+    console = Console()
+    if channels:
+        typer.echo(bad_channels(monitor.snapshot()))
+    elif once or not console.is_terminal:
+        show(monitor, console)
+    else:
+        live(monitor, console)
+
+
+@app.command()
+def logs(
+    process: Annotated[str | None, typer.Argument(help="Process name, such as writer. Default: all.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of lines to print.")] = 40,
+) -> None:
+    """Print the log files of the processes."""
+    from ops.appliance.logs import tail_command
+
+    command = tail_command(State.current(), process, follow, lines)
+    os.execvp(command[0], command)
+
+
+@app.command(context_settings=_PASS_THROUGH)
+def psql(context: typer.Context) -> None:
+    """Run psql on the database with the read-only login. Arguments are passed to psql."""
+    from ops.appliance.database import psql_command
+
+    command, environment = psql_command(State.current())
+    os.execvpe(command[0], [*command, *context.args], environment)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def ask(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Question. Default: list the questions.")] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start: ISO 8601 or an age: 10m.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End [now].")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Center of the interval.")] = None,
+    around: Annotated[str, typer.Option("--around", metavar="DURATION", help="Time before and after --at.")] = "5m",
+    channel: Annotated[
+        list[str] | None, typer.Option("--channel", "-c", help="Name or pattern with *; can be repeated.")
+    ] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask what happened: stuck sensors, replayed signals, first movers, … Some questions have options of their own."""
+    from ops.forensics import ask as forensics
+
+    if name is None:
+        forensics.list_questions(Console())
+        return
+    question = forensics.find_question(name)
+    if describe:
+        typer.echo(forensics.describe(question))
+        return
+    time_range = forensics.TimeRange(since, until, at, around)
+    answer = forensics.ask(
+        State.current(), question, time_range, channel or [], forensics.options(question, context.args)
+    )
+    if as_json:
+        forensics.write_json(answer)
+    elif as_csv:
+        forensics.write_csv(answer)
+    else:
+        forensics.show(question, answer, limit, Console())
+
+
+@app.command()
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLANT.TOML]", help="Default: the file of the last `up`, or the example."),
+    ] = None,
+) -> None:
+    """Check a configuration. Reports all problems at once, with file, line, value and legal values."""
+    from ingest.config.load import load
+    from ops.deployment import Deployment
+
+    if config is None:
+        last = Deployment.load(State.current())
+        config = EXAMPLE if last is None else last.config
+    plant = load(config)
+    tags = sum(len(source.tags) for source in plant.sources)
+    typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
+
+
+@app.command()
+def discover(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name in plant.toml, or opc.tcp://HOST:PORT.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="CSV", help="File to create. Default: standard output.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Connect to an address without encryption (security mode None).")
+    ] = False,
+) -> None:
+    """Browse an OPC UA server and print its variables as a tag list."""
+    from ops.cli.discover import discover as run
+
+    run(source, insecure, output, config, State.current())
+
+
+@app.command()
+def init(
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for .env and secrets/. Default: the checkout.")
+    ] = CHECKOUT,
+) -> None:
+    """Create passwords, tokens and .env for docker-compose.yml. Existing files are kept."""
+    from ops.containers.init import init as run
+
+    run(folder.absolute(), Console())
+
+
+@app.command()
+def prepare(
+    config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="Configuration file.")] = EXAMPLE,
+    take_over: _TakeOver = False,
+    same_quantity: _SameQuantity = None,
+    new_channel: _NewChannel = None,
+) -> None:
+    """Upgrade the schema and register the plant. Containers wait for this before they start."""
+    from ops.containers.prepare import prepare as run
+    from ops.registration.redefined_tags import TagDecisions
+
+    run(config.absolute(), Console(), take_over, TagDecisions(same_quantity or (), new_channel or ()))
+
+
+@app.command()
+def rename(
+    old: Annotated[str, typer.Argument(help="Current name.")],
+    new: Annotated[str, typer.Argument(help="New name.")],
+) -> None:
+    """Rename a channel. Its id and history are kept."""
+    from ops.registration.rename import rename as run
+
+    run(old, new, Console())
+
+
+@app.command()
+def targets() -> None:
+    """Print Prometheus scrape targets in file_sd format, for ops/prometheus/targets/native.json."""
+    from ops.prometheus.targets import targets as scrape_targets
+
+    typer.echo(scrape_targets(State.current()))
+
+
+@app.command(context_settings=_PASS_THROUGH)
+def simulator(context: typer.Context) -> None:
+    """Run a simulator command: fault, compare, export, run. Arguments are passed on."""
+    from ops import health
+    from ops.deployment import Running
+
+    state = State.current()
+    os.environ["PLANTLOG_STATE"] = str(state.root)
+    if (running := Running.load(state)) is not None:
+        os.environ["PLANTLOG_SIMULATOR_CONTROL_PORT"] = str(health.control_port(running.health))
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "simulator", *context.args])
+
+
+@app.command(context_settings=_PASS_THROUGH)
+def test(context: typer.Context) -> None:
+    """Run the tests. Arguments are passed to pytest. Default: all tests, with one more worker than CPU cores."""
+    os.chdir(CHECKOUT)
+    arguments = context.args or ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
+
+
+def _add_subcommands() -> None:
+    """Add the commands that are defined in other modules."""
+    from ops.cli.alarms import app as alarms
+    from ops.cli.bench import app as bench
+    from ops.cli.certificate import app as certificate
+    from ops.cli.chaos import chaos
+    from ops.cli.evidence import export, seal, verify
+    from ops.cli.maintenance import app as maintenance
+    from ops.cli.maintenance import retention
+    from ops.cli.spool import app as spool
+
+    for command in (seal, verify, export, retention, chaos):
+        app.command()(command)
+    app.add_typer(alarms, name="alarms")
+    app.add_typer(bench, name="bench")
+    app.add_typer(certificate, name="certificate")
+    app.add_typer(maintenance, name="maintenance")
+    app.add_typer(spool, name="spool")
+
+
+def main() -> int:
+    """Run a command. Errors are printed without a traceback, with exit code 1."""
+    _add_subcommands()
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # what libraries say to programmers
+    for library in ("asyncua", "asyncio"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
+    try:
+        app(prog_name="plantlog")
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(str(problem), err=True)
+        typer.echo(count(len(error.problems), "problem"), err=True)
+        return 1
+    except PlantlogError as error:
+        typer.echo(f"plantlog: {error}", err=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""``plantlog seal``, ``plantlog verify`` and ``plantlog export``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops.paths import State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+_T = TypeVar("_T")
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Channels = Annotated[
+    list[str] | None, typer.Option("--channel", "-c", help="Name or pattern with *; can be repeated.")
+]
+
+
+def seal(
+    day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="UTC day. Default: all closed days.")] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TIME", help="Seal days that ended by this time.")
+    ] = None,
+    public_key: Annotated[bool, typer.Option("--public-key", help="Print the public key and exit.")] = False,
+    rotate_key: Annotated[bool, typer.Option("--rotate-key", help="Create a new key, signed by the old one.")] = False,
+    new_key: Annotated[bool, typer.Option("--new-key", help="Create a new key because the old one is lost.")] = False,
+    accept_chain: Annotated[
+        bool, typer.Option("--accept-chain", help="Continue a chain that lacks seals, as after a restore.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Seal closed days with signed, chained digests. Seals of days with late data are amended."""
+    from ops.evidence import keys
+    from ops.evidence.reader import connect
+    from ops.evidence.seal import seal_days, summary
+
+    state = State.current()
+    owner = state.dsn("owner")
+
+    async def public_key_in_use() -> keys.Signer:
+        connection = await connect(owner, "plantlog seal")
+        try:
+            return await (keys.rotate(connection, state) if rotate_key else keys.signer(connection, state, new_key))
+        finally:
+            connection.terminate()
+
+    if public_key or rotate_key or new_key:
+        key = _run(public_key_in_use())
+        typer.echo(f"key {key.fingerprint}", err=True)
+        typer.echo(key.pem(), nl=False)
+        return
+    only = _parse_day(day)
+    until, next_day_text = _run(_seal_until(owner, before, only))
+    result = _run(seal_days(owner, state, until, only, accept_chain, lambda line: typer.echo(line, err=True)))
+    if result is None:
+        raise OperationError("another session is sealing; nothing was done")
+    if as_json:
+        typer.echo(
+            json.dumps(
+                [{**asdict(item.seal), "seconds": item.seconds, "hash": item.seal.hash()} for item in result], indent=2
+            )
+        )
+        return
+    for item in result:
+        s = item.seal
+        what = f"{s.samples:,} samples, {s.channels:,} channels, {s.events:,} events, {s.gaps:,} gaps"
+        more = f"; {summary(item.differs)}" if item.differs else ""
+        typer.echo(f"{s.day} revision {s.revision}, serial {s.serial}: {what}{more}")
+    if result:
+        typer.echo(f"hash of the last seal: {result[-1].seal.hash()}")
+    elif only is not None:
+        typer.echo(f"nothing to seal: no data for {only}, or nothing new since its seal")
+    else:
+        typer.echo(f"nothing to seal: every closed day has a seal{next_day_text}")
+
+
+async def _seal_until(owner: str, before: str | None, day: date | None) -> tuple[datetime, str]:
+    """The moment before which days are closed; without ``before`` also in words when the next one will be."""
+    from ops.evidence.reader import connect, lateness, seal_time
+
+    now = datetime.now(UTC)
+    if before is not None:
+        return min(_parse_time("--before", before), now), ""
+    connection = await connect(owner, "plantlog seal")
+    try:
+        until = now - await lateness(connection)
+        first = day or until.date()
+        closed_at = await seal_time(connection, first)
+    finally:
+        connection.terminate()
+    when = f"can be sealed after {closed_at:%Y-%m-%d %H:%M} UTC"
+    if day is not None and closed_at > now:
+        raise OperationError(f"{day} is not closed yet; it {when}")
+    return until, f"; {first} {when}"
+
+
+def _parse_time(option: str, text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise OperationError(f"{option}: found {text!r}; legal: a time such as 2026-03-10T00:00:00Z") from None
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def verify(
+    what: Annotated[str | None, typer.Argument(metavar="[DAY|rollups|FILE]", help="Default: all sealed days.")] = None,
+    channel: _Channels = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="PEM", help="Trusted public key [own key].")] = None,
+    since: Annotated[datetime | None, typer.Option("--from", help="Rollups: first day (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option("--to", help="Rollups: end of the range.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Also exit with 1 for explained differences.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum differences to list per day. 0: all.")] = 40,
+    as_json: _Json = False,
+) -> None:
+    """Verify seals. Lists each day, channel and hour that differs. Exits with 1 for unexplained differences."""
+    from ops.evidence.verify import format_report
+    from ops.evidence.verify import verify as run
+
+    state = State.current()
+    if what == "rollups":
+        _verify_rollups(state, since, until, as_json)
+        return
+    if since is not None or until is not None:
+        raise OperationError("--from and --to apply to `plantlog verify rollups` only")
+    if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
+        _verify_file(state, what, key, as_json)
+        return
+    report = _run(run(state.dsn("reader"), state, key, _parse_day(what), channel or []))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(), indent=2))
+    else:
+        typer.echo("\n".join(format_report(report, limit)))
+    if not report.ok or (strict and any(day.findings for day in report.days)):
+        raise typer.Exit(1)
+
+
+def _verify_rollups(state: State, since: datetime | None, until: datetime | None, as_json: bool) -> None:
+    from ops.rollups import report
+    from ops.rollups.verify import verify_rollups
+
+    result = verify_rollups(state, _utc(since), _utc(until))
+    if as_json:
+        typer.echo(json.dumps(report.as_json(result), indent=2))
+    else:
+        report.report(result, Console())
+    if result.differences:
+        raise typer.Exit(1)
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> None:
+    from ops.evidence import standalone
+    from ops.evidence.keys import trust_anchors
+
+    trusted = trust_anchors(state, key)
+    try:
+        verdict = standalone.verify_file(path, trusted)
+    except standalone.UnverifiableError as error:
+        raise OperationError(str(error)) from error
+    report = standalone.as_json(path, verdict)
+    typer.echo(json.dumps(report, indent=2) if as_json else standalone.report(path, verdict, trusted is not None))
+    if not verdict.ok:
+        raise typer.Exit(1)
+
+
+def export(
+    day: Annotated[str, typer.Argument(metavar="DAY", help="UTC day, such as 2026-03-09.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="File to create [DAY.parquet].")] = None,
+    channel: _Channels = None,
+    with_verifier: Annotated[
+        bool, typer.Option("--with-verifier", help="Also write the stand-alone verifier verify_plantlog.py.")
+    ] = False,
+) -> None:
+    """Export a sealed day as Parquet with embedded seals: samples, and events and gaps in further files."""
+    from ops.evidence.export import export as run
+
+    state = State.current()
+    sealed_day = _parse_day(day)
+    if sealed_day is None:
+        raise OperationError("a day is required, such as 2026-03-09")
+    path = to or Path(f"{sealed_day}.parquet")
+    result = _run(run(state.dsn("reader"), sealed_day, path, channel or [], with_verifier))
+    for name, rows in result.files:
+        typer.echo(f"{name}: {rows:,} rows, {name.stat().st_size:,} bytes")
+    if result.differs:
+        raise OperationError(
+            f"stored data differ from the seal in {result.differs:,} hours; verification of the files will show it: "
+            f"see `plantlog verify {sealed_day}`"
+        )
+
+
+def _parse_day(text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise OperationError(f"{text!r} is neither a day such as 2026-03-09 nor an existing file") from None
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    import asyncio
+
+    import asyncpg
+
+    from ingest.database import database_errors
+
+    with database_errors():
+        try:
+            return asyncio.run(work)
+        except asyncpg.UndefinedTableError as error:
+            raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error

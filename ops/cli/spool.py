@@ -1,0 +1,78 @@
+"""``plantlog spool``: batches that wait for the database, and rows in quarantine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ops.formatting import wide
+from ops.paths import State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Inspect the spools and the quarantine, export a spool, retry rejected rows.",
+    no_args_is_help=True,
+)
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def show(as_json: _Json = False) -> None:
+    """Show each spool file with its backlog, damaged files, and batches in the dead-letter folder."""
+    from ops.spool.listing import read_spools, table
+
+    found = read_spools(State.current())
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        wide(Console()).print(table(found))
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Spool name (opcua, push, …) or path.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="CSV", help="File to create. Default: stdout.")] = None,
+) -> None:
+    """Export the samples and texts of a spool file as CSV, even of a damaged one. Changes nothing."""
+    from ops.spool.export import export as run
+
+    counts = run(State.current(), file, to)
+    typer.echo(f"{counts.rows:,} rows of {counts.batches:,} batches" + counts.remark, err=True)
+
+
+@app.command()
+def quarantine(
+    as_json: _Json = False,
+    limit: Annotated[int, typer.Option(min=0, help="Newest rows to list per reason.")] = 10,
+) -> None:
+    """List the rows in quarantine, by reason."""
+    from ops.spool.quarantine import list_rows, tables
+
+    found = list_rows(State.current(), limit)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        wide(Console()).print(tables(found))
+
+
+@app.command()
+def retry(
+    anyway: Annotated[bool, typer.Option("--anyway", help="Include rows outside the time limits of [writer].")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Retry rows in quarantine and dead-letter batches. What is written is removed from there."""
+    from ops.spool.retry import retry as run
+
+    done = run(State.current(), anyway)
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
+    typer.echo(f"quarantine: {done['written']:,} rows written, {done['refused']:,} rejected again", nl=False)
+    typer.echo(f", {n:,} outside the time limits (use --anyway)" if (n := done["outside_limits"]) else "")
+    typer.echo(f"dead letters: {done['batches_written']:,} batches written, {done['batches_refused']:,} rejected again")

@@ -1,0 +1,122 @@
+"""``plantlog init``: create passwords, tokens and a .env for docker-compose.yml."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ingest.files import write_atomically
+from ops.paths import CHECKOUT
+from ops.postgres.cluster import DATABASE, OWNER, ROLES
+
+_HOST = "database:5432"  # as docker-compose.yml names it
+_SERVICE_USER = 10001  # whom root lets the processes run as
+_BYTES = 24  # of a password, before it is written in base64
+
+# Name, default, comment. docker-compose.yml has the same defaults.
+_VARIABLES = (
+    ("COMPOSE_PROFILES", "demo", "demo: start the simulated plant. Remove it when PLANTLOG_PLANT is your own."),
+    ("PLANTLOG_PLANT", "./ops/example", "Folder of the configuration and the tag lists."),
+    ("PLANTLOG_CONFIG", "containers.toml", "Configuration file in that folder."),
+    ("PLANTLOG_BIND", "127.0.0.1", "Address on which ports are published. With 0.0.0.0, use a firewall."),
+    ("PLANTLOG_PUSH_PORT", "8186", "Port of the push endpoint."),
+    ("PLANTLOG_VIEWER_PORT", "9110", "Port of the viewer; the token is in secrets/viewer_token."),
+    ("PLANTLOG_GRAFANA_PORT", "3000", "Port of Grafana; user admin, password in secrets/grafana_admin_password."),
+    ("PLANTLOG_PROMETHEUS_PORT", "9090", "Port of Prometheus."),
+    ("PLANTLOG_DATABASE_PORT", "5432", "Port of PostgreSQL; DSNs by role are in secrets/ (with the host `database`)."),
+    ("PLANTLOG_DATABASE_MEMORY", "4G", "Memory limit of the database."),
+    ("PLANTLOG_DATABASE_BUFFERS", "1GB", "shared_buffers of the database: a quarter of its memory."),
+    ("PLANTLOG_DATABASE_CPUS", "2.0", "CPU limit of the database, in cores."),
+    ("PLANTLOG_PROMETHEUS_RETENTION", "30d", "Retention of Prometheus."),
+)
+
+
+def init(folder: Path, console: Console) -> None:
+    """Create ``folder``/.env and ``folder``/secrets, or what is missing. Existing content is kept."""
+    created = [f"secrets/{name}" for name in _create_secrets(folder / "secrets")]
+    created += [f".env: {name}" for name in _create_environment(folder)]
+    for name in created:
+        console.print(f"created {name}", highlight=False)
+    if not created:
+        console.print("nothing to do; all files exist", highlight=False)
+    option = "" if folder == CHECKOUT else f" --env-file {folder / '.env'}"
+    console.print(f"Next: docker compose{option} up --build --detach", highlight=False, soft_wrap=True)
+
+
+def _create_secrets(folder: Path) -> list[str]:
+    """The files' names that were made. A DSN keeps the password that its role has."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    created = []
+    for name, content in _secrets(folder).items():
+        path = folder / name
+        if not path.exists():
+            write_atomically(path, content(), 0o600)  # no line end: Telegraf would take it for a part of the secret
+            created.append(name)
+    _chown(folder, [folder / name for name in _secrets(folder)])
+    return created
+
+
+def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
+    """Name → what goes into the file. Those that repeat a DSN's password come behind it."""
+
+    def password_of(role: str) -> str:
+        return urlsplit((folder / f"{role}_dsn").read_text().strip()).password or ""
+
+    return {
+        **{f"{role}_dsn": (lambda role=role: _dsn(role)) for role in ROLES},  # type: ignore[misc]
+        "database_password": lambda: password_of("owner"),
+        "plantlog_reader": lambda: password_of("reader"),
+        "grafana_admin_password": _random,
+        "smtp_password": str,  # empty: the mail server's, to be written into it
+        "telegraf_token": _random,
+        "viewer_token": _random,
+        "webhook_secret": _random,
+    }
+
+
+def _dsn(role: str) -> str:
+    login = OWNER if role == "owner" else f"plantlog_{role}"
+    return f"postgresql://{login}:{_random()}@{_HOST}/{DATABASE}"
+
+
+def _random() -> str:
+    return secrets.token_urlsafe(_BYTES)
+
+
+def _chown(folder: Path, paths: list[Path]) -> None:
+    """Made by root, they belong to whom the processes run as; made by anybody else, the processes run as him."""
+    if os.geteuid() == 0:
+        for path in (folder, *paths):
+            os.chown(path, _SERVICE_USER, _SERVICE_USER)
+
+
+def _create_environment(folder: Path) -> list[str]:
+    """The variables that were added to ``folder``/.env."""
+    path = folder / ".env"
+    text = path.read_text() if path.exists() else "# Settings of docker-compose.yml, made by `./plantlog init`.\n"
+    if "\n" not in text[-1:]:
+        raise OperationError(f"{path} does not end with a newline; add one first")
+    known = {line.partition("=")[0].strip() for line in text.splitlines() if not line.lstrip().startswith("#")}
+    added = [
+        (name, value, comment) for name, value, comment in (*_VARIABLES, *_user_variables(folder)) if name not in known
+    ]
+    if added:
+        lines = "".join(f"\n# {comment}\n{name}={value}\n" for name, value, comment in added)
+        write_atomically(path, text + lines, 0o600)
+    return [name for name, _, _ in added]
+
+
+def _user_variables(folder: Path) -> tuple[tuple[str, str, str], ...]:
+    user, group = (_SERVICE_USER, _SERVICE_USER) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    where = "./secrets" if folder == CHECKOUT else str(folder / "secrets")
+    return (
+        ("PLANTLOG_SECRETS", where, "Folder of the secrets."),
+        ("PLANTLOG_UID", str(user), "User id of the processes; it must own the secrets."),
+        ("PLANTLOG_GID", str(group), "Group id of the processes. The image is built with both ids."),
+    )

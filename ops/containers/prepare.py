@@ -1,0 +1,50 @@
+"""``plantlog prepare``: the part of ``up`` before processes start, for deployments such as containers.
+
+The DSNs of all roles are in the state folder's ``secrets`` already, and the database server is run elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rich.console import Console
+
+from ingest.config import snapshot
+from ingest.config.load import load_with_digests
+from ingest.errors import OperationError
+from ops.appliance.database import Database
+from ops.appliance.steps import Steps
+from ops.formatting import count
+from ops.paths import State
+from ops.postgres.bootstrap import wait_until_ready
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import register
+
+_ANSWER_SECONDS = 60.0
+
+
+def prepare(config: Path, console: Console, take_over: bool, decisions: TagDecisions) -> None:
+    """Schema, logins and registration. Safe to run again. Raises DatabaseError if the database is unreachable."""
+    state = State.current()
+    state.claim()
+    steps = Steps(console)
+    with steps.step("check configuration") as step:
+        plant, digests = load_with_digests(config)
+        if plant.collectors.processes > 1:
+            raise OperationError(
+                f"{config}: [collectors] processes is {plant.collectors.processes}: containers start one collector "
+                "per protocol; legal: 1 (or use `plantlog up`)"
+            )
+        step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
+    db = Database(state, None)
+    with steps.step("upgrade schema") as step:
+        asyncio.run(wait_until_ready(state.dsn("owner"), _ANSWER_SECONDS))
+        step.result = f"{db.where}, {asyncio.run(db.prepare(take_over, step.note))}"
+        for lack in asyncio.run(db.setting_problems()):
+            step.note(lack)
+    with steps.step("register sources and channels") as step:
+        registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions))
+        registration.print_changes(step.note)
+        step.result = count(sum(len(source.tags) for source in plant.sources), "channel")
+        snapshot.save(state.root, config, digests, plant, registration.versions)

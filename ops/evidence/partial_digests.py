@@ -1,0 +1,191 @@
+"""Partial digests of a day, by hour and slice of channels, stored in ``plant.seal_work`` so that an
+interrupted run continues, and updated with data that arrived meanwhile.
+
+Each slice is a transaction of its own, none longer than some 250,000 samples take; nobody waits for it. What came after
+its slice was read is found by its evidence (``plant.ingest_batch``): a channel-hour only ever changes by samples added
+or removed, so one whose count is still the same is as it was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from ops.evidence.reader import begin, channels_of, read, slices
+from schema.queries import load
+
+MAX_SAMPLES = 250_000  # samples a transaction
+MAX_CHANNELS = 1000  # channels a transaction
+MARGIN = timedelta(minutes=5)  # a batch's facts have the time before its commit
+_FIRST_SLICE = 32  # channels of the first slice
+_HOUR = timedelta(hours=1)
+
+ByHour = dict[int, tuple[int, bytes]]  # hour of the day → (samples, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A channel-hour that is not as it was read, or sealed."""
+
+    channel_id: int
+    hour: int
+    before: int  # samples
+    now: int
+    explained: bool  # by what is on record: batches with enough rows, or a deletion
+
+
+async def read_day(connection: asyncpg.Connection[Any], day: date) -> int:
+    """Digest all channel-hours of a day that are not yet; returns the samples that were read."""
+    queries = load("evidence")
+    await connection.execute(queries["insert_progress"], day)
+    [progress] = await connection.fetch(queries["select_progress"], day)
+    channels = await channels_of(connection, day)
+    size, total = _FIRST_SLICE, 0
+    for hour in range(progress["hour"], 24):
+        done = bisect_right(channels, progress["behind"]) if hour == progress["hour"] else 0
+        while part := channels[done : done + size]:
+            async with connection.transaction():
+                samples = await _digest(connection, day, hour, part)
+                await connection.execute(queries["update_progress"], day, hour, part[-1])
+            done, total = done + len(part), total + samples
+            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(samples, 1)))
+    return total
+
+
+async def _digest(
+    connection: asyncpg.Connection[Any], day: date, hour: int, channels: Sequence[int], include_empty: bool = False
+) -> int:
+    """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
+    series = await read(connection, channels, begin(day, hour), begin(day, hour + 1))
+    found = {one.channel_id: one.hours(day)[hour] for one in series}
+    rows = [(number, *found.get(number, (0, b""))) for number in channels if include_empty or number in found]
+    if rows:
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        await connection.execute(load("evidence")["upsert_partial_digests"], day, hour, *columns)
+    return sum(n for n, _ in found.values())
+
+
+async def reread_hours(connection: asyncpg.Connection[Any], day: date, stale: Sequence[Stale]) -> None:
+    """Read channel-hours once more."""
+    for hour in sorted({one.hour for one in stale}):
+        size = max(1, MAX_SAMPLES // max(1, *(one.now for one in stale if one.hour == hour)))
+        for part in slices([one.channel_id for one in stale if one.hour == hour], min(MAX_CHANNELS, size)):
+            await _digest(connection, day, hour, part, include_empty=True)
+
+
+async def digests_so_far(connection: asyncpg.Connection[Any], day: date) -> dict[int, ByHour]:
+    """Channel → its hours in the work; n = 0 where nothing is left."""
+    rows = await connection.fetch(load("evidence")["select_partial_digests"], day)
+    return {
+        row["channel_id"]: {
+            hour: (n, digest) for hour, n, digest in zip(row["hours"], row["n"], row["digests"], strict=True)
+        }
+        for row in rows
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hours in which something came or went, and of which channels (None: all)."""
+
+    channels: frozenset[int] | None
+    first: datetime
+    last: datetime  # behind it
+    rows: int | None  # that came; None: samples were deleted
+
+
+async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime) -> list[Window]:
+    """What is on record to have come to, and then what to have been deleted from, a day since a moment."""
+    queries = load("evidence")
+    by_source: dict[int, set[int]] = {}
+    for row in await connection.fetch(queries["select_channel_sources"]):
+        by_source.setdefault(row["source_id"], set()).add(row["id"])
+    found = []
+    for row in await connection.fetch(queries["select_arrivals"], since, begin(day), begin(day, 24)):
+        if row["kind"] == "samples":
+            channels = frozenset(by_source.get(row["source_id"], ()))
+            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, row["rows"]))
+    for row in await connection.fetch(queries["select_removals"], since, begin(day), begin(day, 24)):
+        if row["type"] == "deleted":
+            deleted_channels = None if row["channels"] is None else frozenset(row["channels"])
+            found.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, None))
+    return found
+
+
+async def stale(
+    connection: asyncpg.Connection[Any],
+    day: date,
+    known: Mapping[int, ByHour],
+    since: datetime,
+    reread: Set[tuple[int, int]] = frozenset(),
+) -> list[Stale]:
+    """Channel-hours within what is on record since a moment that are, or may be, other than what is known.
+
+    Those are the ones with another count, and those that something was both deleted from and came to (anew, and perhaps
+    otherwise), unless they were read again for that: ``reread``, pairs of channel and hour.
+    """
+    found: dict[tuple[int, int], Stale] = {}
+    arrivals: list[tuple[frozenset[int], range]] = []
+    all_channels: frozenset[int] | None = None
+    for window in await windows(connection, day, since):
+        if window.channels is None and all_channels is None:
+            all_channels = frozenset(known) | frozenset(await channels_of(connection, day))
+        channels = window.channels if window.channels is not None else all_channels or frozenset()
+        deleted = window.rows is None
+        hours = _hours(day, window)
+        if not deleted:
+            arrivals.append((channels, hours))
+        compared = [
+            one
+            for part in slices(sorted(channels), MAX_CHANNELS)
+            for one in await _compared(connection, day, part, hours, known)
+        ]
+        enough = deleted or sum(max(0, one.now - one.before) for one in compared) <= (window.rows or 0)
+        for one in compared:
+            place = (one.channel_id, one.hour)
+            rewritten = deleted and any(one.channel_id in some and one.hour in of for some, of in arrivals)
+            if one.now == one.before and (not rewritten or place in reread):
+                continue
+            explained = deleted if one.now <= one.before else enough and not deleted
+            found[place] = replace(one, explained=explained or (place in found and found[place].explained))
+    return [found[place] for place in sorted(found)]
+
+
+def _hours(day: date, window: Window) -> range:
+    """The hours of a day that a window touches."""
+    first, last = max(begin(day), _floor(window.first)), min(begin(day, 24), _floor(window.last))
+    return range((first - begin(day)) // _HOUR, (last - begin(day)) // _HOUR)
+
+
+async def _compared(
+    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], hours: range, known: Mapping[int, ByHour]
+) -> list[Stale]:
+    """Channel-hours that have or had something."""
+    now = await counts(connection, day, channels, begin(day, hours.start), begin(day, hours.stop))
+    found = []
+    for channel in channels:
+        was = known.get(channel, {})
+        for hour in hours:
+            before, n = was.get(hour, (0, b""))[0], now.get((channel, hour), 0)
+            if before or n:
+                found.append(Stale(channel, hour, before, n, False))
+    return found
+
+
+async def counts(
+    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], first: datetime, last: datetime
+) -> dict[tuple[int, int], int]:
+    """(channel, hour of the day) → samples."""
+    if first >= last:
+        return {}
+    rows = await connection.fetch(load("evidence")["count_samples"], list(channels), first, last)
+    return {(row["channel_id"], (row["hour"] - begin(day)) // _HOUR): row["n"] for row in rows}
+
+
+def _floor(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,139 @@
+"""Reads samples as columns and computes the digests of their hours, for sealing, verifying and exporting, in every form
+that samples are stored in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest import database
+from ingest.batch import Int64s, UInt32s
+from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
+from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, ChannelLabel, HourDigests, row_bytes, tagged_hash
+from schema.queries import load
+
+_HEAD = 20  # bytes before an array's elements: dimensions, flags, type, length, lower bound
+_HOUR_US = 3_600_000_000
+_CURSOR_ROWS = 5000
+_SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """Samples of one channel by ascending time, n ≥ 1. ``value`` has the doubles' bits: a NaN keeps its payload."""
+
+    channel_id: int
+    time: Int64s  # (n,) µs since 1970
+    value: NDArray[np.uint64]  # (n,)
+    status: UInt32s  # (n,)
+
+    def hours(self, day: date) -> dict[int, tuple[int, bytes]]:
+        """Hour of the day → (n, digest), of the hours that have samples."""
+        samples = np.empty(len(self.time), _SAMPLE)
+        samples["time"], samples["value"], samples["status"] = self.time, self.value, self.status
+        edges = np.searchsorted(self.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US)
+        parts = enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+        return {hour: (j - i, tagged_hash("hour", samples[i:j].tobytes())) for hour, (i, j) in parts if i < j}
+
+    def by_label(self, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Series]]:
+        """The samples under each of the day's meanings; those without samples are left out."""
+        edges = [0, *np.searchsorted(self.time, [one[0] for one in labels[1:]]).tolist(), len(self.time)]
+        for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
+            if i < j:
+                yield label, replace(self, time=self.time[i:j], value=self.value[i:j], status=self.status[i:j])
+
+
+def begin(day: date, hour: int = 0) -> datetime:
+    """The first moment of a day (UTC), or of an hour of it; hour 24 is the day's end."""
+    return datetime.combine(day, time(), UTC) + timedelta(hours=hour)
+
+
+async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
+    """A session whose statements know their constants (chunks are found by them), take one core, and end with us."""
+    settings = {
+        "timezone": "UTC",
+        "jit": "off",
+        "plan_cache_mode": "force_custom_plan",
+        "max_parallel_workers_per_gather": "0",
+        "client_connection_check_interval": "2000",
+    }
+    return await database.connect(dsn, application, settings)
+
+
+async def seal_time(connection: asyncpg.Connection[Any], day: date) -> datetime:
+    """When a day (UTC) can be sealed: as long behind its end as its data may be late."""
+    return begin(day, 24) + await lateness(connection)
+
+
+async def lateness(connection: asyncpg.Connection[Any]) -> timedelta:
+    """How long after its end a day still waits for data."""
+    return timedelta(seconds=await connection.fetchval(load("evidence")["select_lateness"]))
+
+
+async def read(
+    connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
+) -> list[Series]:
+    """Samples with since <= time < until, by ascending channel; channels without any are left out."""
+    rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
+    return [_series(row) for row in rows]
+
+
+def _series(row: asyncpg.Record) -> Series:
+    time_us = _elements(row["time"], ">i8").astype(np.int64) + POSTGRES_EPOCH_US
+    value = _elements(row["value"], ">u8").astype(np.uint64)
+    status = _elements(row["status"], ">u4").astype(np.uint32)
+    if not bool(np.all(time_us[1:] > time_us[:-1])):  # late rows stand behind
+        order = np.argsort(time_us, kind="stable")
+        time_us, value, status = time_us[order], value[order], status[order]
+    return Series(row["channel_id"], time_us, value, status)
+
+
+def _elements(sent: bytes, kind: str) -> NDArray[Any]:
+    """The elements of a one-dimensional array without NULLs, as PostgreSQL's array_send writes it."""
+    return np.frombuffer(sent, np.dtype([("length", ">i4"), ("element", kind)]), offset=_HEAD)["element"]
+
+
+async def channels_of(connection: asyncpg.Connection[Any], day: date) -> list[int]:
+    """Ids of all channels with samples on a day, ascending."""
+    rows = await connection.fetch(load("evidence")["select_channels"], begin(day), begin(day, 24))
+    return [row["channel_id"] for row in rows]
+
+
+async def events_of(connection: asyncpg.Connection[Any], day: date) -> HourDigests:
+    """Counts and digests of a day's events. Needs a transaction."""
+    found: dict[int, list[bytes]] = {}
+    async for values in event_rows(connection, day):
+        hour = (values[0] - microseconds(begin(day))) // _HOUR_US
+        found.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+    return HourDigests.of({hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()})
+
+
+async def event_rows(connection: asyncpg.Connection[Any], day: date) -> Any:
+    """A day's events as the specification's fields. Needs a transaction."""
+    query = load("evidence")["select_events"]
+    async for row in connection.cursor(query, begin(day), begin(day, 24), prefetch=_CURSOR_ROWS):
+        yield (microseconds(row["time"]), *list(row.values())[1:])
+
+
+async def gap_rows(connection: asyncpg.Connection[Any], day: date) -> list[tuple[Any, ...]]:
+    """The gaps that touch a day, as the specification's fields."""
+    rows = await connection.fetch(load("evidence")["select_gaps"], begin(day), begin(day, 24))
+    return [tuple(microseconds(v) if isinstance(v, datetime) else v for v in row.values()) for row in rows]
+
+
+def gaps_digest(rows: Iterable[tuple[Any, ...]]) -> bytes:
+    """The digest of a day's gaps."""
+    return tagged_hash("gaps", *(row_bytes(*row, widths=GAP_WIDTHS) for row in rows))
+
+
+def slices(channels: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Channels, so many at a time."""
+    for first in range(0, len(channels), size):
+        yield channels[first : first + size]

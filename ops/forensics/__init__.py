@@ -1,0 +1,1 @@
+"""The forensic questions of ``schema/forensics``, asked on the command line."""

@@ -1,0 +1,258 @@
+"""``plantlog ask``: the questions of ``schema/routines/forensics``, put to the database as the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ingest.config.quantities import DURATION_LEGAL, Duration
+from ingest.database import connect, database_errors
+from ingest.errors import OperationError
+from ops.formatting import wide
+from ops.paths import State
+from schema.forensics import Question, questions
+from schema.queries import load
+
+_ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
+_COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The time range of a question: from and to, or around a time. Texts as typed."""
+
+    since: str | None = None
+    until: str | None = None
+    at: str | None = None
+    around: str = "5m"
+
+    def interval(self, now: datetime) -> tuple[datetime, datetime]:
+        """Start and end. Raises OperationError."""
+        if self.at is not None:
+            if self.since is not None or self.until is not None:
+                raise OperationError("--at cannot be combined with --from and --to")
+            center, half = _parse_time("--at", self.at, now), _parse_duration("--around", self.around)
+            return center - half, center + half
+        if self.since is None:
+            raise OperationError("a time range is required: --from TIME [--to TIME], or --at TIME [--around 5m]")
+        since, until = _parse_time("--from", self.since, now), _parse_time("--to", self.until or "now", now)
+        if since >= until:
+            raise OperationError(f"--from {since.isoformat()} is not before --to {until.isoformat()}")
+        return since, until
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of one question, in its order."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+def find_question(name: str) -> Question:
+    """One question. Raises OperationError with those that there are."""
+    known = questions()
+    if name not in known:
+        raise OperationError(f"unknown question {name!r}; known: {', '.join(known)}")
+    return known[name]
+
+
+def options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
+    """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with those that it has."""
+    extra_options = {p.name: p for p in question.parameters if p.name not in _COMMON_PARAMETERS}
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        key, equals, value = argument.removeprefix("--").partition("=")
+        name = key.replace("-", "_")
+        if not argument.startswith("--") or name not in extra_options:
+            legal = ", ".join("--" + n.replace("_", "-") for n in extra_options) or "none"
+            raise OperationError(f"{question.name} has no option {argument!r}; legal: {legal}")
+        if not equals:
+            if not rest:
+                raise OperationError(
+                    f"{argument} needs a value: {extra_options[name].type}, {extra_options[name].meaning}"
+                )
+            value = rest.pop(0)
+        found[name] = value
+    for name, parameter in extra_options.items():
+        if parameter.required and name not in found:
+            raise OperationError(f"{question.name} needs --{name.replace('_', '-')}: {parameter.meaning}")
+    return found
+
+
+def ask(
+    state: State, question: Question, time_range: TimeRange, channels: Sequence[str], extra_options: Mapping[str, str]
+) -> Answer:
+    """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails."""
+    since, until = time_range.interval(datetime.now(UTC))
+    arguments = {"since": since.isoformat(), "until": until.isoformat(), **extra_options}
+    with database_errors():
+        try:
+            return asyncio.run(_answer(state.dsn("reader"), question.name, arguments, list(channels)))
+        except asyncpg.DataError as error:
+            raise OperationError(f"{question.name}: {error}") from error
+        except asyncpg.QueryCanceledError as error:
+            raise OperationError(f"{error}: narrow the query with --from, --to or --channel") from error
+        except asyncpg.UndefinedFunctionError as error:
+            raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
+
+
+async def _answer(dsn: str, name: str, arguments: dict[str, str], channels: list[str]) -> Answer:
+    queries = load("ask")
+    # Compiling such long statements takes longer than it saves.
+    settings = {"jit": "off", "timezone": "UTC"}
+    connection = await connect(dsn, "plantlog ask", settings)
+    try:
+        if channels:
+            unmatched = [
+                row["pattern"] for row in await connection.fetch(queries["select_unmatched_patterns"], channels)
+            ]
+            if unmatched:
+                raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
+            arguments["channels"] = await connection.fetchval(queries["format_array"], channels)
+        if "target" in arguments and await connection.fetch(
+            queries["select_unmatched_patterns"], [arguments["target"]]
+        ):
+            raise OperationError(f"no channel matches {arguments['target']}")
+        statement = await connection.prepare(
+            await connection.fetchval(queries["format_call"], name, json.dumps(arguments))
+        )
+        rows = await statement.fetch()
+        return Answer(tuple(a.name for a in statement.get_attributes()), [tuple(row) for row in rows])
+    finally:
+        connection.terminate()
+
+
+def list_questions(console: Console) -> None:
+    """Print the questions."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for item in questions().values():
+        table.add_row(f"[bold]{item.name}[/]", escape(item.purpose))
+    console = wide(console)
+    console.print(table)
+    console.print(
+        "\nplantlog ask NAME --from TIME --to TIME [--channel 'unit/*'] …; plantlog ask NAME --describe", style="dim"
+    )
+
+
+def describe(question: Question) -> str:
+    """The header of the question's SQL file, and its options."""
+    lines = []
+    for line in question.sql.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line[3:])
+    extra_options = ["--" + p.name.replace("_", "-") for p in question.parameters if p.name not in _COMMON_PARAMETERS]
+    option_names = "On the command line: since is --from, until is --to, channels is --channel. Further options: " + (
+        ", ".join(extra_options) or "none"
+    )
+    return "\n".join([*lines, option_names])
+
+
+def show(question: Question, answer: Answer, limit: int, console: Console) -> None:
+    """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,
+    below each other, and several rows have those shown first."""
+    if not answer.rows:
+        console.print("no rows")
+        return
+    console = wide(console)
+    if len(answer.rows) == 1 and len(answer.columns) > len(question.summary_columns or answer.columns):
+        item = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in zip(answer.columns, answer.rows[0], strict=True):
+            item.add_row(name.replace("_", " "), escape(_format_value(value)))
+        console.print(item)
+        return
+    table = Table(header_style="bold")
+    column_indexes = [
+        i for i, name in enumerate(answer.columns) if name in (question.summary_columns or answer.columns)
+    ]
+    for i in column_indexes:
+        number = all(isinstance(row[i], int | float) for row in answer.rows)
+        # a space, so that a long name can be broken
+        table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for row in answer.rows[: limit or None]:
+        table.add_row(*(escape(_format_value(row[i])) for i in column_indexes))
+    console.print(table)
+    if table.row_count < len(answer.rows):
+        console.print(f"{len(answer.rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
+    if len(column_indexes) < len(answer.columns):
+        others = len(answer.columns) - len(column_indexes)
+        console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
+
+
+def write_csv(answer: Answer) -> None:
+    """Print CSV: times in ISO 8601, intervals in seconds."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows([_json_value(value) for value in row] for row in answer.rows)
+
+
+def write_json(answer: Answer) -> None:
+    """Print a list of objects, one a row; times in ISO 8601, intervals in seconds."""
+    rows = [{name: _json_value(value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
+    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+
+
+def _parse_time(option: str, text: str, now: datetime) -> datetime:
+    if text == "now" or _ZERO_DURATION.fullmatch(text):
+        return now
+    try:
+        moment: datetime = datetime.fromisoformat(text)  # without a zone: this machine's
+        return moment.astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return now - _parse_duration(option, text)
+    except OperationError:
+        raise OperationError(
+            f"{option}: found {text!r}; legal: a time such as 2026-03-09T10:00:00Z, now, or an age such as 10m"
+        ) from None
+
+
+def _parse_duration(option: str, text: str) -> timedelta:
+    try:
+        return timedelta(seconds=TypeAdapter(Duration).validate_python(text))
+    except ValidationError:
+        raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None
+
+
+def _format_value(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case _:
+            return str(value)
+
+
+def _json_value(value: object) -> object:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value

@@ -1,0 +1,24 @@
+"""Numbers and times as text, and consoles for tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rich.console import Console
+
+
+def count(n: int, noun: str) -> str:
+    """``1 source``, ``2 sources``, ``20,000 channels``; a noun of several words is counted by its first."""
+    head, space, rest = noun.partition(" ")
+    ending = "" if n == 1 else "es" if head.endswith("ch") else "s"
+    return f"{n:,} {head}{ending}{space}{rest}"
+
+
+def age(seconds: float) -> str:
+    """Seconds as 0:01:40."""
+    return str(timedelta(seconds=round(max(0.0, seconds))))
+
+
+def wide(console: Console, columns: int = 160) -> Console:
+    """The console itself if it is a terminal, else one with so many columns, so that rows of tables are not wrapped."""
+    return console if console.is_terminal else Console(width=columns)

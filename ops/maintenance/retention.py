@@ -1,0 +1,197 @@
+"""Retention: drop data by age or disk budget, one slice per transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ingest import metrics
+from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose
+from ops.maintenance.run import Connection, JobContext, JobResult
+from ops.maintenance.settings import settings
+from schema.queries import load
+
+log = logging.getLogger(__name__)
+
+_MIB = 1024**2
+_SECONDS = 240.0  # of a run, after which it begins no other slice
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a table that is to go, or that ought to and may not (``action`` says why)."""
+
+    what: str  # raw, 1m, 1h, event
+    relation: str
+    from_time: datetime
+    to_time: datetime
+    classes: tuple[str, ...] | None  # None: all
+    why: str  # age, budget
+    retention: tuple[str, ...]  # classes that it has
+    channels: int
+    rows: int
+    bytes: int
+    action: str  # chunk, rows; open, unsealed, dirty: it stays
+
+    @property
+    def droppable(self) -> bool:
+        """Whether it may go."""
+        return self.action in ("chunk", "rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What goes now, oldest first by reason, and how the budget stands."""
+
+    slices: tuple[Slice, ...]
+    size: int  # bytes of the database
+    budget: int | None
+    lacking: int  # bytes over the budget that can't be freed
+    closed_until: datetime
+
+
+async def plan(connection: Connection, aged_until: datetime | None = None) -> Plan:
+    """What retention would do now. Changes nothing. ``aged_until``: ages were seen to for the days closed by then."""
+    queries = load("maintenance")
+    parts = await settings(connection)
+    due = [] if aged_until == parts.closed_until else await connection.fetch(queries["select_due_retention"])
+    aged = [_slice(row, "age") for row in due]
+    whole_chunks = [slice_ for slice_ in aged if slice_.action == "chunk"]
+    size, budget = parts.bytes, parts.disk_budget
+    choice = BudgetChoice()
+    if budget is not None and size > budget:
+        to_drop = {(slice_.relation, slice_.from_time) for slice_ in whole_chunks}
+        rows = await connection.fetch(queries["select_closed_units"])
+        units = [StorageUnit(**row) for row in rows if (row["relation"], row["from_time"]) not in to_drop]
+        choice = choose(size - sum(slice_.bytes for slice_ in whole_chunks), budget, units)
+    chosen = [await _slice_of(connection, unit) for unit in choice.units]
+    # What the budget takes whole needs no look at its classes' ages.
+    taken_whole = {(slice_.relation, slice_.from_time) for slice_ in chosen if slice_ is not None}
+    by_age = [slice_ for slice_ in aged if (slice_.relation, slice_.from_time) not in taken_whole]
+    slices = (*by_age, *(slice_ for slice_ in chosen if slice_ is not None))
+    return Plan(slices, size, budget, choice.lacking, parts.closed_until)
+
+
+async def _slice_of(connection: Connection, unit: StorageUnit) -> Slice | None:
+    """A unit that the budget takes, as it would go; None: it is empty."""
+    arguments = ("raw", unit.relation, unit.from_time, unit.to_time, None, "budget")
+    row = await connection.fetchrow(load("maintenance")["drop_slice"], *arguments, True)
+    return row and _slice({**row, "what": "raw", "relation": unit.relation, "classes": None, **_bounds(unit)}, "budget")
+
+
+def _bounds(unit: StorageUnit) -> dict[str, datetime]:
+    return {"from_time": unit.from_time, "to_time": unit.to_time}
+
+
+def _slice(row: Any, why: str) -> Slice:
+    return Slice(
+        row["what"],
+        row["relation"],
+        row["from_time"],
+        row["to_time"],
+        None if row["classes"] is None else tuple(row["classes"]),
+        why,
+        tuple(row["retention"]),
+        row["channels"],
+        row["rows"],
+        row["bytes"],
+        row["action"],
+    )
+
+
+class Retention:
+    """The job. Ages are whole days, so they are looked at once for each day that closes; the budget every time."""
+
+    def __init__(self) -> None:
+        self._aged_until: datetime | None = None
+
+    async def work(self, context: JobContext, connection: Connection) -> JobResult:
+        """Drop what must go, each slice in a transaction of its own; what the time is too short for goes next time."""
+        deadline = time.monotonic() + _SECONDS
+        dropped: list[tuple[int, int]] = []
+        while True:
+            now = await plan(connection, self._aged_until)
+            to_drop = [slice_ for slice_ in now.slices if slice_.droppable]
+            for slice_ in to_drop:
+                if time.monotonic() < deadline:
+                    dropped.append(await _drop(connection, slice_))
+            # What was packed while rows went is there in the other form now: looked at again until nothing is left.
+            if not to_drop or time.monotonic() >= deadline:
+                break
+        metrics.storage_lacking_bytes.set(now.lacking)
+        if now.lacking:
+            await _report_lacking(connection, now)
+        if not now.slices:  # what waits for its seal is looked at again
+            self._aged_until = now.closed_until
+        rows, freed = sum(rows for rows, _ in dropped), sum(size for _, size in dropped)
+        return JobResult(rows, freed, _summary(now, sum(rows > 0 for rows, _ in dropped)), more=bool(to_drop))
+
+
+async def _drop(connection: Connection, slice_: Slice) -> tuple[int, int]:
+    """Rows and bytes that went."""
+    row = await connection.fetchrow(
+        load("maintenance")["drop_slice"],
+        *(
+            slice_.what,
+            slice_.relation,
+            slice_.from_time,
+            slice_.to_time,
+            None if slice_.classes is None else list(slice_.classes),
+        ),
+        *(slice_.why, False),
+    )
+    if row is None or row["action"] not in ("chunk", "rows"):
+        return 0, 0
+    log.info(
+        "dropped by %s: %s from %s to %s, classes %s, %d channels, %d rows, %d bytes",
+        *(slice_.why, slice_.relation, slice_.from_time, slice_.to_time, ", ".join(row["retention"])),
+        *(row["channels"], row["rows"], row["bytes"]),
+    )
+    return row["rows"], row["bytes"]
+
+
+async def _report_lacking(connection: Connection, now: Plan) -> None:
+    parts = "disk budget cannot be met; nothing was dropped for it"
+    log.warning("%s; %d MiB over budget, %d MiB of which cannot be freed", parts, *_excess_mib(now))
+    detail = {"why": "budget", "bytes": now.size, "budget": now.budget, "lacking": now.lacking}
+    await connection.execute(load("maintenance")["record_retention"], parts, json.dumps(detail))
+
+
+def _excess_mib(now: Plan) -> tuple[int, int]:
+    return (now.size - (now.budget or 0)) // _MIB, now.lacking // _MIB
+
+
+def _summary(now: Plan, dropped: int) -> str:
+    waiting: dict[str, int] = {}
+    for slice_ in now.slices:
+        if not slice_.droppable:
+            waiting[slice_.action] = waiting.get(slice_.action, 0) + 1
+    parts = [f"{dropped} dropped"] if dropped else []
+    parts += [f"{count} kept: {why}" for why, count in sorted(waiting.items())]
+    if now.lacking:
+        parts.append("{} MiB over the disk budget, {} MiB of which cannot be freed".format(*_excess_mib(now)))
+    return ", ".join(parts)
+
+
+def table_rows(slices: Sequence[Slice]) -> list[dict[str, Any]]:
+    """Slices as ``plantlog retention --json`` prints them."""
+    return [
+        {
+            "day": slice_.from_time.isoformat(),
+            "until": slice_.to_time.isoformat(),
+            "what": slice_.what,
+            "relation": slice_.relation,
+            "classes": list(slice_.retention),
+            "channels": slice_.channels,
+            "rows": slice_.rows,
+            "bytes": slice_.bytes,
+            "why": slice_.why,
+            "action": slice_.action,
+        }
+        for slice_ in slices
+    ]

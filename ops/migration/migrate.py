@@ -1,0 +1,194 @@
+"""Bring a database to the schema of this version, under a lock.
+
+An empty database gets ``roles.sql`` and ``tables/*.sql``, which are the tables as they are now. One that has a schema
+gets the numbered files of ``migrations/`` that it lacks, each in a transaction of its own. They are recorded with their
+SHA-256 in ``plant.migration``, and never change. A test makes sure that both ways end the same. Then routines and views
+are made anew where their files changed: see :mod:`ops.migration.renewal`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import DatabaseError
+from ops.migration import editions, extension, renewal
+from ops.migration.dependencies import in_order
+from schema import FOLDER
+from schema.queries import load
+
+_VERSION_1_0 = 100  # of the first migration
+_PRE_RELEASES = range(36, 40)  # the schema versions from before 1.0 that can be brought to it
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: ``0100_version_1_0.sql`` is version 100, name ``version_1_0``."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file's text."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrations(folder: Path = FOLDER) -> list[Migration]:
+    """All files of ``migrations/``, by version. Raises DatabaseError where a number is missing, double or malformed."""
+    found = []
+    for path in sorted((folder / "migrations").glob("*.sql")):
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name)
+        if match is None:
+            raise DatabaseError(f"{path.name} is not a valid migration name; legal: 0100_name.sql")
+        found.append(Migration(int(match[1]), match[2], path.read_text(encoding="utf-8")))
+    for expected, migration in enumerate(found, _VERSION_1_0):
+        if migration.version != expected:
+            raise DatabaseError(f"migration {expected:04d} is missing before {migration.version:04d}_{migration.name}")
+    return found
+
+
+def tables(folder: Path = FOLDER) -> list[str]:
+    """What makes the tables of an empty database: the files' texts, in an order in which they can be run."""
+    files = {path.stem: path.read_text(encoding="utf-8") for path in sorted((folder / "tables").glob("*.sql"))}
+    return [(folder / "roles.sql").read_text(encoding="utf-8"), *in_order(files).values()]
+
+
+async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
+    """Make or upgrade the schema, and say which versions that brought; renew routines and views. Safe to run twice."""
+    queries = load("migrate")
+    await extension.update(dsn)
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(queries["lock_migration"])
+        await extension.create(connection)
+        own_marks = migrations(folder)
+        applied = (
+            await connection.fetch(queries["select_migrations"])
+            if await connection.fetchval(queries["schema_exists"])
+            else []
+        )
+        if applied:
+            pending = _pending(own_marks, applied)
+            for migration in pending:
+                async with connection.transaction():
+                    await connection.execute(f"{migration.sql}\nSELECT")  # asyncpg takes no file of comments alone
+                    await _record(connection, migration)
+        else:
+            pending = own_marks
+            async with connection.transaction():
+                for sql in tables(folder):
+                    await connection.execute(sql)
+                for migration in pending:
+                    await _record(connection, migration)
+        edition = await editions.detect(connection)
+        await renewal.renew(connection, editions.routines(edition, folder / "routines"))
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise DatabaseError(f"{error}: the DSN's user must own the database and have CREATEROLE") from error
+    finally:
+        await connection.close()  # which gives the lock back
+    return [migration.version for migration in pending]
+
+
+async def _record(connection: asyncpg.Connection[Any], migration: Migration) -> None:
+    await connection.execute(load("migrate")["insert_migration"], migration.version, migration.name, migration.sha256)
+
+
+def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[Migration]:
+    newest = applied[-1]["version"]
+    if newest < _VERSION_1_0 and newest not in _PRE_RELEASES:
+        raise DatabaseError(
+            f"the database has schema version {newest}, of a plantlog before 1.0; this one upgrades versions "
+            f"{_PRE_RELEASES[0]} to {_PRE_RELEASES[-1]} only: start the last plantlog before 1.0 once on the database, "
+            "then this one"
+        )
+    known = {migration.version: migration for migration in own_marks}
+    for row in applied:
+        version, name = row["version"], row["name"]
+        if version < _VERSION_1_0:
+            continue  # what made the pre-release's schema
+        if version not in known:
+            raise DatabaseError(
+                f"the database has schema version {version} ({name}), this plantlog knows {own_marks[-1].version}: "
+                "it was created by a newer plantlog; upgrade this one"
+            )
+        if known[version].sha256 != row["sha256"]:
+            raise DatabaseError(
+                f"{version:04d}_{name}.sql is not the file that was applied to this database "
+                f"(sha256 {row['sha256'][:12]}… there, {known[version].sha256[:12]}… here): restore the file; "
+                "changes go into a new migration"
+            )
+    applied_versions = {row["version"] for row in applied}
+    return [migration for migration in own_marks if migration.version not in applied_versions]
+
+
+async def create_logins(
+    dsn: str, passwords: Mapping[str, str], mark: str = "", own_marks: Container[str] | None = None
+) -> list[str]:
+    """Make the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``maintenance``, where they don't work.
+
+    Logins are the server's, and another installation may have them: each bears the mark of whose it is. One that takes
+    its password keeps it; one that does not is given it where its mark is one of ``own_marks`` (None: any), else
+    DatabaseError is raised before anything is altered. Returns the logins that were given another password.
+    """
+    queries = load("migrate")
+    marks, rejected = await check_logins(dsn, passwords, own_marks)
+    connection = await asyncpg.connect(dsn)
+    try:
+        for role, password in passwords.items():
+            login, group = f"plantlog_{role}", f"plant_{role}"
+            if login not in marks or login in rejected:
+                await connection.execute(await connection.fetchval(queries["format_login"], login, password))
+            elif marks[login] not in ("", mark):
+                continue  # another's, and it works for us as well
+            await connection.execute(await connection.fetchval(queries["format_grant"], login, group))
+            if mark and marks.get(login) != mark:
+                await connection.execute(await connection.fetchval(queries["format_comment"], login, mark))
+            if group == "plant_reader" and (
+                limits := await connection.fetchval(queries["format_reader_limits"], login)
+            ):
+                await connection.execute(limits)
+        return rejected
+    finally:
+        await connection.close()
+
+
+async def check_logins(
+    dsn: str, passwords: Mapping[str, str], own_marks: Container[str] | None
+) -> tuple[dict[str, str], list[str]]:
+    """The marks of the logins that there are, and those logins that don't take their password; as create_logins."""
+    by_login = {f"plantlog_{role}": password for role, password in passwords.items()}
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch(load("migrate")["select_logins"], list(by_login))
+    finally:
+        await connection.close()
+    marks = {row["login"]: row["comment"] for row in rows}
+    rejected = [login for login in marks if not await _can_log_in(dsn, login, by_login[login])]
+    if others := [login for login in rejected if own_marks is not None and marks[login] not in own_marks]:
+        raise DatabaseError(
+            f"{', '.join(others)} on this server: the password is not that of this state folder, and "
+            f"the owner is {' and '.join({marks[login] or 'unknown' for login in others})}. Logins are global to the "
+            "server, so only one installation can use it. Nothing was changed: use a separate server, or "
+            "--take-over, which sets this state folder's passwords and locks out the other installation"
+        )
+    return marks, rejected
+
+
+async def _can_log_in(dsn: str, login: str, password: str) -> bool:
+    """Whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
+    try:
+        connection = await asyncpg.connect(dsn, user=login, password=password)
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        return False
+    except asyncpg.PostgresError:
+        return True
+    await connection.close()
+    return True

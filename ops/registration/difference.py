@@ -1,0 +1,112 @@
+"""Changes of a registration by source: channels added, changed and retired."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import asyncpg
+
+MAX_NAMES = 3  # channels that a line names
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Changed fields of a source or channel, with old and new values."""
+
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+
+    def describe(self) -> str:
+        """For people: ``unit '°C' → 'K'``."""
+        names = sorted(self.old.keys() | self.new.keys())
+        return ", ".join(f"{name} {_value(self.old.get(name))} → {_value(self.new.get(name))}" for name in names)
+
+
+@dataclass(slots=True)
+class SourceDifference:
+    """One source. A channel that came from another source is changed here: field ``source``."""
+
+    state: str = ""  # added, changed, retired; empty: only channels differ
+    change: Change | None = None  # of the source itself
+    added: int = 0  # channels, those too that were retired and came back
+    first_added: Sequence[str] = ()
+    changed: dict[str, Change] = field(default_factory=dict)
+    retired: list[str] = field(default_factory=list)
+
+    def describe(self) -> str:
+        """In a line: counts and the first few names."""
+        parts = [self.state + (f" ({self.change.describe()})" if self.change else "")] if self.state else []
+        parts += [
+            _format_names("added", self.added, self.first_added),
+            _format_names("changed", len(self.changed), (f"{n}: {c.describe()}" for n, c in self.changed.items())),
+        ]
+        return "; ".join(part for part in (*parts, _format_names("retired", len(self.retired), self.retired)) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Changes of a registration, by name of the changed sources."""
+
+    sources: Mapping[str, SourceDifference]
+    renamed: Mapping[str, str] = field(default_factory=dict)  # added channel → the retired one that read the same
+
+    def lines(self) -> Iterator[str]:
+        """For people, a line a source; none where nothing changed. Then channels that look renamed."""
+        for name, source in sorted(self.sources.items()):
+            yield f"source {name}: {source.describe()}"
+        for new, old in list(self.renamed.items())[:MAX_NAMES]:
+            yield f"{new} has the address of retired {old}: `plantlog rename {old} {new}`, then `up`, keeps its history"
+        if len(self.renamed) > MAX_NAMES:
+            yield f"{len(self.renamed) - MAX_NAMES:,} more added channels have the addresses of retired ones"
+
+
+def difference(
+    sources: Iterable[asyncpg.Record],
+    channels: Iterable[asyncpg.Record],
+    added: Iterable[asyncpg.Record],
+    same: Iterable[asyncpg.Record],
+) -> Difference:
+    """From sections ``select_source_differences``, ``_differences``, ``_added`` and ``_same_address``."""
+    by_source: dict[str, SourceDifference] = {}
+    for row in sources:
+        change = change_of(row) if row["what"] == "changed" else None
+        by_source[row["name"]] = SourceDifference(row["what"], change)
+    for row in added:
+        source = by_source.setdefault(row["source"], SourceDifference())
+        source.added, source.first_added = row["n"], row["first"]
+    for row in channels:
+        source = by_source.setdefault(row["source"], SourceDifference())
+        if row["what"] == "changed":
+            source.changed[row["name"]] = change_of(row)
+        elif row["what"] == "retired":
+            source.retired.append(row["name"])
+    return Difference(by_source, {row["added"]: row["retired"] for row in same})
+
+
+def change_of(row: asyncpg.Record) -> Change:
+    """What differs between ``old`` and ``new`` of a row, JSON objects both."""
+    old, new = (_flat(json.loads(row[side])) for side in ("old", "new"))
+    differing = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
+    return Change({n: old[n] for n in differing if n in old}, {n: new[n] for n in differing if n in new})
+
+
+def _flat(facts: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in facts.items() if name != "attributes"}, **facts.get("attributes", {})}
+
+
+def _value(value: Any) -> str:
+    if value is None or value == "":
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _format_names(what: str, n: int, names: Iterable[str]) -> str:
+    """How many, and the first names."""
+    if not n:
+        return ""
+    more = " …" if n > MAX_NAMES else ""
+    return f"{n:,} channel{'' if n == 1 else 's'} {what} ({', '.join(islice(names, MAX_NAMES))}{more})"

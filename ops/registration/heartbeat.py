@@ -1,0 +1,68 @@
+"""Heartbeat of a state folder in the database: a copy of it that is started at the same time is refused.
+
+A running state folder writes its identity every 10 s. The identity changes when the host restarts, so a conflict is
+reported only if another one keeps writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ingest.errors import OperationError
+from ops.paths import State
+from ops.registration.installation import installation_id
+from schema.queries import load
+
+_TIMEOUT = 30.0  # after which nobody is there
+_POLL_SECONDS = 1.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def _location(state: State) -> str:
+    return f"{socket.gethostname()}:{state.root.resolve()}"
+
+
+def _folder_id(state: State) -> str:
+    found = state.root.stat()
+    boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+    return f"{boot}:{found.st_dev}:{found.st_ino}"
+
+
+async def record(connection: asyncpg.Connection[Any], state: State) -> None:
+    """Write the heartbeat. Raises OperationError if another folder of this installation is running."""
+    queries, identity = load("installation"), (_location(state), _folder_id(state), _TIMEOUT)
+    if not await connection.fetchval(queries["upsert_presence"], installation_id(state), *identity):
+        other = await connection.fetchrow(queries["select_presence"], installation_id(state))
+        if other is not None:
+            raise OperationError(_conflict_message(state, other))
+
+
+async def check(connection: asyncpg.Connection[Any], state: State, progress: Callable[[str], None]) -> None:
+    """Raise OperationError, with nothing changed, if another folder of this installation is running."""
+    queries = load("installation")
+    if not await connection.fetchval(queries["has_presence_table"]):
+        return
+    first = other = await connection.fetchrow(queries["select_presence"], installation_id(state))
+    while other is not None and other["folder"] != _folder_id(state) and other["age"] < _TIMEOUT:
+        if first is None or other["seen_at"] != first["seen_at"]:
+            raise OperationError(_conflict_message(state, other))
+        if other is first:
+            progress(
+                f"this installation was active in {other['place']} {other['age']:.0f} s ago; checking whether it is"
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+        other = await connection.fetchrow(queries["select_presence"], installation_id(state))
+
+
+def _conflict_message(state: State, other: Any) -> str:
+    return (
+        f"this installation runs in {other['place']} (seen {other['age']:.0f} s ago), and {state.root} is a copy of "
+        "its state folder. Stop the other one with `plantlog down`; or, for a second plant, "
+        f"delete {state.installation} here and use a separate database"
+    )

@@ -1,0 +1,248 @@
+"""Registration: sources and channels of the configuration get ids in the database, and the registry file is written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ingest.config.base import fields_of
+from ingest.config.model import Plant
+from ingest.config.sources import ModbusSource, ModbusTag, Source, Tag
+from ingest.database import connect
+from ingest.errors import OperationError
+from ingest.push.channels import load_created
+from ingest.registry import Registry
+from ops.formatting import count
+from ops.paths import State
+from ops.registration.difference import MAX_NAMES, Difference, difference
+from ops.registration.installation import claim, unknown_ids
+from ops.registration.redefined_tags import TagDecisions, channels_to_replace
+from ops.registration.rename import superseded_name
+from schema.queries import load
+
+_NO_DECISIONS = TagDecisions()
+# Columns of plant.channel; the last ones of the temporary table. Every other field of a tag is an attribute.
+_COLUMNS = ("kind", "unit", "lo", "hi", "deadband", "description", "retention")
+_column_values = attrgetter(*_COLUMNS)
+_NO_ATTRIBUTES = {"name", "address", *_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a registration did."""
+
+    registry: Registry
+    difference: Difference
+    taken_over: str  # what belonged to another installation, as text; empty: nothing
+    versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
+
+    def print_changes(self, note: Callable[[str], None]) -> None:
+        """Say each change; nothing if nothing changed."""
+        if self.taken_over:
+            note(f"taken over: {self.taken_over}")
+        for line in self.difference.lines():
+            note(line)
+
+
+async def register(
+    plant: Plant, dsn: str, state: State, take_over: bool = False, decisions: TagDecisions = _NO_DECISIONS
+) -> Registration:
+    """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
+
+    Names keep their ids for ever. What this installation had registered and the configuration no longer contains is
+    marked retired. Raises OperationError if the database belongs to another installation, if a tag was redefined
+    and ``decisions`` does not cover it, or if the spools contain rows with ids of another database.
+    """
+    sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
+    queries = load("register")
+    connection = await connect(dsn, "plantlog up")
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["lock_registration"])
+            await connection.execute(queries["set_registration"])
+            installation, taken_over = await claim(connection, state, plant.name, take_over)
+            await _check_spools(connection, state)
+            await _send_channels(connection, plant)
+            source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
+            changes = await _channel_differences(connection, installation)
+            moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
+            replaced = channels_to_replace(changes, moved, await connection.fetch(queries["select_renamed"]), decisions)
+            if replaced:
+                await connection.execute(
+                    queries["supersede_channels"], replaced, [superseded_name(name) for name in replaced]
+                )
+                await connection.execute(queries["delete_differences"])
+                changes = await _channel_differences(connection, installation)
+            added = await connection.fetch(queries["select_added"], MAX_NAMES)
+            found = difference(source_changes, changes, added, await connection.fetch(queries["select_same_address"]))
+            await connection.execute(queries["update_sources"], *sources)
+            await connection.execute(queries["insert_sources"], *sources, installation)
+            await connection.execute(queries["update_channels"])
+            await connection.execute(queries["insert_channels"])
+            await connection.execute(queries["retire_channels"])
+            await connection.execute(queries["upsert_settings"], *_columns(_settings(plant), 2), installation)
+            await connection.execute(
+                queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
+            )
+            await connection.execute(queries["retire_sources"], sources[0], installation)
+            if found.sources:
+                await connection.execute(queries["analyze_channels"])
+            created_rows = await connection.fetch(queries["select_created_channels"], sources[0])
+            versions = {row["name"]: row["version"] for row in await connection.fetch(queries["select_versions"])}
+            registry = Registry(
+                {row["name"]: row["id"] for row in await connection.fetch(queries["select_source_ids"], sources[0])},
+                _ids(plant, await connection.fetchval(queries["select_channel_ids"]) or ()),
+                _by_source(plant, created_rows),
+                tuple(row["id"] for row in created_rows if row["kind"] == "text"),
+            )
+    finally:
+        await connection.close()
+    registry.save(state.registry)
+    return Registration(registry, found, taken_over, versions)
+
+
+async def _send_channels(connection: asyncpg.Connection[Any], plant: Plant) -> None:
+    """Send the plant's channels, once."""
+    queries = load("register")
+    await connection.execute(queries["create_temporary_tables"])
+    rows = ((place, *row) for place, row in enumerate(_channels(plant)))
+    await connection.copy_records_to_table("configured", schema_name="pg_temp", records=rows)
+    await connection.execute(queries["analyze_configured"])
+
+
+async def _channel_differences(connection: asyncpg.Connection[Any], installation: UUID) -> list[Any]:
+    """What is otherwise of channels that were there before."""
+    queries = load("register")
+    await connection.execute(queries["insert_differences"], installation)
+    return await connection.fetch(queries["select_differences"])
+
+
+def _ids(plant: Plant, ids: Sequence[int]) -> dict[str, dict[str, int]]:
+    """Source → name of a channel → id; ``ids`` are in the order of the configuration."""
+    names = ((source.name, tag.name) for source in plant.sources for tag in source.tags)
+    found: dict[str, dict[str, int]] = {source.name: {} for source in plant.sources}
+    for (source, name), number in zip(names, ids, strict=True):
+        found[source][name] = number
+    return found
+
+
+def _renamed_sources(plant: Plant, known: list[Any]) -> dict[str, str]:
+    """Former source → the source that has its end point now: the same device by another name."""
+    now = {(source.kind, source.address): source.name for source in plant.sources if source.kind != "push"}
+    here = {source.name for source in plant.sources}
+    places = {row["name"]: (row["kind"], row["address"]) for row in known if row["name"] not in here}
+    return {name: now[place] for name, place in places.items() if place in now}
+
+
+def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
+    """Push source → name of a channel that it created → id."""
+    created: dict[str, dict[str, int]] = {source.name: {} for source in plant.push_sources()}
+    for row in rows:
+        created[row["source"]][row["name"]] = row["id"]
+    return created
+
+
+def _channels(plant: Plant) -> Iterator[tuple[Any, ...]]:
+    """The columns of ``configured`` but the first."""
+    for source in plant.sources:
+        attributes_of: dict[type[Tag], _Attributes] = {}
+        for tag in source.tags:
+            kind = type(tag)
+            if kind not in attributes_of:
+                attributes_of[kind] = _Attributes(source, kind)
+            attributes = attributes_of[kind].attributes(tag)
+            yield (tag.name, source.name, getattr(tag, "address", ""), attributes, *_column_values(tag))
+
+
+class _Attributes:
+    """What tags of a source say beside the columns, as JSON: most of them say the same."""
+
+    def __init__(self, source: Source, kind: type[Tag]) -> None:
+        fields = {name: field.default for name, field in fields_of(kind).items() if name not in _NO_ATTRIBUTES}
+        self._source = source
+        self._defaults = tuple(fields.items())
+        self._values = attrgetter(*fields)
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def attributes(self, tag: Tag) -> str:
+        """A JSON object."""
+        values = (tag.kind == "text", *self._values(tag))
+        if values not in self._known:
+            self._known[values] = self._to_json(tag, values[1:])
+        return self._known[values]
+
+    def _to_json(self, tag: Tag, values: tuple[Any, ...]) -> str:
+        pairs = zip(self._defaults, values, strict=True)
+        attributes = {name: value for (name, default), value in pairs if value != default}
+        source = self._source
+        if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag):
+            if tag.kind != "text":
+                # s; texts are stored when they change, so that no number of them is to be expected
+                attributes["expected_interval"] = tag.interval or source.poll_interval
+            if tag.unit_id is None and source.unit_id != 1:
+                attributes["unit_id"] = source.unit_id  # another unit is another device
+        return json.dumps(attributes, sort_keys=True)
+
+
+def _settings(plant: Plant) -> list[tuple[str, str | None]]:
+    """What functions in the database have to know of the configuration; None: not said."""
+    storage = plant.storage
+    return [
+        ("compression", storage.compression),
+        ("lateness", f"{storage.lateness:g}"),  # s
+        ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
+        ("sealing", "on" if plant.sealing.enabled else "off"),
+    ]
+
+
+def _retention_classes(plant: Plant) -> list[tuple[Any, ...]]:
+    """Name and ages (s, None: forever) of the classes of retention."""
+    return [(name, ages.raw, ages.minute, ages.hour, ages.event) for name, ages in plant.retention.items()]
+
+
+def _columns(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def spooled_rows(folder: Path) -> tuple[int, tuple[str, ...]]:
+    """Rows in the spool files that are not yet in the database, and the files that can't be read.
+
+    A damaged file is for its collector to repair; what is in it is not known until then.
+    """
+    rows, unreadable = 0, []
+    for path in sorted(folder.glob("*.sqlite")):
+        try:
+            with closing(sqlite3.connect(path, timeout=10)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                rows += connection.execute(load("spool")["count_batches"]).fetchone()[1]
+        except sqlite3.Error:
+            unreadable.append(path.name)
+    return rows, tuple(unreadable)
+
+
+async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> None:
+    """Spooled rows contain ids; with ids of another database they would become samples of other channels."""
+    if not state.registry.exists():
+        return
+    rows, unreadable = spooled_rows(state.spool)
+    if not rows and not unreadable:
+        return
+    before = Registry.load(state.registry)
+    foreign = await unknown_ids(connection, replace(before, created=load_created(state.root).ids))
+    if foreign:
+        name, old, here = foreign[0]
+        held = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
+        raise OperationError(
+            f"{state.spool} contains {held} of another database (there {name} has id {old}, here "
+            f"{here or 'none'}): run `plantlog up` with that database once to write them, or "
+            "delete the files to discard them"
+        )

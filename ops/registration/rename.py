@@ -1,0 +1,102 @@
+"""``plantlog rename``: rename a channel; its id and history are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from ingest.config.sources import ChannelName
+from ingest.database import connect, database_errors
+from ingest.errors import OperationError
+from ops.deployment import Deployment
+from ops.paths import State
+from ops.registration.installation import check_ownership
+from schema.queries import load
+
+
+def rename(old: str, new: str, console: Console) -> None:
+    """Rename a channel in the database, print what to change in the tag list. Raises OperationError, DatabaseError."""
+    state = State.current()
+    owner = state.dsn("owner")
+    try:
+        TypeAdapter(ChannelName).validate_python(new)
+    except ValidationError:
+        raise OperationError(
+            f"{new!r} is not a channel name; legal: letters, digits, _ . % - and / as separator, 255 characters"
+        ) from None
+    with database_errors():
+        row = asyncio.run(rename_channel(owner, state, old, new))
+    console.print(
+        f"channel {row['id']} is renamed to {new}. Earlier samples keep the name {old} in samples_named; "
+        f"use WHERE channel_id = {row['id']} to select all of them.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"Next: {_next_steps(state, row, old, new)}run `plantlog up`.", highlight=False, soft_wrap=True)
+
+
+async def rename_channel(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
+    """The renamed channel: id, name of its source, whether a gateway made it, whether it is retired.
+
+    A channel that reads the same under the new name, as ``up`` made it of an edited tag list, is set aside and retired.
+    Raises OperationError.
+    """
+    queries = load("register")
+    connection = await connect(dsn, "plantlog channel rename")
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["lock_registration"])
+            await check_ownership(connection, state, take_over=False)
+            rows = {row["name"]: row for row in await connection.fetch(queries["select_named"], [old, new])}
+            if old not in rows:
+                raise OperationError(f"there is no channel {old}")
+            if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
+                # The tag list had the new name before this command: what it made gives way.
+                await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])
+            elif new in rows:
+                raise OperationError(f"channel {rows[new]['id']} already has the name {new}: choose another")
+            await connection.execute(queries["rename_channel"], old, new)
+            renamed: asyncpg.Record = rows[old]
+            return renamed
+    finally:
+        await connection.close()
+
+
+def superseded_name(name: str) -> str:
+    """The name of a channel that gives its own to a new one."""
+    return f"{name[:230]}.until-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+
+
+def _next_steps(state: State, row: asyncpg.Record, old: str, new: str) -> str:
+    """What to change in the configuration before the next ``up``."""
+    if row["created"]:
+        return f'add a tag with name = "{new}" and address = "{old}" to source {row["source"]}, then '
+    deployment = Deployment.load(state)
+    if deployment is not None and row["retired"] and _location(deployment.config, row["source"], new):
+        return ""  # it has the new name
+    location = _location(deployment.config, row["source"], old) if deployment is not None else None
+    dsn = f"in {location}" if location else f"in the tag list of source {row['source']}"
+    return f"change {old} to {new} {dsn}, then "
+
+
+def _location(config: Path, source: str, name: str) -> str | None:
+    """FILE:LINE of a tag; None where it is not found: the command itself is done."""
+    try:
+        content: dict[str, Any] = tomllib.loads(config.read_text())
+        [file] = [one["tags"] for one in content["source"] if one["name"] == source]
+        with (config.parent / file).open(newline="") as text:
+            rows = csv.DictReader(text)
+            for row in rows:
+                if row.get("name") == name:
+                    return f"{config.parent / file}:{rows.line_num}"
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        pass
+    return None

@@ -1,0 +1,10 @@
+-- Alarms that are not annunciated now, and why.
+CREATE OR REPLACE VIEW plant.alarm_inhibited AS
+SELECT c.name AS channel, a.limit_name, a.state, a.active, a.since, a.shelved_until, a.who, a.why, a.value, a.threshold,
+       c.unit, a.priority, a.channel_id
+FROM plant.alarm AS a
+JOIN plant.channel AS c ON c.id = a.channel_id
+WHERE a.state IN ('shelved', 'suppressed_by_design', 'out_of_service')
+  AND c.retired_at IS NULL
+ORDER BY a.since DESC;
+COMMENT ON VIEW plant.alarm_inhibited IS 'Alarms that are shelved, suppressed by design or out of service, by whom and why.';

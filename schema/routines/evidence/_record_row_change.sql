@@ -1,0 +1,24 @@
+-- Trigger: sources, retention classes and settings have no versions; events record their changes. A new owner
+-- (installation_id) does not count as a change: the event taken_over records it.
+CREATE OR REPLACE FUNCTION plant._record_row_change() RETURNS trigger
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    aside  text[] := ARRAY['id', 'state', 'state_since', 'reason', 'installation_id'];
+    former jsonb := to_jsonb(OLD) - aside;
+    fresh  jsonb := CASE TG_OP WHEN 'UPDATE' THEN to_jsonb(NEW) - aside END;
+BEGIN
+    PERFORM plant._record_change(TG_ARGV[0], clock_timestamp(), (to_jsonb(OLD) ->> 'id')::int, NULL,
+                                 coalesce(former ->> 'name', former ->> 'key'), former, fresh);
+    RETURN NULL;
+END
+$$;
+CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OF name, kind, address, attributes, retired_at, installation_id ON plant.source
+    FOR EACH ROW EXECUTE FUNCTION plant._record_row_change('source_changed');
+CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OR DELETE ON plant.retention_class
+    FOR EACH ROW EXECUTE FUNCTION plant._record_row_change('retention_changed');
+CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OR DELETE ON plant.setting
+    FOR EACH ROW WHEN (OLD.installation_id IS NOT NULL)
+    EXECUTE FUNCTION plant._record_row_change('setting_changed');

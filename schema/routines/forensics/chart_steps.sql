@@ -1,0 +1,77 @@
+-- chart_steps: the points of a chart of one channel: steps of equal length, empty where samples are missing
+--
+-- Not a question; the dashboards use it. A step summarises its samples. A step without samples has the last value,
+-- because many channels report changes only. After a Bad sample, or a gap of plant.chart_gaps that was not backfilled,
+-- steps are empty until the next sample.
+--
+-- Parameters
+--   channel  int          id
+--   since    timestamptz  from the step that contains this moment
+--   until    timestamptz  before this moment (never later than now, or than the channel's retirement)
+--   points   int          maximum number of steps; their length is that of plant.series, at least 1 s
+-- Cost: that of plant.series, and one row per step.
+-- Example: SELECT * FROM plant.chart_steps(17, '2026-03-09 10:00+00', '2026-03-09 11:00+00', 500);
+CREATE OR REPLACE FUNCTION plant.chart_steps(channel int, since timestamptz, until timestamptz, points int)
+RETURNS TABLE ("time" timestamptz, low float8, mean float8, high float8, n bigint, n_good bigint)
+LANGUAGE sql STABLE
+AS $$
+WITH
+width AS (
+    SELECT greatest(plant.series_width(until - since, greatest(points, 1)), INTERVAL '1 s') AS step
+),
+-- Steps start where the buckets of plant.series do.
+bounds AS MATERIALIZED (
+    SELECT w.step, date_bin(w.step, since, '2000-01-01 00:00:00+00') AS first, least(until, now(), c.retired_at, s.retired_at) AS last
+    FROM width AS w
+    JOIN plant.channel AS c ON c.id = channel
+    JOIN plant.source AS s ON s.id = c.source_id
+),
+got AS (
+    SELECT date_bin(b.step, s.time, '2000-01-01 00:00:00+00') AS bucket, min(s.min) AS low, max(s.max) AS high,
+           -- a mean of means, each with its weight
+           sum(s.avg * s.n_good) / nullif(sum(s.n_good) FILTER (WHERE s.avg IS NOT NULL), 0) AS mean,
+           public.last(s.last, s.time) AS last, sum(s.n) AS n, sum(s.n_good) AS n_good
+    FROM bounds AS b
+    CROSS JOIN LATERAL plant.series(channel, b.first, b.last, greatest(1, ceil(
+        extract(epoch FROM b.last - b.first) / extract(epoch FROM b.step)))::int) AS s
+    WHERE b.first < b.last AND s.n > 0
+    GROUP BY 1
+),
+missing AS MATERIALIZED (
+    SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time)), '{}') AS ranges
+    FROM bounds AS b
+    CROSS JOIN LATERAL plant.chart_gaps(channel, b.first - INTERVAL '24 hours', b.last) AS g
+    WHERE NOT g.backfilled
+),
+-- The value that held before the first step, unless there was a gap since.
+before AS (
+    SELECT b.first - b.step AS bucket, CASE WHEN l.status >= 0 AND l.value <> 'NaN' THEN l.value END AS last
+    FROM bounds AS b
+    CROSS JOIN LATERAL plant.last_before(channel, b.first - INTERVAL '24 hours', b.first) AS l
+    CROSS JOIN missing AS m
+    WHERE NOT m.ranges && tstzrange(l.time, b.first, '()')
+),
+steps AS (
+    SELECT t.bucket, g.low, g.mean, g.high, g.n, g.n_good, g.last,
+           g.n IS NULL AND m.ranges && tstzrange(t.bucket, t.bucket + b.step) AS lost
+    FROM bounds AS b
+    CROSS JOIN missing AS m
+    CROSS JOIN LATERAL generate_series(b.first, b.last - INTERVAL '1 microsecond', b.step) AS t (bucket)
+    LEFT JOIN got AS g ON g.bucket = t.bucket
+    UNION ALL
+    SELECT b.bucket, NULL, NULL, NULL, 1, 1, b.last, false FROM before AS b
+),
+-- Each step with samples or with a gap begins a block, in which its value holds.
+blocks AS (
+    SELECT s.*, count(*) FILTER (WHERE s.n IS NOT NULL OR s.lost) OVER (ORDER BY s.bucket) AS block FROM steps AS s
+),
+held AS (
+    SELECT k.*, first_value(k.last) OVER (PARTITION BY k.block ORDER BY k.bucket) AS holds FROM blocks AS k
+)
+SELECT h.bucket, coalesce(h.low, h.holds), coalesce(h.mean, h.holds), coalesce(h.high, h.holds), coalesce(h.n, 0),
+       coalesce(h.n_good, 0)
+FROM held AS h
+CROSS JOIN bounds AS b
+WHERE h.bucket >= b.first
+ORDER BY h.bucket
+$$;

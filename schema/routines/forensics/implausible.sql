@@ -1,0 +1,143 @@
+-- implausible: where channels contradict each other physically
+--
+-- Rules, applied to means of each "bucket":
+--   fills while its inlet is shut, falls while its outlet is shut: a tank's level moves without a flow
+--   does not follow its flows: the level differs from inlet minus outlet, compared with the relation before since
+--   differs from its twin: two channels of one quantity of one unit (boilerhouse/boiler1/oxygen,
+--     meters/boiler1/oxygen) are further apart than before since
+-- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   channels  text[]       names or patterns; a tank is selected by its level [all]
+--   bucket    interval     length of a mean [30 s]
+--   learn     interval     time before since from which relations are learned [1 h]
+--   rise      float8       smallest change of a level without flow, as a fraction of its range [0.005]
+--   level     text         last part of the names of tank levels [level]
+--   inlet     text         last part of the names of inlet flows [inlet_flow]
+--   outlet    text         last part of the names of outlet flows [outlet_flow]
+-- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s a million.
+-- Example: SELECT * FROM plant.implausible('2026-03-09 10:00+00', '2026-03-09 11:00+00');
+CREATE OR REPLACE FUNCTION plant.implausible(
+    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, bucket interval DEFAULT '30 s',
+    learn interval DEFAULT '1 hour', rise float8 DEFAULT 0.005, level text DEFAULT 'level',
+    inlet text DEFAULT 'inlet_flow', outlet text DEFAULT 'outlet_flow'
+)
+RETURNS TABLE (
+    channel text, rule text, begins timestamptz, ends timestamptz, measured float8, plausible float8, beside text
+)
+LANGUAGE sql STABLE
+AS $$
+WITH
+wanted AS (
+    SELECT c.channel_id, c.name, c.unit, c.unit_path, c.quantity, c.span, c.kind FROM plant.channels_like(channels) AS c
+),
+tanks AS (
+    SELECT l.channel_id AS level_id, l.name, l.span, i.channel_id AS inlet_id, o.channel_id AS outlet_id,
+           -- A flow of less than a hundredth of the range means that the valve is closed.
+           i.span * 0.01 AS inlet_shut, o.span * 0.01 AS outlet_shut, i.name AS inlet_name, o.name AS outlet_name
+    FROM wanted AS l
+    JOIN plant.channels_like(NULL) AS i ON i.unit_path = l.unit_path AND i.quantity = inlet
+    JOIN plant.channels_like(NULL) AS o ON o.unit_path = l.unit_path AND o.quantity = outlet
+    WHERE l.quantity = level AND l.kind = 'analog'
+),
+twins AS (
+    SELECT a.channel_id AS one_id, a.name, b.channel_id AS other_id, b.name AS beside, coalesce(a.span, b.span) AS span
+    FROM wanted AS a
+    JOIN plant.channels_like(NULL) AS b
+      ON b.quantity = a.quantity AND b.unit = a.unit AND b.kind = a.kind AND b.name <> a.name
+     AND regexp_replace(b.unit_path, '^.*/', '') = regexp_replace(a.unit_path, '^.*/', '')
+    -- Each pair once, even if only one of the two is selected.
+    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM wanted AS w))
+),
+needed AS (
+    SELECT c.channel_id, c.name, c.quantity
+    FROM plant.channels_like(NULL) AS c
+    WHERE c.channel_id IN (SELECT unnest(ARRAY[t.level_id, t.inlet_id, t.outlet_id]) FROM tanks AS t)
+       OR c.channel_id IN (SELECT unnest(ARRAY[t.one_id, t.other_id]) FROM twins AS t)
+),
+means AS MATERIALIZED (
+    SELECT r.channel_id, r.bucket AS time, r.value
+    FROM needed AS n
+    CROSS JOIN LATERAL plant.resampled(ARRAY[n.name], since - learn, until, bucket, learn) AS r
+),
+-- The change of the level between two means, and the flows of both buckets.
+balances AS (
+    SELECT t.name, t.span, t.inlet_name, t.outlet_name, l.time,
+           l.value - lag(l.value) OVER per_tank AS move,
+           (i.value - o.value + lag(i.value - o.value) OVER per_tank) / 2 AS net,
+           greatest(i.value, lag(i.value) OVER per_tank) < t.inlet_shut AS inlet_shut,
+           greatest(o.value, lag(o.value) OVER per_tank) < t.outlet_shut AS outlet_shut
+    FROM tanks AS t
+    JOIN means AS l ON l.channel_id = t.level_id
+    JOIN means AS i ON i.channel_id = t.inlet_id AND i.time = l.time
+    JOIN means AS o ON o.channel_id = t.outlet_id AND o.time = l.time
+    WINDOW per_tank AS (PARTITION BY t.level_id ORDER BY l.time)
+),
+learned AS (
+    SELECT b.name, regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
+           sqrt(regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*)) AS spread
+    FROM balances AS b
+    WHERE b.time < since AND b.move IS NOT NULL
+    GROUP BY b.name
+    HAVING count(*) >= 20 AND regr_r2(b.move, b.net) > 0.8
+),
+differences AS (
+    SELECT t.name, t.beside, t.span, a.time, a.value, b.value AS other, a.value - b.value AS difference
+    FROM twins AS t
+    JOIN means AS a ON a.channel_id = t.one_id
+    JOIN means AS b ON b.channel_id = t.other_id AND b.time = a.time
+),
+usual AS (
+    SELECT d.name, d.beside, avg(d.difference) AS mean,
+           greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
+    FROM differences AS d
+    WHERE d.time < since
+    GROUP BY d.name, d.beside, d.span
+    HAVING count(*) >= 20
+),
+-- Each bucket by each rule. Measured and plausible values are sums for changes, means for values.
+judged AS (
+    SELECT b.name, 'fills while its inlet is shut' AS rule, b.inlet_name AS beside, b.time, b.span,
+           coalesce(b.inlet_shut AND b.move > 0, false) AS broken, b.move AS measured, 0::float8 AS plausible
+    FROM balances AS b
+    UNION ALL
+    SELECT b.name, 'falls while its outlet is shut', b.outlet_name, b.time, b.span,
+           coalesce(b.outlet_shut AND b.move < 0, false), b.move, 0
+    FROM balances AS b
+    UNION ALL
+    SELECT b.name, 'does not follow its flows', concat_ws(', ', b.inlet_name, b.outlet_name), b.time, b.span,
+           coalesce(abs(b.move - l.slope * b.net - l.drift) > greatest(6 * l.spread, b.span * 1e-5), false), b.move,
+           l.slope * b.net + l.drift
+    FROM balances AS b
+    JOIN learned AS l ON l.name = b.name
+    UNION ALL
+    SELECT d.name, 'differs from its twin', d.beside, d.time, d.span,
+           abs(d.difference - u.mean) > 6 * u.spread, d.value, d.other + u.mean
+    FROM differences AS d
+    JOIN usual AS u ON u.name = d.name AND u.beside = d.beside
+),
+-- Consecutive buckets that break a rule are one episode; a single bucket in between that keeps it does not end it.
+marked AS (
+    SELECT j.*, j.time - lag(j.time) OVER (PARTITION BY j.name, j.rule, j.beside ORDER BY j.time) > 2 * bucket AS apart
+    FROM judged AS j
+    WHERE j.broken AND j.time >= since
+),
+numbered AS (
+    SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
+    FROM marked AS m
+),
+episodes AS (
+    SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time) + bucket AS ends,
+           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
+           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible,
+           count(*) AS buckets
+    FROM numbered AS n
+    GROUP BY n.name, n.rule, n.beside, n.span, n.episode
+)
+SELECT e.name, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
+FROM episodes AS e
+WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
+ORDER BY e.begins, e.name, e.rule
+$$;

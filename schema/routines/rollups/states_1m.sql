@@ -1,0 +1,4 @@
+-- The time that discrete channels were in each state, by minute.
+CREATE OR REPLACE VIEW plant.states_1m AS
+SELECT s.channel_id, s.bucket, s.state, s.known / 1e6::float8 AS seconds, s.n FROM plant.rollup_states_1m AS s;
+COMMENT ON VIEW plant.states_1m IS 'Discrete channels by minute: the known time in each state, and how often it was entered (from another state, or from unknown).';

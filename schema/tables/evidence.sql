@@ -1,0 +1,85 @@
+-- Seals of closed days: signed and chained digests of the stored data, which locate any later change.
+-- ops/evidence/standalone.py defines what they cover. The first four tables are append-only: even the owner has no other
+-- privilege, and a trigger rejects changes (routines/evidence/refuse_change.sql).
+
+CREATE TABLE plant.seal_key (
+    fingerprint      bytea       PRIMARY KEY CHECK (octet_length(fingerprint) = 32),
+    public           bytea       NOT NULL CHECK (octet_length(public) = 32),
+    made_at          timestamptz NOT NULL,
+    succeeds         bytea       REFERENCES plant.seal_key (fingerprint),
+    own_signature    bytea       NOT NULL,
+    former_signature bytea
+);
+COMMENT ON TABLE plant.seal_key IS 'Public keys that seals are signed with; each vouched for by the one that it succeeds.';
+
+CREATE TABLE plant.seal_document (
+    digest  bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
+    content text  COMPRESSION lz4 NOT NULL
+);
+COMMENT ON TABLE plant.seal_document IS 'What channel ids mean (name, unit, address), as JSON, whenever that changed between two seals.';
+
+CREATE TABLE plant.day_seal (
+    serial         bigint      PRIMARY KEY CHECK (serial > 0),
+    day            date        NOT NULL,
+    revision       int         NOT NULL CHECK (revision >= 0),
+    kind           text        NOT NULL CHECK (kind = CASE revision WHEN 0 THEN 'first' ELSE 'amended' END),
+    root           bytea       NOT NULL,
+    previous       bytea       NOT NULL,
+    read_from      timestamptz NOT NULL,
+    sealed_at      timestamptz NOT NULL,
+    samples        bigint      NOT NULL,
+    channels       int         NOT NULL,
+    events         bigint      NOT NULL,
+    gaps           int         NOT NULL,
+    document       bytea       NOT NULL REFERENCES plant.seal_document (digest),
+    events_n       int[]       NOT NULL,
+    events_digests bytea       NOT NULL,
+    gaps_digest    bytea       NOT NULL,
+    differs        text        COMPRESSION lz4 NOT NULL,
+    key            bytea       NOT NULL REFERENCES plant.seal_key (fingerprint),
+    signature      bytea       NOT NULL,
+    UNIQUE (day, revision)
+);
+COMMENT ON TABLE plant.day_seal IS 'Seals in the order of sealing: each holds the hash of the one before (previous). Late data make an amended one.';
+COMMENT ON COLUMN plant.day_seal.day IS 'UTC.';
+COMMENT ON COLUMN plant.day_seal.differs IS 'Of an amended seal: which channel-hours differ from the revision before, by how many rows, and why; JSON.';
+
+-- The digests of a channel's 24 hours, concatenated; hours without samples have none. An amended seal has only the
+-- channels that differ.
+CREATE TABLE plant.seal_digest (
+    day        date  NOT NULL,
+    revision   int   NOT NULL,
+    channel_id int   NOT NULL,
+    n          int[] NOT NULL CHECK (cardinality(n) = 24),
+    digests    bytea NOT NULL,
+    PRIMARY KEY (day, channel_id, revision),
+    FOREIGN KEY (day, revision) REFERENCES plant.day_seal (day, revision)
+);
+COMMENT ON TABLE plant.seal_digest IS 'By channel, what a seal was made from; the newest row up to a revision holds.';
+
+-- The day that is being sealed: the digests so far, and the progress. The transaction that adds the seal empties it.
+CREATE TABLE plant.seal_progress (
+    day       date        PRIMARY KEY,
+    read_from timestamptz NOT NULL,
+    hour      smallint    NOT NULL,
+    behind    int         NOT NULL
+);
+COMMENT ON TABLE plant.seal_progress IS 'Hours before hour are read, and of that hour the channels up to behind.';
+CREATE TABLE plant.seal_work (
+    day        date     NOT NULL,
+    channel_id int      NOT NULL,
+    hour       smallint NOT NULL,
+    n          int      NOT NULL,
+    digest     bytea    NOT NULL,
+    PRIMARY KEY (day, channel_id, hour)
+);
+
+-- Batches written before this have been checked for data that arrived after the seal of its day.
+CREATE TABLE plant.seal_evidence (
+    one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    until timestamptz NOT NULL DEFAULT 'epoch'
+);
+INSERT INTO plant.seal_evidence DEFAULT VALUES;
+
+GRANT SELECT, INSERT ON plant.seal_key, plant.seal_document, plant.day_seal, plant.seal_digest TO plant_owner;
+GRANT ALL ON plant.seal_progress, plant.seal_work, plant.seal_evidence TO plant_owner;

@@ -1,0 +1,43 @@
+-- The owners, settings and applied migrations of the database.
+
+CREATE TABLE IF NOT EXISTS plant.migration ( -- it may exist, empty, if the first migration failed
+    version    int         PRIMARY KEY,
+    name       text        NOT NULL,
+    sha256     text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+GRANT ALL ON plant.migration TO plant_owner;
+GRANT SELECT ON plant.migration TO plant_ingest, plant_reader;
+GRANT SELECT, MAINTAIN ON plant.migration TO plant_maintenance;
+
+-- An installation is a state folder and the plant that it logs. Only its own `up` changes, retires or replaces what it
+-- registered. A row whose installation_id is NULL belongs to the database itself, or is not adopted yet.
+CREATE TABLE plant.installation (
+    id            uuid        PRIMARY KEY,
+    plant         text        NOT NULL,
+    registered_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE plant.installation IS 'A state folder that registers in this database, and the name of its plant.';
+GRANT ALL ON plant.installation TO plant_owner;
+
+-- Where an installation runs. Without this, a copy of its state folder would register and write as the same installation.
+CREATE TABLE plant.presence (
+    installation_id uuid        PRIMARY KEY REFERENCES plant.installation (id) ON DELETE CASCADE,
+    place           text        NOT NULL,
+    folder          text        NOT NULL,
+    seen_at         timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE plant.presence IS 'The running state folder of an installation. Updated every 10 s.';
+COMMENT ON COLUMN plant.presence.place IS 'Host and state folder.';
+COMMENT ON COLUMN plant.presence.folder IS 'Identity of the folder: its inode, and the last boot of its host. A copy has a different one.';
+GRANT SELECT, INSERT, UPDATE ON plant.presence TO plant_maintenance;
+GRANT ALL ON plant.presence TO plant_owner;
+
+-- Includes one row per file of routines/: its SHA-256.
+CREATE TABLE plant.setting (
+    key             text PRIMARY KEY,
+    value           text NOT NULL,
+    installation_id uuid REFERENCES plant.installation (id)
+);
+COMMENT ON TABLE plant.setting IS 'Facts about this database: edition (apache or community), timescaledb_version.';
+GRANT ALL ON plant.setting TO plant_owner;

@@ -1,0 +1,43 @@
+-- Retention classes, what they have dropped, and the runs of maintenance jobs.
+--
+-- Data is dropped only as configured, and every drop is recorded: an event of type retention with the day, classes,
+-- channels, rows and bytes is written in the same transaction. The open day is never dropped, nor an unsealed day if days
+-- are sealed; plant.drop_slice enforces this for every caller.
+
+CREATE TABLE plant.retention_class (
+    name            text PRIMARY KEY,
+    raw             interval,
+    minute          interval,
+    hour            interval,
+    event           interval,
+    installation_id uuid REFERENCES plant.installation (id)
+);
+INSERT INTO plant.retention_class (name) VALUES ('default');
+COMMENT ON TABLE plant.retention_class IS 'The configured retention of the channels of a class; NULL: forever. Data without a channel belongs to class default.';
+GRANT ALL ON plant.retention_class TO plant_owner;
+
+-- How far data has been dropped. Rollups whose raw data is gone must not be recomputed.
+CREATE TABLE plant.dropped (
+    what      text        NOT NULL,
+    retention text        NOT NULL,
+    until     timestamptz NOT NULL,
+    PRIMARY KEY (what, retention)
+);
+COMMENT ON TABLE plant.dropped IS 'Data of the class and kind (raw, 1m, 1h, event) before until may have been dropped by retention.';
+GRANT ALL ON plant.dropped TO plant_owner;
+
+CREATE TABLE plant.job_run (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job        text        NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at   timestamptz,
+    outcome    text        CHECK (outcome IN ('ok', 'failed', 'skipped')),
+    rows       bigint,
+    bytes      bigint,
+    detail     text        NOT NULL DEFAULT '',
+    CHECK ((ended_at IS NULL) = (outcome IS NULL))
+);
+CREATE INDEX job_run_job ON plant.job_run (job, started_at DESC);
+COMMENT ON TABLE plant.job_run IS 'Runs of maintenance jobs. outcome NULL: running, or killed and not retried yet.';
+GRANT INSERT, UPDATE, DELETE ON plant.job_run TO plant_maintenance;
+GRANT ALL ON plant.job_run TO plant_owner;

@@ -1,0 +1,140 @@
+"""A database of the last pre-releases is brought to this version with its data, and is then like one made from nothing.
+
+``pre_release/schema.sql`` is what the migrations before 1.0 made (schema version 38), ``pre_release/data.sql`` what a
+short run of the example plant left there, and ``0039_channels_between.sql`` the migration to version 39. From 36 to 38
+only routines changed, which are made anew in any case, and a comment. A migration of tables is tested by what is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ops.migration import extension
+from ops.migration.migrate import migrate, migrations
+from ops.postgres.bootstrap import create_database
+from tests.database import Database, connected, drop
+
+_FOLDER = Path(__file__).parent / "pre_release"
+_CATALOG = (Path(__file__).parents[1] / "catalog.sql").read_text()
+_LAST = _FOLDER / "0039_channels_between.sql"
+_RECORD = "INSERT INTO plant.migration (version, name, sha256) VALUES (39, 'channels_between', $1)"
+_FIRST = """
+DELETE FROM plant.migration WHERE version > 36;
+COMMENT ON COLUMN plant.rollup_closed.rows IS 'Rows of rollup_1m that they wrote.';
+"""
+_TABLES = """
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE c.relnamespace = 'plant'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('migration', 'setting')
+ORDER BY 1
+"""
+_READ = (
+    "SELECT * FROM plant.samples_named",
+    "SELECT * FROM plant.samples_1m",
+    "SELECT * FROM plant.samples_1h",
+    "SELECT * FROM plant.states_1m",
+    "SELECT day, name, got, got_good, backfilled_seconds FROM plant.coverage WHERE got > 0",
+    "SELECT * FROM plant.alarm_active",
+    "SELECT * FROM plant.event_count_named",
+    "SELECT key, value, installation_id FROM plant.setting WHERE key !~ '^(routine|edition|forensics)/'",
+)
+
+
+@pytest.fixture(params=[36, 38, 39])
+def version(request: pytest.FixtureRequest) -> int:
+    """Of the pre-release's schema."""
+    return int(request.param)
+
+
+@pytest.fixture
+async def earlier(empty_database: str, version: int) -> AsyncIterator[str]:
+    """The owner's DSN of a database as a pre-release left it; not the one of the fixture ``database``."""
+    dsn = f"{empty_database}_earlier"
+    await create_database(dsn)
+    try:
+        owner = await asyncpg.connect(dsn)
+        try:
+            await extension.create(owner)
+            for name in ("schema", "data"):
+                await owner.execute((_FOLDER / f"{name}.sql").read_text())
+            if version == 36:
+                await owner.execute(_FIRST)
+            if version == 39:
+                await owner.execute(_LAST.read_text())
+                await owner.execute(_RECORD, hashlib.sha256(_LAST.read_bytes()).hexdigest())
+        finally:
+            await owner.close()  # and what the files set for their session
+        yield dsn
+    finally:
+        await drop(dsn, dsn.rpartition("/")[2])
+
+
+@pytest.fixture
+async def owner(earlier: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A session in that database."""
+    async with connected(earlier) as connection:
+        yield connection
+
+
+async def _lines(dsn: str) -> set[str]:
+    connection = await asyncpg.connect(dsn)
+    lines = {row["line"] for row in await connection.fetch(_CATALOG)}
+    await connection.close()
+    return lines
+
+
+async def _queries(owner: asyncpg.Connection[Any]) -> list[str]:
+    """Read every table, and the views, in the columns that they have now; as text, to the bit."""
+    queries = []
+    for read in (*(f"TABLE {row[0]}" for row in await owner.fetch(_TABLES)), *_READ):
+        columns = ", ".join(f'q."{column.name}"' for column in (await owner.prepare(read)).get_attributes())
+        queries.append(f"SELECT ROW({columns})::text FROM ({read}) AS q ORDER BY 1")
+    return queries
+
+
+async def _data(owner: asyncpg.Connection[Any], queries: list[str]) -> dict[str, list[str]]:
+    """The rows of each query."""
+    return {query: [row[0] for row in await owner.fetch(query)] for query in queries}
+
+
+async def test_upgraded_pre_release_equals_a_new_database(
+    earlier: str, version: int, owner: asyncpg.Connection[Any], database: Database
+) -> None:
+    assert await migrate(earlier) == [m.version for m in migrations()]
+    assert await migrate(earlier) == []
+    upgraded, new = await _lines(earlier), await _lines(database.owner_dsn)
+    assert sorted(upgraded ^ new) == []
+    versions = await owner.fetch("SELECT version FROM plant.migration ORDER BY version")
+    assert [row[0] for row in versions] == [*range(1, version + 1), *(m.version for m in migrations())]
+
+
+async def test_a_pre_release_keeps_its_data(earlier: str, owner: asyncpg.Connection[Any]) -> None:
+    queries = await _queries(owner)
+    before = await _data(owner, queries)
+    assert [query for query, lines in before.items() if not lines] == []
+    await migrate(earlier)
+    assert await _data(owner, queries) == before
+
+
+async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connection[Any]) -> None:
+    await migrate(earlier)
+    channel = await owner.fetchval("SELECT min(c.id) FROM plant.channel AS c WHERE c.kind = 'analog'")
+    minute = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(days=-1)
+    await owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 42.5, $2, 0)", minute, channel)
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, ARRAY[$3::int])"
+    await owner.execute(dirty, minute, minute + timedelta(minutes=1), channel)
+    await owner.execute("CALL plant.refresh_rollups()")
+    made = "SELECT last FROM plant.samples_1m WHERE channel_id = $1 AND bucket = $2"
+    assert await owner.fetchval(made, channel, minute) == 42.5
+    before = await owner.fetchval("SELECT count(*) FROM plant.samples")
+    await owner.execute("CALL plant.pack_before(now())")
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples") == before
+    await owner.execute("UPDATE plant.channel SET unit = 'other' WHERE id = $1", channel)
+    versions = await owner.fetchval("SELECT count(*) FROM plant.channel_version WHERE channel_id = $1", channel)
+    assert versions >= 2

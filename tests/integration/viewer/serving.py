@@ -1,0 +1,32 @@
+"""The viewer's connections and its server, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dashboards.viewer.library import Library
+from dashboards.viewer.reader import Reader
+from dashboards.viewer.server import serve
+from ingest.config.model import ViewerOptions
+from ops.ports import free_ports
+
+
+@asynccontextmanager
+async def reading(dsn: str, folder: Path) -> AsyncIterator[Reader]:
+    """The viewer's connections to a database; the file that names it is made in ``folder``."""
+    file = folder / "reader.dsn"
+    file.write_text(dsn)
+    reader = Reader(file)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+@asynccontextmanager
+async def served(reader: Reader) -> AsyncIterator[str]:
+    """Where a viewer answers, on loopback without a token."""
+    async with serve(ViewerOptions(port=free_ports(1)), reader, Library()) as port:
+        yield f"http://127.0.0.1:{port}"

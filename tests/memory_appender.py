@@ -1,0 +1,62 @@
+"""An in-memory Appender, for tests of a collector without a spool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ingest.appender import Notes
+from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.errors import SpoolFull
+from tests.waiting import PATIENCE, until
+
+
+class MemoryAppender:
+    """Everything that was appended, in order."""
+
+    def __init__(self, notes: Mapping[str, str] | None = None) -> None:
+        self.batches: list[Batch] = []
+        self.full = False
+        self.notes: dict[str, str] = dict(notes or {})
+        self._changed = asyncio.Event()
+
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+        if self.full and isinstance(batch, SampleBatch):
+            raise SpoolFull("full, as the test wants it")
+        self.batches.append(batch)
+        await self.note(notes or {})
+
+    async def note(self, notes: Notes) -> None:
+        for name, value in notes.items():
+            if value is None:
+                self.notes.pop(name, None)
+            else:
+                self.notes[name] = value
+
+    async def wait_for_room(self) -> None:
+        while self.full:
+            await asyncio.sleep(0.01)
+
+    def samples(self, channel_id: int) -> list[tuple[int, float, int]]:
+        """(time, value, status) of one channel."""
+        found = []
+        for batch in self.batches:
+            if isinstance(batch, SampleBatch):
+                for i in np.flatnonzero(batch.channel_id == channel_id):
+                    found.append((int(batch.time[i]), float(batch.value[i]), int(batch.status[i])))
+        return found
+
+    def events(self, kind: str) -> list[Event]:
+        """Events of one type."""
+        return [e for b in self.batches if isinstance(b, EventBatch) for e in b.events if e.type == kind]
+
+    def gaps(self) -> list[Gap]:
+        """What is known of each gap: the last that was said of each (channels, from)."""
+        said = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
+        return list({(gap.channel_ids, gap.from_time): gap for gap in said}.values())
+
+    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        """Wait until ``condition`` holds."""
+        await until(condition, seconds)

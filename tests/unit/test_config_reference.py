@@ -1,0 +1,71 @@
+"""docs/configuration.md and the sample configuration are what the model says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ingest.config import reference
+from ingest.config.base import fields_of
+from ingest.config.load import load
+from ingest.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptions
+from tests.docs import completed
+
+RENEW = "run `.venv/bin/python -m ingest.config.reference`"
+SAMPLE = reference.SAMPLE.read_text()
+ALL_SET = re.sub(r"^#(?=\w+ = |\[)", "", SAMPLE, flags=re.MULTILINE)  # every option, none commented out
+
+
+def read(text: str, folder: Path) -> Plant:
+    file = folder / "plant.toml"
+    file.write_text(completed(text, folder))
+    return load(file)
+
+
+def test_generated_reference_files_are_up_to_date() -> None:
+    page = reference.PAGE.read_text()
+    assert reference.page(page) == page, RENEW
+    assert reference.sample() == SAMPLE, RENEW
+
+
+def test_every_option_has_a_description() -> None:
+    tables: list[type[Any]] = [*reference.tables().values(), PlantOptions, NotifyOptions]
+    silent = [
+        f"{table.__name__}.{name}"
+        for table in (*tables, *reference.SOURCES.values(), *reference.TAGS.values())
+        for name in fields_of(table)
+        if name not in reference.meanings(table) and name != "kind"
+    ]
+    assert silent == []
+
+
+def test_sample_configuration_contains_only_defaults(tmp_path: Path) -> None:
+    plant = read(SAMPLE, tmp_path)
+    assert plant.notify is None
+    for name in ("collectors", "spool", "writer", "health", "push", "viewer", "storage", "sealing", "alarms"):
+        options = getattr(plant, name)
+        assert options == type(options)()
+    assert plant.retention == {"default": RetentionOptions()}
+    for source in plant.sources:
+        assert not_default(source) <= {"name", "kind", "address", "tags", "token_file"}
+
+
+def test_sample_configuration_has_every_option_and_is_valid(tmp_path: Path) -> None:
+    plant = read(ALL_SET, tmp_path)
+    content = tomllib.loads(ALL_SET)
+    tables: dict[str, Any] = {"plant": PlantOptions, "notify": NotifyOptions, **reference.tables()}
+    for name, table in tables.items():
+        first, _, second = name.partition(".")
+        assert (content[first][second] if second else content[first]).keys() == fields_of(table).keys()
+    for source in content["source"]:
+        assert source.keys() == fields_of(reference.SOURCES[source["kind"]]).keys()
+    shown = {"notify": plant.notify, "viewer": plant.viewer, "storage": plant.storage}
+    for options in (*shown.values(), *plant.sources):
+        named = {"name", "kind", "address", "tags", "token_file"}
+        assert not_default(options) <= named | reference.EXAMPLES.keys()
+
+
+def not_default(options: Any) -> set[str]:
+    return {name for name, field in fields_of(type(options)).items() if getattr(options, name) != field.default}

@@ -1,0 +1,201 @@
+"""The documentation names nothing that does not exist. What can be run is, in tests/e2e/test_demo.py."""
+
+from __future__ import annotations
+
+import configparser
+import csv
+import importlib.util
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from ingest.batch import EVENT_TYPES, GAP_REASONS
+from ingest.config.load import load
+from ops.cli import app as command_line
+from ops.maintenance.jobs import jobs
+from ops.paths import CHECKOUT, EXAMPLE
+from schema.forensics import questions
+from tests import docs
+
+command_line._add_subcommands()  # what main() does
+APP = command_line.app
+ROOT: Any = typer.main.get_command(APP)
+MADE = {CHECKOUT / "ops/prometheus/targets/native.json"}  # by a command that stands beside it
+PASSED_ON = {"psql", "simulator", "test"}  # their arguments go to another program
+SQL = CHECKOUT / "docs" / "sql.md"
+WRITER_ALONE = {"version_read"}  # events that become something else
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands(one, (*path, name))
+
+
+ALL = dict(commands(ROOT))
+
+
+def resolved(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The longest path of commands that the words begin with, and the words behind it."""
+    length = max(n for n in range(len(words) + 1) if tuple(words[:n]) in ALL)
+    return tuple(words[:length]), list(words[length:])
+
+
+def unknown(words: Sequence[str]) -> list[str]:
+    """What a command line says that plantlog does not know."""
+    path, rest = resolved(words)
+    if not path:
+        known = {"--help", *(name for option in ROOT.params for name in option.opts)}
+        return [f"no command or option {word}" for word in rest[:1] if word not in known]
+    if path[0] in PASSED_ON:
+        return []
+    said = [word.strip("[]…") for word in rest]
+    if hasattr(ALL[path], "commands"):
+        return [f"{' '.join(path)} has no command {said[0]}"] if said and said[0][:1].isalpha() else []
+    options = {name for option in ALL[path].params for name in (*option.opts, *option.secondary_opts)}
+    if path == ("ask",):
+        return []  # a question's own options; they are asked for real
+    return [f"{' '.join(path)} has no option {word}" for word in said if word[:1] == "-" and word not in options]
+
+
+def test_every_code_block_has_a_tested_language() -> None:
+    assert [str(block) for block in docs.blocks() if block.language not in docs.LANGUAGES] == []
+
+
+def test_every_script_block_has_commands() -> None:
+    scripts = docs.blocks("sh", "sh fails", "sh no_run")
+    assert len(scripts) > 20, "the documentation is read wrongly"
+    assert [str(block) for block in scripts if not [*docs.simple_commands(block.text)]] == []
+
+
+def test_every_documented_command_exists() -> None:
+    lines = docs.plantlog()
+    assert len(lines) > 30, "the documentation is read wrongly"
+    assert [found for words in lines for found in unknown(words)] == []
+
+
+def test_command_tables_are_correct() -> None:
+    rows = docs.command_rows()
+    assert len(rows) > 15, "the documentation is read wrongly"
+    wrong = []
+    for left, right in rows:
+        for command in left:
+            path, _ = resolved(command.split())
+            assert path, f"no command {command}"
+            for code in right:
+                group = hasattr(ALL[path], "commands")
+                if code.startswith("--") or (group and code.replace("-", "").split()[0].isalpha()):
+                    wrong += unknown([*path, *code.split()])
+    assert wrong == []
+
+
+def test_inline_commands_are_found() -> None:
+    said = [words for code in docs.spans() if len(words := code.split()) > 1 and (words[0],) in ALL]
+    assert said, "the documentation is read wrongly"
+    assert [found for words in said for found in unknown(words)] == []
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: " ".join(path) or "plantlog")
+def test_every_command_has_help(path: tuple[str, ...]) -> None:
+    if path[:1] and path[0] in PASSED_ON:
+        return
+    run = CliRunner().invoke(APP, [*path, "--help"])
+    assert run.exit_code == 0, run.output
+    assert "Usage: " in run.output
+
+
+def test_every_command_is_documented() -> None:
+    named = {path[0] for words in docs.plantlog() if (path := resolved(words)[0])}
+    named |= {command.split()[0] for left, _ in docs.command_rows() for command in left}
+    assert set(ROOT.commands) == named
+
+
+def test_every_mentioned_file_exists() -> None:
+    files = set(docs.files())
+    assert len(files) > 30, "the documentation is read wrongly"
+    assert [str(file) for file in sorted(files - MADE) if not file.exists()] == []
+
+
+def test_every_mentioned_module_exists() -> None:
+    modules = [words[words.index("-m") + 1] for words in docs.lines() if words[0].endswith("python")]
+    assert modules
+    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
+
+
+def test_every_mentioned_ci_stage_exists() -> None:
+    script = (CHECKOUT / ".ci" / "run").read_text()
+    named = {stage for words in docs.lines() if words[0] == ".ci/run" for stage in words[1:]}
+    assert named
+    assert [stage for stage in named if f"\n{stage}() {{" not in script] == []
+
+
+def test_every_link_target_exists() -> None:
+    assert docs.dead_links() == []
+
+
+def test_readme_stays_short() -> None:
+    assert (CHECKOUT / "README.md").stat().st_size <= 8192
+
+
+@pytest.mark.parametrize("block", docs.blocks("toml"), ids=str)
+def test_every_configuration_example_is_valid(block: docs.Block, tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(docs.completed(block.text, tmp_path))
+    load(file)
+
+
+def test_systemd_unit_calls_existing_commands() -> None:
+    (block,) = docs.blocks("ini")
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(block.text)
+    called = [value.split() for name, value in unit["Service"].items() if name.startswith("Exec")]
+    assert len(called) == 2
+    assert [found for _, *words in called for found in unknown(words)] == []
+
+
+def test_queries_are_in_code_blocks() -> None:
+    assert [code for code in docs.spans() if re.match(r"(SELECT|CALL)\b", code)] == []
+    assert len(docs.blocks("sql")) > 10, "the documentation is read wrongly"
+
+
+def test_every_queried_channel_exists_in_the_example() -> None:
+    files = (EXAMPLE.parent / "tags").glob("*.csv")
+    rows = [row for file in files for row in csv.DictReader(file.read_text().splitlines())]
+    named = {name for block in docs.blocks("sql") for name in re.findall(r"name = '([^']+)'", block.text)}
+    assert named
+    assert named <= {row["name"] for row in rows}
+
+
+def test_every_gap_reason_is_documented() -> None:
+    assert set(docs.names(SQL, "Gaps")) - {"gap", "gap_channel", "coverage", "quarantine"} == set(GAP_REASONS)
+
+
+def test_every_event_type_is_documented() -> None:
+    named = set(docs.names(SQL, "Events"))
+    schema = "".join(file.read_text() for file in (CHECKOUT / "schema").rglob("*.sql"))
+    assert set(EVENT_TYPES) - WRITER_ALONE <= named
+    assert [name for name in named - set(EVENT_TYPES) if f"'{name}'" not in schema] == []
+
+
+def test_every_question_is_documented() -> None:
+    assert set(docs.names(SQL, "Questions")) == set(questions())
+
+
+def test_every_job_is_documented() -> None:
+    page = CHECKOUT / "docs" / "operations.md"
+    assert set(docs.names(page, "Maintenance")) == {job.name for job in jobs()}
+
+
+def test_every_mentioned_metric_and_alert_exists() -> None:
+    known = "".join(
+        (CHECKOUT / file).read_text() for file in ("ingest/metrics.py", "ops/prometheus/rules/plantlog.yml")
+    )
+    named = {code for code in docs.spans() if re.fullmatch(r"plantlog_\w+_\w+|Plantlog[A-Z]\w+", code)}
+    assert named
+    assert [name for name in named if name not in known] == []

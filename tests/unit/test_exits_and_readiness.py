@@ -1,0 +1,266 @@
+"""How processes ended, as the supervisor's log has it, and what `status` and `up` make of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ingest.config import processes
+from ingest.config.load import load
+from ingest.config.model import HealthOptions
+from ingest.config.sources import ModbusSource
+from ingest.errors import OperationError
+from ingest.status import SourceStatus
+from ops import health
+from ops.appliance import exits
+from ops.appliance.readiness import Progress, wait_until, wait_until_ready
+from ops.appliance.status import StatusMonitor
+from ops.appliance.status_table import bad_channels, render
+from ops.appliance.steps import Step
+from ops.appliance.supervisor import Program, Supervisor
+from ops.deployment import Running
+from ops.formatting import count
+from ops.paths import EXAMPLE, State
+from ops.ports import free_ports
+from tests.config_in_force import activate
+from tests.supervised import end
+from tests.waiting import until_sync
+
+LOG = """\
+2026-11-22 04:00:00,000 INFO supervisord started with pid 7
+2026-11-22 04:00:01,000 INFO spawned: 'writer' with pid 8
+2026-11-22 04:00:01,000 INFO spawned: 'collector-opcua' with pid 9
+2026-11-22 04:00:02,100 INFO success: writer entered RUNNING state, process has stayed up for > than 1 seconds
+2026-11-22 04:20:00,000 WARN exited: writer (terminated by SIGKILL; not expected)
+2026-11-22 04:20:01,000 INFO spawned: 'writer' with pid 10
+2026-11-22 04:20:03,000 WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:04,000 INFO spawned: 'writer' with pid 11
+2026-11-22 04:20:06,000 WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:07,000 INFO stopped: collector-opcua (exit status 0)
+a line that was cut
+"""
+
+
+def test_consecutive_exits_are_counted() -> None:
+    found = exits.parse(LOG.splitlines())
+    assert set(found) == {"writer"}
+    assert str(found["writer"]) == "exit 1, 3 times"
+    assert time.localtime(found["writer"].at).tm_sec == 6
+
+
+def test_requested_stop_and_new_supervisor_reset_the_exit_count() -> None:
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO stopped: writer (exit status 0)"]) == {}
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO supervisord started with pid 12"]) == {}
+
+
+def test_long_run_resets_the_exit_count() -> None:
+    lines = [
+        *LOG.splitlines(),
+        "2026-11-22 04:20:08,000 INFO spawned: 'writer' with pid 13",
+        "2026-11-22 04:40:08,000 WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
+    ]
+    assert str(exits.parse(lines)["writer"]) == "SIGSEGV (core dumped)"
+
+
+@pytest.fixture
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    """A state folder with a short path, for the socket, of an appliance whose writer was started."""
+    state = State(tmp_path_factory.mktemp("s"))
+    state.claim()
+    Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)
+    yield state
+    end(state)
+
+
+def python(text: str) -> Program:
+    return Program("writer", [sys.executable, "-c", text])
+
+
+def started(state: State, program: Program) -> Supervisor:
+    supervisor = Supervisor(state)
+    supervisor.start([program])
+    supervisor.start_program(program.name)
+    return supervisor
+
+
+def test_status_names_a_restarting_process_and_the_reason(state: State) -> None:
+    started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    monitor = StatusMonitor(state)
+
+    def twice_ended() -> dict[str, Any]:
+        (writer,) = monitor.snapshot()["processes"]
+        return writer if writer["exits"] is not None and writer["exits"]["count"] > 1 else {}
+
+    writer = until_sync(twice_ended, every=0.1)
+    assert writer["state"] == "RESTARTING"
+    assert writer["reason"] == f"exit 1, {writer['exits']['count']} times; last log line: plant.toml:7: no such thing"
+
+
+def test_up_does_not_wait_for_an_exited_process(state: State) -> None:
+    supervisor = started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    with pytest.raises(OperationError, match=r"writer exited \(exit 1\): see .*\nplant.toml:7: no such thing"):
+        wait_until(lambda: False, Progress(supervisor, state, ["writer"]), lambda: "never")
+
+
+def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
+    state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 2.0)
+    monkeypatch.setattr("ops.appliance.readiness._WORK_SECONDS", 0.01)  # also a busy machine gives it that much
+    flag = tmp_path / "enough"
+    script = tmp_path / "busy.py"
+    script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
+    supervisor = started(state, Program("writer", [sys.executable, str(script)]))
+    begin = time.monotonic()
+    progress = Progress(supervisor, state, ["writer"])
+    wait_until(lambda: time.monotonic() - begin > 5, progress, lambda: "it works")
+    flag.touch()
+    with pytest.raises(OperationError, match="no answer: no progress for 2 s"):
+        wait_until(lambda: False, progress, lambda: "no answer")
+
+
+def test_up_waits_briefly_for_an_absent_device_and_names_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.appliance.readiness._SOURCES_SECONDS", 2.0)
+    monkeypatch.setattr("ops.appliance.readiness._NOTIFY_SECONDS", 0.5)
+    source = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
+    plant = load(EXAMPLE).model_copy(update={"sources": (source,), "health": HealthOptions(port=free_ports(8))})
+    away = asdict(SourceStatus(1, "plc", "modbus", source.address, 1, "disconnected", "refused"))
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            number = self.connection.getsockname()[1]
+            (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
+            said = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"process": name, **said}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    shown = Console(width=200, file=io.StringIO())
+    progress = Progress(started(state, python("import time; time.sleep(600)")), state, ["writer"])
+    with ExitStack() as pages:
+        for name in health.processes(plant):
+            page = pages.enter_context(HTTPServer(("127.0.0.1", processes.port(name, plant.health)), Page))
+            threading.Thread(target=page.serve_forever, daemon=True).start()
+            pages.callback(page.shutdown)
+        wait_until_ready(plant, progress, Step(shown, "wait"), simulated=False)
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.strip(" ·") for line in lines] == [
+        "waiting for source plc at tcp://127.0.0.1:9: disconnected refused",
+        "source plc at tcp://127.0.0.1:9: disconnected refused",
+    ]
+
+
+def test_exit_is_reported_while_recent_or_repeated(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    running = {"name": "writer", "state": "RUNNING", "reason": "", "since": time.time() - 300}
+    for count_, ago, told in ((1, 20, True), (1, 246, False), (3, 246, True), (3, 700, False)):
+        how = exits.ExitRecord("SIGKILL", count_, time.time() - ago)
+        said = StatusMonitor(state)._exit_figures(running, {"writer": {}}, how)
+        assert bool(said["reason"]) == told, (count_, ago)
+
+
+def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    (tmp_path / "plant.toml").write_text(
+        '[plant]\nname = "demo"\n[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\n'
+        'tags = "tags.csv"\n'
+    )
+    activate(state.root, tmp_path / "plant.toml")
+    first = free_ports(8)
+    Running("demo", HealthOptions(port=first), ("writer", "collector-modbus")).save(state)
+    started(state, python("import time; time.sleep(600)"))
+    monitor = StatusMonitor(state)
+    (writer, collector), (source,) = monitor.snapshot()["processes"], monitor.snapshot()["sources"]
+    assert (collector["name"], collector["state"]) == ("collector-modbus", "STOPPED")
+    assert writer["name"] == "writer"
+    assert (source["name"], source["channels"], source["state"]) == ("plc", 1, "unknown")
+    assert source["reason"] == "collector-modbus does not respond"
+    table = Console(width=200, file=io.StringIO())
+    table.print(render(monitor.snapshot()))
+    assert "collector-modbus does not respond" in table.file.getvalue()  # type: ignore[attr-defined]
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = {"process": "writer", "ready": False, "database": "unreachable: no route", "written": 0}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({**said, "lag_seconds": None, "backlog_rows": 0}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", first + 2), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def runs() -> dict[str, Any]:
+            one: dict[str, Any] = monitor.snapshot()["processes"][0]
+            return one if one["state"] == "RUNNING" else {}
+
+        one = until_sync(runs, every=0.02)
+        server.shutdown()
+    assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+def test_status_shows_overload_and_deferred_jobs_first(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    assert status["overload"] is None, "maintenance does not answer"
+    figures = {"lag_seconds": 8.04, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
+    status["overload"] = {"since": 43_390.0, **figures}
+    job = {"name": "rollups", "about": "", "state": "waiting", "outcome": "ok", "started_at": 1.0, "seconds": 1.0}
+    job |= {"rows": 1, "bytes": None, "detail": "all made", "failures": 0, "next_at": 2.0}
+    status["jobs"] = [job | {"waits": "waits: ingest is behind since 12:03:09 UTC"}]
+    table = Console(width=160, file=io.StringIO())
+    table.print(render(status))
+    lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert (
+        lines[1].strip()
+        == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %; waiting: rollups"
+    )
+    (rollups,) = [line for line in lines if line.startswith("rollups")]
+    assert "waits: ingest is behind since 12:03:09 UTC" in rollups
+    assert "all made" not in rollups
+
+
+def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    bad = {f"north/boiler{n}/pressure": f"BadNodeIdUnknown {'x' * 150} end of {n}" for n in range(5)}
+    source = asdict(SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad))
+    status["sources"] = [source | {"samples_per_second": 1.0, "last_sample_age_seconds": 1.0}]
+    table = Console(width=120, file=io.StringIO())
+    table.print(render(status))
+    shown = "".join(table.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "endof2;and2channelsmore:status--channels" in shown, "three whole reasons, and where the others are"
+    assert len(bad_channels(status).splitlines()) == 5
+    assert bad_channels(status).splitlines()[4] == f"plc\tnorth/boiler4/pressure\t{bad['north/boiler4/pressure']}"
+    status["sources"][0] |= {"state": "unknown", "reason": "collector-opcua does not respond", "bad_channels": {}}
+    assert bad_channels(status) == "plc\tall channels\tunknown: collector-opcua does not respond"
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "said"),
+    [
+        (1, "source", "1 source"),
+        (0, "row", "0 rows"),
+        (20_000, "channel", "20,000 channels"),
+        (2, "batch", "2 batches"),
+    ],
+)
+def test_counts_are_formatted(n: int, noun: str, said: str) -> None:
+    assert count(n, noun) == said

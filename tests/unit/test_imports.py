@@ -1,0 +1,69 @@
+"""Folders are layers: what one imports never imports it, at any distance."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("dashboards", "ingest", "ops", "schema", "simulator")
+
+
+def imported(path: Path) -> set[str]:
+    """Our own modules that a file imports, also within its functions."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.partition(".")[0] in PACKAGES}
+
+
+def folder_of(module: str) -> str | None:
+    """Of a module or a package; None: it is a name within a module."""
+    path = ROOT.joinpath(*module.split("."))
+    if path.with_suffix(".py").is_file():
+        return str(path.parent.relative_to(ROOT))
+    return str(path.relative_to(ROOT)) if path.is_dir() else None
+
+
+def graph() -> dict[str, set[str]]:
+    """Folder → the folders that its modules import. What a package is started by (``__main__``) is above all of it."""
+    found: dict[str, set[str]] = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        folder = str(path.parent.relative_to(ROOT)) + ("/__main__" if path.stem == "__main__" else "")
+        folders = {folder_of(module) for module in imported(path)} - {None, folder}
+        found.setdefault(folder, set()).update(name for name in folders if name is not None)
+    return found
+
+
+def test_no_folder_imports_upwards() -> None:
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_sql_is_below_everything() -> None:
+    assert graph()["schema"] == set()
+
+
+@pytest.mark.parametrize(
+    ("started", "slow"),
+    [
+        ("from ops.cli import app; app._add_subcommands()", {"asyncpg", "asyncua", "numpy", "pydantic"}),
+        ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
+        ("import ingest.__main__", {"asyncua"}),
+    ],
+    ids=["plantlog --help", "plantlog status", "writer"],
+)
+def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: set[str]) -> None:
+    code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) & slow == set()

@@ -1,0 +1,160 @@
+"""What polls that came late leave on record: few words, however many channels there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+
+import numpy as np
+import pytest
+
+from ingest.batch import Gap, GapBatch
+from ingest.modbus.poll import Poll
+from ingest.modbus.poll_writer import PollWriter
+from ingest.status import SourceStatus
+from tests.memory_appender import MemoryAppender
+
+N, BLOCK, SECOND = 5000, 125, 1_000_000
+ALL = range(N // BLOCK)
+
+
+def poll(at: int, blocks: Iterable[int] = ALL) -> Poll:
+    """Blocks of 125 tags, read a millisecond after each other."""
+    made = Poll(at)
+    for k in blocks:
+        made.at = at + 1000 * k
+        tags = np.arange(k * BLOCK, (k + 1) * BLOCK, dtype=np.int32)
+        made.read(tags, made.at)
+        made.add(tags, made.at, np.zeros(BLOCK), 0)
+    return made
+
+
+async def told(*polls: Poll, intervals: Iterable[float] = (1.0,) * N) -> tuple[MemoryAppender, list[Gap]]:
+    kept = MemoryAppender()
+    status = SourceStatus(1, "plc", "modbus", "", N)
+    writer = PollWriter(status, np.arange(1, N + 1, dtype=np.int32), list(intervals), kept, 0)
+    running = asyncio.create_task(writer.run())
+    for each in polls:
+        writer.add(each)
+        await asyncio.sleep(0)
+    writer.stop()
+    await running
+    assert sum(len(notes) for notes in kept.notes.values()) < 200
+    return kept, [gap for batch in kept.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+
+
+def at_rest(last: int) -> list[Poll]:
+    return [poll(k * SECOND) for k in range(1, last + 1)]
+
+
+async def test_stall_is_one_gap_of_the_source() -> None:
+    _, said = await told(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
+    assert said == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, "poll_missed", None, "polls came late")]
+
+
+async def test_consecutive_stalls_are_one_gap() -> None:
+    _, said = await told(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
+    assert {gap.from_time for gap in said} == {2 * SECOND + 39_000}
+    assert said[-1].to_time == 41 * SECOND + 39_000
+
+
+async def test_channels_with_different_silences_share_the_common_gap() -> None:
+    """One half is late; the other was read all the time."""
+    late, read = [k for k in ALL if k % 2], [k for k in ALL if k % 2 == 0]
+    _, said = await told(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
+    (gap,) = said
+    assert gap.channel_ids == tuple(c + 1 for k in late for c in range(k * BLOCK, (k + 1) * BLOCK))
+    assert (gap.from_time, gap.to_time) == (3 * SECOND + 39_000, 9 * SECOND + 39_000)
+
+
+async def test_slowly_polled_channels_are_not_missing_with_the_others() -> None:
+    slow = range(N // BLOCK // 2, N // BLOCK)
+    intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
+    fast = range(N // BLOCK // 2)
+    _, said = await told(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
+    assert [gap.channel_ids for gap in said] == [tuple(range(1, N // 2 + 1))]
+    _, said = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
+    assert [(gap.channel_ids, gap.to_time) for gap in said] == [(None, 300 * SECOND + 19_000)]
+
+
+async def told_together(*polls: Poll) -> MemoryAppender:
+    """The disk was busy: all of them wait."""
+    kept = MemoryAppender()
+    writer = PollWriter(
+        SourceStatus(1, "plc", "modbus", "", N), np.arange(1, N + 1, dtype=np.int32), [1.0] * N, kept, 0
+    )
+    for each in polls:
+        writer.add(each)
+    writer.stop()
+    await writer.run()
+    return kept
+
+
+def starved(seed: int) -> list[Poll]:
+    """Five seconds at rest, a minute in which our process runs for moments only, and five at rest."""
+    random = Random(seed)
+    made, now, due, runs_to = [], 0.0, 1.0, 5.0 + random.random()
+    while now < 70.0:
+        now = max(now, due)
+        due += 1 + int(now - due)
+        each = Poll(round(now * SECOND))
+        for k in ALL:
+            now += 0.002
+            if runs_to < now < 65.0:
+                now += random.uniform(1.0, 8.0)
+                runs_to = now + random.uniform(0.01, 0.3)
+            each.at = round(now * SECOND)
+            tags = np.arange(k * BLOCK, (k + 1) * BLOCK, dtype=np.int32)
+            each.read(tags, each.at)
+            each.add(tags, each.at, np.zeros(BLOCK), 0)
+        made.append(each)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_blocks_that_were_silent_for_different_times_share_the_gaps_of_a_stall(seed: int) -> None:
+    kept, _ = await told(*starved(seed))
+    rows = {(channel, gap.from_time) for gap in kept.gaps() for channel in gap.channel_ids or (None,)}
+    assert 1 <= len(rows) <= 30, "a channel each were 5000 and more"
+    missing = sum((gap.to_time or 0) - gap.from_time for gap in kept.gaps())
+    assert missing >= 45 * SECOND
+
+
+async def test_lateness_of_polls_in_one_batch_is_relative_to_the_previous_poll() -> None:
+    kept = await told_together(*at_rest(4), poll(9 * SECOND), poll(10 * SECOND))
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        (None, 4 * SECOND + 39_000, 9 * SECOND + 39_000)
+    ]
+
+
+async def test_pace_applies_from_the_poll_that_reported_it() -> None:
+    """The silence before it is on record; what came before is not judged by it, though it was written later."""
+    late = poll(16 * SECOND)
+    late.paces.append((range(N), 6.0))
+    kept = await told_together(*at_rest(4), poll(10 * SECOND), late, poll(22 * SECOND))
+    assert [(gap.from_time, gap.to_time) for gap in kept.gaps()] == [(4 * SECOND + 39_000, 16 * SECOND + 39_000)]
+
+
+async def test_ended_pace_excuses_no_later_silence() -> None:
+    """The poll that is in time again stalls halfway, and so does the next one: two gaps of all channels."""
+    slow, again, stalls = poll(SECOND), poll(20 * SECOND, range(20)), poll(23 * SECOND, range(20))
+    slow.paces.append((range(N), 9.0))
+    again.paces.append((range(N), 1.0))
+    for made, at in ((again, 22 * SECOND), (stalls, 30 * SECOND)):
+        rest = poll(at, range(20, 40))
+        for tags, when in zip(*(np.split(column, 20) for column in rest.rounds[0].columns()), strict=True):
+            made.read(tags, int(when[0]))
+        made.at = rest.at
+    kept = await told_together(slow, poll(10 * SECOND), poll(19 * SECOND), again, stalls)
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        (None, 20 * SECOND + 19_000, 22 * SECOND + 39_000),
+        (None, 23 * SECOND + 19_000, 30 * SECOND + 39_000),
+    ]
+
+
+async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
+    kept = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
+    assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
+        ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
+    ]

@@ -1,0 +1,84 @@
+"""The sections of ``schema/queries``: Python loads only those that exist, and every one of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import pytest
+
+from schema import FOLDER
+from schema.queries import load
+
+_ROOT = FOLDER.parent
+_NAMES = sorted(path.stem for path in (FOLDER / "queries").glob("*.sql"))
+_PACKAGES = ("ingest", "ops", "simulator", "dashboards", "tests")
+
+
+@cache
+def _modules() -> dict[str, ast.Module]:
+    """The modules that load SQL, by their path."""
+    paths = sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    texts = {path.relative_to(_ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return {path: ast.parse(text) for path, text in texts.items() if "from schema.queries import load" in text}
+
+
+def _loaded(node: ast.AST) -> str | None:
+    """``load("write")`` → ``write``; the function may have another name, the file must be one of ours."""
+    match node:
+        case ast.Call(func=ast.Name(id="load" | "queries"), args=[ast.Constant(value=str(name))]) if name in _NAMES:
+            return name
+    return None
+
+
+def _subscripts(node: ast.AST, loaded: Mapping[str, str]) -> Iterator[tuple[str, ast.expr]]:
+    """Each ``load(name)[key]``, and ``x[key]`` behind ``x = load(name)`` in the same scope: name and key."""
+    names = dict(loaded)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Assign) and (name := _loaded(child.value)):
+            names[ast.unparse(child.targets[0])] = name
+        if isinstance(child, ast.Subscript) and (name := _loaded(child.value) or names.get(ast.unparse(child.value))):
+            yield name, child.slice
+        yield from _subscripts(child, names)
+
+
+def _pattern(key: ast.expr) -> str | None:
+    """A regular expression of what a key may be; None: known only when it runs."""
+    match key:
+        case ast.Constant(value=str(text)):
+            return re.escape(text)
+        case ast.JoinedStr(values=parts):
+            return "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else r"\w+" for p in parts)
+    return None
+
+
+def test_sections_that_python_loads_exist() -> None:
+    checked = 0
+    for path, tree in _modules().items():
+        for name, key in _subscripts(tree, {}):
+            if (pattern := _pattern(key)) is not None:
+                assert any(re.fullmatch(pattern, section) for section in load(name)), f"{path}: {name}.sql {pattern}"
+                checked += 1
+    assert checked > 200
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_every_section_is_loaded(name: str) -> None:
+    """By a module that loads its file, and names it there."""
+    patterns = [
+        pattern
+        for tree in _modules().values()
+        if any(_loaded(node) == name for node in ast.walk(tree))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant | ast.JoinedStr) and (pattern := _pattern(node)) and pattern != r"\w+"
+    ]
+    unused = [section for section in load(name) if not any(re.fullmatch(pattern, section) for pattern in patterns)]
+    assert not unused, f"{name}.sql"
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_a_section_has_one_name(name: str) -> None:
+    text = (FOLDER / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    assert text.count("-- name: ") == len(load(name)) > 0
