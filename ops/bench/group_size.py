@@ -32,6 +32,7 @@ from schema.queries import load as queries
 
 _BATCH = 500  # samples, as collectors send them
 _FILL_SECONDS = 30  # seconds of all channels
+_QUIET = "autovacuum=off"  # WAL is counted for the whole server: its share would be taken for that of rows
 _NO_LIMITS = TimeLimits(1e12, 1e12)
 _TIME_OUT = 60.0  # s
 
@@ -121,7 +122,7 @@ def measure(
     with ExitStack() as servers:
         databases = []
         for number, settings in enumerate(("", *variants)):
-            options = [word for one in settings.split(",") if one for word in ("-c", one)]
+            options = [word for one in (_QUIET, *settings.split(",")) if one for word in ("-c", one)]
             (at := folder / f"way-{number}").mkdir()
             databases.append((settings, servers.enter_context(private(at, options))))
         return asyncio.run(compare(databases, sizes, channels, seconds, rounds, progress))
