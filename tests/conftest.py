@@ -15,8 +15,10 @@ from tests.database import database, empty_database, ingest, maintenance, owner,
 
 __all__ = ["database", "empty_database", "ingest", "maintenance", "owner", "reader", "server", "template"]
 
-# What a loaded machine takes for an example says nothing of the code.
-settings.register_profile("plantlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What a loaded machine takes for an example says nothing of the code. Each run has the same examples, so that a change
+# is judged by what it changed; --hypothesis-profile=search has new ones.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("plantlog", settings.get_profile("search"), derandomize=True)
 settings.load_profile("plantlog")
 
 _HANGS = 420.0  # s; more than the time-out in pyproject.toml
