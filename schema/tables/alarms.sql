@@ -20,13 +20,13 @@ CREATE TABLE plant.alarm (
     revision        bigint      NOT NULL,
     PRIMARY KEY (channel_id, limit_name)
 );
-COMMENT ON TABLE plant.alarm IS 'Each alarm that ever was, as it stands now (ISA-18.2). Its history is plant.event, type alarm.';
-COMMENT ON COLUMN plant.alarm.limit_name IS 'lolo, lo, hi, hihi: of the value; rate: of change; stale: silence; bad: quality.';
-COMMENT ON COLUMN plant.alarm.active IS 'Whether the condition is beyond the limit now, whatever was done about the alarm.';
-COMMENT ON COLUMN plant.alarm.since IS 'Since when it has been in this state.';
-COMMENT ON COLUMN plant.alarm.value IS 'When active last changed; NULL: none that is a number.';
-COMMENT ON COLUMN plant.alarm.threshold IS 'The limit: in the channel''s unit; rate: units a second; stale: seconds; bad: 0.';
-COMMENT ON COLUMN plant.alarm.revision IS 'Grows with each change: of two records of one alarm the higher one is right.';
+COMMENT ON TABLE plant.alarm IS 'Current state of each alarm (ISA-18.2) that has changed state at least once. The history is in plant.event, type alarm.';
+COMMENT ON COLUMN plant.alarm.limit_name IS 'lolo, lo, hi, hihi: a limit of the value. rate: a limit of its rate of change. stale: no samples arrive. bad: Bad quality.';
+COMMENT ON COLUMN plant.alarm.active IS 'Whether the alarm condition is true now, even if the alarm is acknowledged, shelved or suppressed.';
+COMMENT ON COLUMN plant.alarm.since IS 'When the alarm entered its current state.';
+COMMENT ON COLUMN plant.alarm.value IS 'Value at the last change of active. NULL: not a number.';
+COMMENT ON COLUMN plant.alarm.threshold IS 'The limit, in the unit of the channel. rate: in units per second. stale: in seconds. bad: 0.';
+COMMENT ON COLUMN plant.alarm.revision IS 'Increases with each change. Of two records of an alarm, the one with the higher revision is newer.';
 CREATE INDEX alarm_not_normal ON plant.alarm (state, since) WHERE state <> 'normal';
 
 -- Notification. The writer queues a notice in the transaction that adds the event. The notifier creates messages from
@@ -39,7 +39,7 @@ CREATE TABLE plant.notification (
     subject    text        NOT NULL,
     body       jsonb       NOT NULL
 );
-COMMENT ON TABLE plant.notification IS 'A message about alarms, as it was made; id is sent with it, so that a receiver can drop what comes twice.';
+COMMENT ON TABLE plant.notification IS 'Messages about alarms. Each message contains its id, so that a receiver can drop duplicates.';
 CREATE INDEX notification_created ON plant.notification (created_at);
 
 CREATE TABLE plant.notification_delivery (
@@ -52,7 +52,7 @@ CREATE TABLE plant.notification_delivery (
     error           text,
     PRIMARY KEY (notification_id, target)
 );
-COMMENT ON TABLE plant.notification_delivery IS 'Whether a message reached a receiver: delivered_at, or error of the last attempt and when the next one is.';
+COMMENT ON TABLE plant.notification_delivery IS 'Delivery of each message to each receiver: when it was delivered or given up; until then, the error of the last attempt and the time of the next one.';
 CREATE INDEX notification_delivery_waiting ON plant.notification_delivery (target, next_attempt_at)
     WHERE delivered_at IS NULL AND given_up_at IS NULL;
 
@@ -71,8 +71,8 @@ CREATE TABLE plant.alarm_notice (
     notification_id uuid        REFERENCES plant.notification (id) ON DELETE SET NULL,
     PRIMARY KEY (event_time, event_id)
 );
-COMMENT ON TABLE plant.alarm_notice IS 'What people may have to be told: one row an alarm event that begins or ends an alarm. Kept for a week.';
-COMMENT ON COLUMN plant.alarm_notice.outcome IS 'sent (see notification_id), or why not; NULL: the notifier has not looked at it, or a flood holds it back.';
+COMMENT ON TABLE plant.alarm_notice IS 'Alarm events from which messages are composed: one row for each event that begins or ends an alarm. Rows are kept for a week.';
+COMMENT ON COLUMN plant.alarm_notice.outcome IS 'sent (see notification_id), or why nothing was sent. NULL: not processed yet, or held back during an alarm flood.';
 CREATE INDEX alarm_notice_waiting ON plant.alarm_notice (queued_at) WHERE outcome IS NULL;
 CREATE INDEX alarm_notice_queued ON plant.alarm_notice (queued_at);
 

@@ -12,8 +12,8 @@ CREATE TABLE plant.source (
     retired_at      timestamptz,
     installation_id uuid REFERENCES plant.installation (id)
 );
-COMMENT ON TABLE plant.source IS 'An endpoint that channels are read from. state: the last one that its collector reported.';
-COMMENT ON COLUMN plant.source.retired_at IS 'When the configuration of its installation stopped listing it; its samples stay.';
+COMMENT ON TABLE plant.source IS 'Endpoints that channels are read from. state is the last one that the collector reported.';
+COMMENT ON COLUMN plant.source.retired_at IS 'When the source was removed from the configuration of its installation. Its samples are kept.';
 GRANT UPDATE (state, state_since, reason) ON plant.source TO plant_ingest;
 GRANT ALL ON plant.source TO plant_owner;
 
@@ -39,11 +39,11 @@ CREATE INDEX channel_source ON plant.channel (source_id);
 -- number of channels.
 CREATE INDEX channel_unit ON plant.channel (regexp_replace(name, '/[^/]*$', ''), id) INCLUDE (name)
     WHERE retired_at IS NULL;
-COMMENT ON TABLE plant.channel IS 'A tag. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
-COMMENT ON COLUMN plant.channel.address IS 'OPC UA: node id. Modbus: table:register, from 0. Push: what the source''s template makes of line and field; equal to name where the source created the channel.';
-COMMENT ON COLUMN plant.channel.retention IS 'Class of retention: a row of plant.retention_class.';
-COMMENT ON COLUMN plant.channel.configured_at IS 'When the channel was first configured; NULL: before this was recorded.';
-COMMENT ON COLUMN plant.channel.retirements IS 'Periods in which it was retired before it returned: no samples are expected from these.';
+COMMENT ON TABLE plant.channel IS 'Tags. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
+COMMENT ON COLUMN plant.channel.address IS 'OPC UA: node id. Modbus: table:register, counted from 0. Push: the name that the source''s template makes of a line and a field; for a channel that the source created, the same as name.';
+COMMENT ON COLUMN plant.channel.retention IS 'Retention class: a row of plant.retention_class.';
+COMMENT ON COLUMN plant.channel.configured_at IS 'When the channel was first configured. NULL: before this was recorded.';
+COMMENT ON COLUMN plant.channel.retirements IS 'Past periods in which the channel was retired. No samples are expected in them.';
 -- A push source creates channels that its gateway sends and that are not configured.
 GRANT INSERT (name, source_id, address, kind) ON plant.channel TO plant_ingest;
 GRANT ALL ON plant.channel TO plant_owner;
@@ -73,6 +73,6 @@ CREATE TABLE plant.channel_version (
 );
 CREATE INDEX channel_version_name ON plant.channel_version (name);
 CREATE UNIQUE INDEX channel_version_valid_from ON plant.channel_version (channel_id, valid_from);
-COMMENT ON TABLE plant.channel_version IS 'The definitions of a channel over time: valid for samples with valid_from <= time < valid_to. The first version is valid from -infinity, the newest to infinity; a version without valid_from is not in use yet, or never was.';
-COMMENT ON COLUMN plant.channel_version.collected IS 'Whether the collector determines from when it is valid; else this is the time of the change.';
+COMMENT ON TABLE plant.channel_version IS 'Definitions of each channel over time. A version applies to samples with valid_from <= time < valid_to. The first version is valid from -infinity, the newest to infinity. A version without valid_from is not in use yet, or never was.';
+COMMENT ON COLUMN plant.channel_version.collected IS 'true: valid_from is the time from which the collector used the version. false: it is the time of the change.';
 GRANT ALL ON plant.channel_version TO plant_owner;

@@ -15,7 +15,7 @@ SELECT public.create_hypertable('plant.event', public.by_range('time', INTERVAL 
                                 create_default_indexes => false);
 CREATE INDEX event_channel ON plant.event (channel_id, time DESC);
 CREATE INDEX event_type ON plant.event (type, time DESC);
-COMMENT ON TABLE plant.event IS 'What is not a number, or happens now and then. id is a hash of the event: a replay is a no-op.';
+COMMENT ON TABLE plant.event IS 'Values that are not numbers, and occurrences such as alarms. id is a hash of the event: a replay is a no-op.';
 GRANT INSERT ON plant.event TO plant_ingest;
 GRANT ALL ON plant.event TO plant_owner;
 
@@ -38,7 +38,7 @@ CREATE TABLE plant.event_count_1m (
 SELECT public.create_hypertable('plant.event_count_1m', public.by_range('bucket', INTERVAL '7 days'),
                                 create_default_indexes => false);
 CREATE INDEX event_count_1m_type ON plant.event_count_1m (type, channel_id, bucket DESC);
-COMMENT ON TABLE plant.event_count_1m IS 'How often something happened in the minute that begins at bucket: each event by its type, samples that were not Good (bad_quality, uncertain_quality), and what gateways counted (measurement.field). Each once, however often it was sent.';
-COMMENT ON COLUMN plant.event_count_1m.channel_id IS '0: of no channel.';
+COMMENT ON TABLE plant.event_count_1m IS 'Event counts for the minute that begins at bucket: events by type, samples that are not Good (bad_quality, uncertain_quality), and increments pushed by gateways (measurement.field). A replay is counted once.';
+COMMENT ON COLUMN plant.event_count_1m.channel_id IS '0: no channel.';
 GRANT INSERT, UPDATE (n) ON plant.event_count_1m TO plant_ingest;
 GRANT ALL ON plant.event_count_1m TO plant_owner;

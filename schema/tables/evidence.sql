@@ -10,13 +10,13 @@ CREATE TABLE plant.seal_key (
     own_signature    bytea       NOT NULL,
     former_signature bytea
 );
-COMMENT ON TABLE plant.seal_key IS 'Public keys that seals are signed with; each vouched for by the one that it succeeds.';
+COMMENT ON TABLE plant.seal_key IS 'Public keys of the seals. Each key is signed by the one that it succeeds, unless that one was lost.';
 
 CREATE TABLE plant.seal_document (
     digest  bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
     content text  COMPRESSION lz4 NOT NULL
 );
-COMMENT ON TABLE plant.seal_document IS 'What channel ids mean (name, unit, address), as JSON, whenever that changed between two seals.';
+COMMENT ON TABLE plant.seal_document IS 'Meaning of the channel ids (name, unit, address), as JSON. One row for each state that was sealed.';
 
 CREATE TABLE plant.day_seal (
     serial         bigint      PRIMARY KEY CHECK (serial > 0),
@@ -40,9 +40,9 @@ CREATE TABLE plant.day_seal (
     signature      bytea       NOT NULL,
     UNIQUE (day, revision)
 );
-COMMENT ON TABLE plant.day_seal IS 'Seals in the order of sealing: each holds the hash of the one before (previous). Late data make an amended one.';
-COMMENT ON COLUMN plant.day_seal.day IS 'UTC.';
-COMMENT ON COLUMN plant.day_seal.differs IS 'Of an amended seal: which channel-hours differ from the revision before, by how many rows, and why; JSON.';
+COMMENT ON TABLE plant.day_seal IS 'Seals in the order of sealing. Each contains the hash of the previous one. Late data lead to an amended seal of the same day.';
+COMMENT ON COLUMN plant.day_seal.day IS 'The day, in UTC.';
+COMMENT ON COLUMN plant.day_seal.differs IS 'Amended seals: the channels and hours that differ from the previous revision, by how many rows, and why. JSON.';
 
 -- The digests of a channel's 24 hours, concatenated; hours without samples have none. An amended seal has only the
 -- channels that differ.
@@ -55,7 +55,7 @@ CREATE TABLE plant.seal_digest (
     PRIMARY KEY (day, channel_id, revision),
     FOREIGN KEY (day, revision) REFERENCES plant.day_seal (day, revision)
 );
-COMMENT ON TABLE plant.seal_digest IS 'By channel, what a seal was made from; the newest row up to a revision holds.';
+COMMENT ON TABLE plant.seal_digest IS 'Digests of each channel in a seal. An amended seal has rows only for channels that differ; for the others, the newest row of an earlier revision applies.';
 
 -- The day that is being sealed: the digests so far, and the progress. The transaction that adds the seal empties it.
 CREATE TABLE plant.seal_progress (
@@ -64,7 +64,7 @@ CREATE TABLE plant.seal_progress (
     hour      smallint    NOT NULL,
     behind    int         NOT NULL
 );
-COMMENT ON TABLE plant.seal_progress IS 'Hours before hour are read, and of that hour the channels up to behind.';
+COMMENT ON TABLE plant.seal_progress IS 'Progress of sealing a day: the hours before hour are complete, and in that hour the channels up to behind.';
 CREATE TABLE plant.seal_work (
     day        date     NOT NULL,
     channel_id int      NOT NULL,

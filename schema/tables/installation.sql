@@ -17,7 +17,7 @@ CREATE TABLE plant.installation (
     plant         text        NOT NULL,
     registered_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE plant.installation IS 'A state folder that registers in this database, and the name of its plant.';
+COMMENT ON TABLE plant.installation IS 'State folders that are registered in this database, with the name of their plant.';
 GRANT ALL ON plant.installation TO plant_owner;
 
 -- Where an installation runs. Without this, a copy of its state folder would register and write as the same installation.
@@ -27,9 +27,9 @@ CREATE TABLE plant.presence (
     folder          text        NOT NULL,
     seen_at         timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON TABLE plant.presence IS 'The running state folder of an installation. Updated every 10 s.';
+COMMENT ON TABLE plant.presence IS 'Host and state folder where each installation runs. Updated every 10 s.';
 COMMENT ON COLUMN plant.presence.place IS 'Host and state folder.';
-COMMENT ON COLUMN plant.presence.folder IS 'Identity of the folder: its inode, and the last boot of its host. A copy has a different one.';
+COMMENT ON COLUMN plant.presence.folder IS 'Identity of the folder: its inode, and the last boot of its host. A copy of the folder has a different one.';
 GRANT SELECT, INSERT, UPDATE ON plant.presence TO plant_maintenance;
 GRANT ALL ON plant.presence TO plant_owner;
 
@@ -39,5 +39,5 @@ CREATE TABLE plant.setting (
     value           text NOT NULL,
     installation_id uuid REFERENCES plant.installation (id)
 );
-COMMENT ON TABLE plant.setting IS 'Facts about this database: edition (apache or community), timescaledb_version.';
+COMMENT ON TABLE plant.setting IS 'Properties of this database, such as edition (apache or community) and timescaledb_version, and settings from the configuration.';
 GRANT ALL ON plant.setting TO plant_owner;

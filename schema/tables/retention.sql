@@ -13,7 +13,7 @@ CREATE TABLE plant.retention_class (
     installation_id uuid REFERENCES plant.installation (id)
 );
 INSERT INTO plant.retention_class (name) VALUES ('default');
-COMMENT ON TABLE plant.retention_class IS 'The configured retention of the channels of a class; NULL: forever. Data without a channel belongs to class default.';
+COMMENT ON TABLE plant.retention_class IS 'Configured retention of each class of channels. NULL: forever. Data without a channel belong to the class default.';
 GRANT ALL ON plant.retention_class TO plant_owner;
 
 -- How far data has been dropped. Rollups whose raw data is gone must not be recomputed.
@@ -23,7 +23,7 @@ CREATE TABLE plant.dropped (
     until     timestamptz NOT NULL,
     PRIMARY KEY (what, retention)
 );
-COMMENT ON TABLE plant.dropped IS 'Data of the class and kind (raw, 1m, 1h, event) before until may have been dropped by retention.';
+COMMENT ON TABLE plant.dropped IS 'Times before which retention may have dropped data, by class and kind (raw, 1m, 1h, event).';
 GRANT ALL ON plant.dropped TO plant_owner;
 
 CREATE TABLE plant.job_run (

@@ -52,11 +52,11 @@ CREATE TABLE plant.rollup_dirty (
 );
 CREATE INDEX rollup_dirty_to ON plant.rollup_dirty (to_time);
 CREATE INDEX rollup_dirty_open ON plant.rollup_dirty (from_time) WHERE open_since IS NOT NULL;
-COMMENT ON TABLE plant.rollup_dirty IS 'Buckets to recompute, with from_time <= begin < to_time, on whole minutes.';
-COMMENT ON COLUMN plant.rollup_dirty.channels IS 'NULL: any.';
-COMMENT ON COLUMN plant.rollup_dirty.hours IS 'false: minutes, from samples; true: one hour, from its minutes.';
-COMMENT ON COLUMN plant.rollup_dirty.onward IS 'The value carried out of them has changed, though the last sample may be the same: a gap.';
-COMMENT ON COLUMN plant.rollup_dirty.open_since IS 'Since when a writer holds this minute open; NULL: to be recomputed from samples.';
+COMMENT ON TABLE plant.rollup_dirty IS 'Buckets to recompute: those that begin at from_time or later, but before to_time. Both are whole minutes.';
+COMMENT ON COLUMN plant.rollup_dirty.channels IS 'NULL: all channels.';
+COMMENT ON COLUMN plant.rollup_dirty.hours IS 'false: minutes, from samples. true: one hour, from its minutes.';
+COMMENT ON COLUMN plant.rollup_dirty.onward IS 'true: the value carried into the next bucket has changed, even if the last sample is the same, because of a gap.';
+COMMENT ON COLUMN plant.rollup_dirty.open_since IS 'When a writer opened this minute, which it still holds open. NULL: to be recomputed from samples.';
 GRANT INSERT, DELETE, UPDATE (open_since) ON plant.rollup_dirty TO plant_ingest;
 GRANT ALL ON plant.rollup_dirty TO plant_owner;
 
@@ -69,7 +69,7 @@ CREATE TABLE plant.rollup_closed (
 INSERT INTO plant.rollup_closed (minute) VALUES ('-infinity');
 COMMENT ON TABLE plant.rollup_closed IS 'The minute that a writer closed last. Closing and recomputing minutes locks this row.';
 COMMENT ON COLUMN plant.rollup_closed.minutes IS 'Number of minutes that writers have closed with rows of their own.';
-COMMENT ON COLUMN plant.rollup_closed.rows IS 'Rows of rollup_1m that they wrote and that need not be recomputed.';
+COMMENT ON COLUMN plant.rollup_closed.rows IS 'Number of rows of rollup_1m that writers wrote and that need not be recomputed.';
 GRANT UPDATE ON plant.rollup_closed TO plant_ingest;
 GRANT ALL ON plant.rollup_closed TO plant_owner;
 
@@ -92,14 +92,14 @@ CREATE TABLE plant.rollup_1m (
 );
 SELECT public.create_hypertable('plant.rollup_1m', public.by_range('bucket', INTERVAL '1 day'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.rollup_1m IS 'Stored minutes. Read samples_1m, or minutes_between if channels and times are known.';
-COMMENT ON COLUMN plant.rollup_1m.known IS 'µs in which the value is known.';
+COMMENT ON TABLE plant.rollup_1m IS 'Rollups by minute. Read samples_1m instead, or minutes_between if channels and times are known.';
+COMMENT ON COLUMN plant.rollup_1m.known IS 'Time in which the value is known, in µs.';
 COMMENT ON COLUMN plant.rollup_1m.area IS 'Integral of the value over the known time, in value × seconds.';
 
 CREATE TABLE plant.rollup_1h (LIKE plant.rollup_1m INCLUDING ALL);
 SELECT public.create_hypertable('plant.rollup_1h', public.by_range('bucket', INTERVAL '30 days'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.rollup_1h IS 'Stored hours. Read samples_1h.';
+COMMENT ON TABLE plant.rollup_1h IS 'Rollups by hour. Read samples_1h instead.';
 GRANT INSERT ON plant.rollup_1m TO plant_ingest;
 GRANT ALL ON plant.rollup_1m, plant.rollup_1h TO plant_owner;
 
@@ -154,8 +154,8 @@ CREATE TABLE plant.rollup_1m_packed (
 );
 SELECT public.create_hypertable('plant.rollup_1m_packed', public.by_range('day', INTERVAL '30 days'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.rollup_1m_packed IS 'Minutes of closed days, one row per channel and day (UTC). Read samples_1m or minutes_between.';
-COMMENT ON COLUMN plant.rollup_1m_packed.minute_ IS 'The minutes of the day (from 0) that exist; NULL: all 1440. Likewise for the other arrays: if NULL, all minutes have the value of the column without underscore. first_at and last_at: µs since the minute.';
+COMMENT ON TABLE plant.rollup_1m_packed IS 'Minutes of closed days, one row per channel and day (UTC). Read samples_1m instead, or minutes_between.';
+COMMENT ON COLUMN plant.rollup_1m_packed.minute_ IS 'The minutes of the day (from 0) that exist. NULL: all 1440. In the same way, where another array is NULL, all minutes have the value of the column without the underscore. first_at and last_at are µs since the start of the minute.';
 GRANT ALL ON plant.rollup_1m_packed TO plant_owner;
 
 -- Chunks of rollup_1m that are being packed: the last packed channel, and when the chunk was found empty. It is dropped

@@ -10,7 +10,7 @@ CREATE TABLE plant.samples_raw (
 );
 SELECT public.create_hypertable('plant.samples_raw', public.by_range('time', INTERVAL '1 day'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.samples_raw IS 'The table that the writer fills. Read the view samples.';
+COMMENT ON TABLE plant.samples_raw IS 'Rows written by the writer. Read the view plant.samples instead.';
 COMMENT ON COLUMN plant.samples_raw.status IS 'OPC UA StatusCode, the same 32 bits as a signed integer: Bad is negative.';
 GRANT INSERT ON plant.samples_raw TO plant_ingest;
 GRANT ALL ON plant.samples_raw TO plant_owner;
@@ -53,10 +53,10 @@ CREATE TABLE plant.samples_packed (
 );
 SELECT public.create_hypertable('plant.samples_packed', public.by_range('hour', INTERVAL '1 day'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.samples_packed IS 'One row per channel and hour; schema/tables/samples.sql describes the columns. Read plant.samples or plant.samples_between.';
-COMMENT ON COLUMN plant.samples_packed.hour IS 'UTC hour: its samples have hour <= time < hour + 1 h.';
-COMMENT ON COLUMN plant.samples_packed.step IS 'µs.';
-COMMENT ON COLUMN plant.samples_packed.unit IS 'µs: 1, 1000 or 1000000.';
+COMMENT ON TABLE plant.samples_packed IS 'One row per channel and hour. schema/tables/samples.sql describes the columns. Read plant.samples instead, or plant.samples_between.';
+COMMENT ON COLUMN plant.samples_packed.hour IS 'Start of the hour, in UTC. Its samples have hour <= time < hour + 1 h.';
+COMMENT ON COLUMN plant.samples_packed.step IS 'Interval between samples, in µs. t0 to t3 contain the deviations from it.';
+COMMENT ON COLUMN plant.samples_packed.unit IS 'Resolution of the times, in µs: 1, 1000 or 1000000.';
 
 -- Every packed sample is before until: for all channels (one row), and per channel. The transaction that packs also
 -- updates these, so a reader's snapshot has both or neither.
@@ -65,12 +65,12 @@ CREATE TABLE plant.packed_until (
     until timestamptz NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO plant.packed_until DEFAULT VALUES;
-COMMENT ON TABLE plant.packed_until IS 'Rows of samples_raw before this may be late or replayed, and are compared with packed samples.';
+COMMENT ON TABLE plant.packed_until IS 'All packed samples are before this time. Rows of samples_raw before it may be late or replayed, and are compared with packed samples.';
 CREATE TABLE plant.packed_channel (
     channel_id int         PRIMARY KEY,
     until      timestamptz NOT NULL
 );
-COMMENT ON TABLE plant.packed_channel IS 'Like packed_until, by channel: while an hour is being packed, rows of channels that are not packed yet are not late.';
+COMMENT ON TABLE plant.packed_channel IS 'The same as packed_until, by channel. While an hour is being packed, rows of channels that are not packed yet are not late.';
 
 -- Chunks of samples_raw found empty, and when. They are dropped once no older snapshot exists.
 CREATE TABLE plant.packed_chunk (

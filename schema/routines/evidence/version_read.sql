@@ -26,6 +26,6 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION plant.version_read IS 'Called by the writer when a collector reports since when it uses a version.';
+COMMENT ON FUNCTION plant.version_read IS 'Record the time from which a collector uses a version of a channel. The writer calls it.';
 REVOKE EXECUTE ON FUNCTION plant.version_read FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.version_read TO plant_ingest;

@@ -9,6 +9,6 @@ INSERT INTO plant.event (time, id, type, text, detail)
 SELECT at, hashtextextended(concat_ws(' ', at, message, detail), 11) & 9223372036854775807, 'overload', message, detail
 ON CONFLICT (time, id) DO NOTHING
 $$;
-COMMENT ON FUNCTION plant.record_overload IS 'Records an event of type overload: its begin (overloaded) or end (good), with the measurements.';
+COMMENT ON FUNCTION plant.record_overload IS 'Record an event of type overload: its beginning (overloaded) or end (good), with the measurements.';
 REVOKE EXECUTE ON FUNCTION plant.record_overload FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.record_overload TO plant_maintenance, plant_owner;

@@ -102,4 +102,4 @@ BEGIN
     ORDER BY p.bucket;
 END
 $$;
-COMMENT ON FUNCTION plant.series IS 'A channel for a chart: at most about points buckets, with min and max of exactly the samples with from <= time < to, read from hours, minutes or samples.';
+COMMENT ON FUNCTION plant.series IS 'Chart of a channel: at most about points buckets, with the exact min and max of the samples with from <= time < to. Read from hours, minutes or samples.';

@@ -9,4 +9,4 @@ WHERE v.channel_id = channel AND v.valid_from <= at
 ORDER BY v.valid_from DESC
 LIMIT 1
 $$;
-COMMENT ON FUNCTION plant.unit_at IS 'The unit that a channel''s values had at a time.';
+COMMENT ON FUNCTION plant.unit_at IS 'Unit of a channel''s values at a time.';
