@@ -1,4 +1,4 @@
-"""``python -m simulator run|export|compare|fault``: a simulated plant with OPC UA and Modbus."""
+"""A simulated plant with OPC UA and Modbus: ``plantlog simulator``, or ``python -m simulator``."""
 
 from __future__ import annotations
 
@@ -48,21 +48,32 @@ def main() -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="plantlog simulator", description="A simulated plant with OPC UA and Modbus.")
     commands = parser.add_subparsers(required=True)
     plant_options = argparse.ArgumentParser(add_help=False)
-    plant_options.add_argument("--host", default="127.0.0.1")
-    plant_options.add_argument("--opcua-port", type=int, default=4840)
+    plant_options.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
     plant_options.add_argument(
-        "--modbus-port", type=int, default=5020, help="port of the first device; the others follow"
+        "--opcua-port", type=int, default=4840, help="port of the OPC UA server; default: %(default)s"
     )
-    plant_options.add_argument("--health-port", type=int, default=9101, help="health port in the exported plant.toml")
-    plant_options.add_argument("--viewer-port", type=int, default=9110, help="viewer port in the exported plant.toml")
-    plant_options.add_argument("--seed", type=int, default=1)
+    plant_options.add_argument(
+        "--modbus-port",
+        type=int,
+        default=5020,
+        help="port of the first Modbus device; the others follow; default: %(default)s",
+    )
+    plant_options.add_argument(
+        "--health-port", type=int, default=9101, help="health port in the exported plant.toml; default: %(default)s"
+    )
+    plant_options.add_argument(
+        "--viewer-port", type=int, default=9110, help="viewer port in the exported plant.toml; default: %(default)s"
+    )
+    plant_options.add_argument("--seed", type=int, default=1, help="seed of the random values; default: %(default)s")
     plant_options.add_argument(
         "--channels", type=int, help="load test: number of channels; the first 5,000 by OPC UA, the rest by Modbus"
     )
-    plant_options.add_argument("--hz", type=float, default=1.0, help="load test: values per second and channel")
+    plant_options.add_argument(
+        "--hz", type=float, default=1.0, help="load test: values per second and channel; default: 1"
+    )
     plant_options.add_argument(
         "--replay", type=Path, help="replay a CSV file, or a .dat file with --columns; its columns are the tags"
     )
@@ -77,40 +88,52 @@ def _arguments() -> argparse.ArgumentParser:
     security.add_argument("--insecure", dest="secure", action="store_false", help="OPC UA without certificates")
     scenarios = "; ".join(f"{name}: {what}" for name, what in SCENARIOS.items())
     plant_options.add_argument("--scenario", action="append", default=[], metavar="NAME[@SECONDS]", help=scenarios)
-    run = commands.add_parser("run", parents=[plant_options], help="serve the plant")
-    run.add_argument("--state", type=Path, default=_STATE / "simulator", help="ground truth and certificates")
+    run = commands.add_parser("run", parents=[plant_options], help="run the simulated plant")
+    run.add_argument(
+        "--state",
+        type=Path,
+        default=_STATE / "simulator",
+        help="folder for ground truth and certificates; default: %(default)s",
+    )
     run.add_argument("--control-port", type=int, default=9100, help="port for faults and status; default: %(default)s")
-    run.add_argument("--speed", type=float, default=1.0, help="speed factor of plant time")
+    run.add_argument("--speed", type=float, default=1.0, help="speed factor of plant time; default: 1")
     run.add_argument(
         "--jitter", type=_duration, default=0.0, help="maximum difference of source times within a cycle; default: none"
     )
     run.add_argument(
         "--history", type=int, help="history length per OPC UA node, in values; default: 2000, for load tests 0"
     )
-    run.add_argument("--no-truth", action="store_true")
+    run.add_argument("--no-truth", action="store_true", help="do not record the ground truth")
     run.set_defaults(run=lambda arguments: asyncio.run(_run(arguments)))
     export_parser = commands.add_parser(
-        "export", parents=[plant_options], help="write the matching plant.toml and tag lists"
+        "export", parents=[plant_options], help="write the configuration of the plant: plant.toml and tag lists"
     )
-    export_parser.add_argument("folder", type=Path)
+    export_parser.add_argument("folder", type=Path, help="folder to write to")
     export_parser.set_defaults(run=_export)
     compare_parser = commands.add_parser("compare", help="compare the stored samples with the ground truth")
-    compare_parser.add_argument("--truth", type=Path, default=_STATE / "simulator" / "truth")
-    compare_parser.add_argument("--dsn", help="default: the reader's, in --secrets")
-    compare_parser.add_argument("--secrets", type=Path, default=_STATE / "secrets")
     compare_parser.add_argument(
-        "--seconds", type=float, default=60.0, help="length of the time range, unless --from is given"
+        "--truth",
+        type=Path,
+        default=_STATE / "simulator" / "truth",
+        help="folder of the ground truth; default: %(default)s",
     )
-    compare_parser.add_argument("--from", dest="from_us", type=int, help="source time, µs since 1970 UTC")
-    compare_parser.add_argument("--to", dest="to_us", type=int, help="source time, µs since 1970 UTC; default: 5 s ago")
-    compare_parser.add_argument("--json", action="store_true")
+    compare_parser.add_argument("--dsn", help="database; default: the reader's DSN in --secrets")
+    compare_parser.add_argument(
+        "--secrets", type=Path, default=_STATE / "secrets", help="folder of the reader's DSN; default: %(default)s"
+    )
+    compare_parser.add_argument(
+        "--seconds", type=float, default=60.0, help="length of the time range, without --from; default: 60"
+    )
+    compare_parser.add_argument("--from", dest="from_us", type=int, help="start, in source time: µs since 1970 UTC")
+    compare_parser.add_argument("--to", dest="to_us", type=int, help="end, likewise; default: 5 s ago")
+    compare_parser.add_argument("--json", action="store_true", help="print JSON")
     compare_parser.set_defaults(run=lambda arguments: asyncio.run(_compare(arguments)))
     fault = commands.add_parser("fault", help="inject a fault")
-    fault.add_argument("target", help="opcua, a device's name, or a channel's name")
+    fault.add_argument("target", help="opcua, the name of a device, or the name of a channel")
     fault.add_argument("fault", choices=KINDS, help="; ".join(f"{kind}: {rule.what}" for kind, rule in RULES.items()))
-    fault.add_argument("--seconds", type=float, default=SECONDS)
+    fault.add_argument("--seconds", type=float, default=SECONDS, help="duration; default: %(default)g")
     fault.add_argument("--value", type=lambda text: float(int(text, 0)) if text[:2] == "0x" else float(text),
-                       help="a status code, an exception code, or seconds")  # fmt: skip
+                       help="status code, exception code, or seconds; see the fault")  # fmt: skip
     fault.add_argument(
         "--control-port",
         type=int,

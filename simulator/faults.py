@@ -43,7 +43,7 @@ RULES: Mapping[Kind, _Rule] = {
     "close_connections": _Rule("connections closed, new ones refused", ("opcua", "device")),
     "forget_subscriptions": _Rule("connections closed once, all subscriptions lost", ("opcua",)),
     "lose_messages": _Rule(
-        "published messages are lost; with 1 they cannot be republished", ("opcua",), 0, (0, 1), integer=True
+        "published messages are lost; with --value 1 they cannot be republished", ("opcua",), 0, (0, 1), integer=True
     ),
     "garbage": _Rule("invalid bytes, every second", ("opcua", "device")),
     "exception": _Rule("every request is answered with this exception code", ("device",), 4, (1, 255), integer=True),

@@ -19,9 +19,9 @@ _REPLAY_SECONDS = 120.0  # s of recorded readings to replay
 # scenario → affected tag, description
 SCENARIOS = {
     "stuck": "boilerhouse/boiler1/oxygen is stuck at its value",
-    "drift": "boilerhouse/boiler1/flue_temperature drifts up by 0.05 °C a second",
+    "drift": "boilerhouse/boiler1/flue_temperature drifts up by 0.05 °C per second",
     "spike": "boilerhouse/boiler2/level shows one reading of 100 every 30 s",
-    "dropout": "boilerhouse/boiler2/steam_flow falls to 0 for 5 s of every 60",
+    "dropout": "boilerhouse/boiler2/steam_flow falls to 0 for 5 s in every 60 s",
     "leak": "tank 2 loses an unmetered 40 m³/h",
     "pump-trip": "the pump of tank 3 trips and stays off",
     "hidden-setpoint": "boiler 1's pressure set point is raised to 46 bar while its pressure replays old readings",

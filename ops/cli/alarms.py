@@ -19,14 +19,17 @@ from ops.paths import State
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="List alarms; acknowledge, shelve, suppress, take out of service (ISA-18.2).", add_completion=False
+    help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).", add_completion=False
 )
 
 _COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "cyan"}
 
-_Channel = Annotated[str, typer.Argument(help="Channel name or pattern with *.")]
+_Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Channel name, or pattern with *.")]
 _Limit = Annotated[
-    str | None, typer.Argument(help="lolo, lo, hi, hihi, rate, stale or bad. Default: every limit that allows it.")
+    str | None,
+    typer.Argument(
+        metavar="LIMIT", help="lolo, lo, hi, hihi, rate, stale or bad. Default: every limit that allows it."
+    ),
 ]
 _Who = Annotated[str | None, typer.Option("--who", help="Your name. It is recorded together with your login.")]
 _Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Reason. It is recorded.")]
@@ -85,7 +88,7 @@ def unshelve(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
 
 @app.command()
 def suppress(channel: _Channel, limit: _Limit = None, *, why: _Why, who: _Who = None) -> None:
-    """Suppress an alarm by design, for plant logic that knows the alarm is irrelevant now."""
+    """Suppress an alarm by design: for plant logic, while the alarm is not relevant."""
     _send("suppress", channel, limit, who, why=why)
 
 
@@ -97,7 +100,7 @@ def unsuppress(channel: _Channel, limit: _Limit = None, who: _Who = None) -> Non
 
 @app.command("out-of-service")
 def out_of_service(channel: _Channel, limit: _Limit = None, *, why: _Why, who: _Who = None) -> None:
-    """Take an alarm out of service, for maintenance. It stays silent until it is back in service."""
+    """Take an alarm out of service for maintenance: no notifications until it is returned to service."""
     _send("out-of-service", channel, limit, who, why=why)
 
 

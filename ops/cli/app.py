@@ -21,7 +21,7 @@ from ops.paths import CHECKOUT, EXAMPLE, State
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Industrial telemetry ingestion: OPC UA and Modbus in, TimescaleDB hypertables out, each sample exactly once.",
+    help="Collect industrial telemetry by OPC UA, Modbus and push, and store each sample exactly once in TimescaleDB.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,11 +31,11 @@ _TakeOver = Annotated[
 ]
 _SameQuantity = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A changed tag still measures the same quantity. Can be repeated."),
+    typer.Option(metavar="NAME", help="Changed tag that still measures the same quantity. Can be repeated."),
 ]
 _NewChannel = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A changed tag becomes a new channel. Can be repeated."),
+    typer.Option(metavar="NAME", help="Changed tag that becomes a new channel. Can be repeated."),
 ]
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -65,22 +65,23 @@ def up(
         typer.Option(metavar="PLANT.TOML", help="Configuration file. Default: the last one used, or the example."),
     ] = None,
     channels: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="Simulate a plant with this many channels instead.")
+        int | None, typer.Option(min=1, max=1_000_000, help="Simulate a plant with this many channels.")
     ] = None,
     hz: Annotated[
-        float | None, typer.Option(min=0.001, max=100.0, help="New values per second and channel, with --channels [1].")
+        float | None,
+        typer.Option(min=0.001, max=100.0, help="Values per second and channel, with --channels. Default: 1."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1024, max=65_000, help="First port of the simulated plant [9100].")
+        int | None, typer.Option(min=1024, max=65_000, help="First port of the simulated plant. Default: 9100.")
     ] = None,
     simulator: Annotated[
-        bool | None, typer.Option(help="Start the simulator. Default: only for the example and --channels.")
+        bool | None, typer.Option(help="Start the simulator. Default: only with the example or --channels.")
     ] = None,
     take_over: _TakeOver = False,
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
 ) -> None:
-    """Start the appliance in the background. Creates whatever is missing."""
+    """Start the appliance in the background, or apply a changed configuration. Safe to repeat."""
     from ops.appliance.up import UpOptions
     from ops.appliance.up import up as run
     from ops.registration.redefined_tags import TagDecisions
@@ -94,7 +95,7 @@ def down(
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the state folder with all samples.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Stop the appliance. The spools are drained to the database first."""
+    """Stop the appliance, after writing the spools to the database."""
     from ops.appliance.down import down as run
 
     run(wipe, yes, Console())
@@ -128,11 +129,13 @@ def status(
 
 @app.command()
 def logs(
-    process: Annotated[str | None, typer.Argument(help="Process name, such as writer. Default: all.")] = None,
+    process: Annotated[
+        str | None, typer.Argument(metavar="PROCESS", help="Process, such as writer. Default: all.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of lines to print.")] = 40,
 ) -> None:
-    """Print the log files of the processes."""
+    """Print the logs of the processes."""
     from ops.appliance.logs import tail_command
 
     command = tail_command(State.current(), process, follow, lines)
@@ -141,7 +144,7 @@ def logs(
 
 @app.command(context_settings=_PASS_THROUGH)
 def psql(context: typer.Context) -> None:
-    """Run psql on the database with the read-only login. Arguments are passed to psql."""
+    """Run psql with the read-only login. Arguments are passed on to psql."""
     from ops.appliance.database import psql_command
 
     command, environment = psql_command(State.current())
@@ -151,20 +154,25 @@ def psql(context: typer.Context) -> None:
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def ask(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Question. Default: list the questions.")] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start: ISO 8601 or an age: 10m.")] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End [now].")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Question. Some have options of their own: see --describe.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: now.")] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Center of the interval.")] = None,
     around: Annotated[str, typer.Option("--around", metavar="DURATION", help="Time before and after --at.")] = "5m",
     channel: Annotated[
-        list[str] | None, typer.Option("--channel", "-c", help="Name or pattern with *; can be repeated.")
+        list[str] | None,
+        typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated."),
     ] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask what happened: stuck sensors, replayed signals, first movers, … Some questions have options of their own."""
+    """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
     from ops.forensics import ask as forensics
 
     if name is None:
@@ -190,10 +198,10 @@ def ask(
 def check(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLANT.TOML]", help="Default: the file of the last `up`, or the example."),
+        typer.Argument(metavar="PLANT.TOML", help="Default: the file of the last `up`, or the example."),
     ] = None,
 ) -> None:
-    """Check a configuration. Reports all problems at once, with file, line, value and legal values."""
+    """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
     from ingest.config.load import load
     from ops.deployment import Deployment
 
@@ -215,7 +223,8 @@ def discover(
         Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Connect to an address without encryption (security mode None).")
+        bool,
+        typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
     ] = False,
 ) -> None:
     """Browse an OPC UA server and print its variables as a tag list."""
@@ -226,11 +235,9 @@ def discover(
 
 @app.command()
 def init(
-    folder: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for .env and secrets/. Default: the checkout.")
-    ] = CHECKOUT,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for .env and secrets/.")] = CHECKOUT,
 ) -> None:
-    """Create passwords, tokens and .env for docker-compose.yml. Existing files are kept."""
+    """Create passwords, tokens and .env for containers. Existing files are kept."""
     from ops.containers.init import init as run
 
     run(folder.absolute(), Console())
@@ -243,7 +250,7 @@ def prepare(
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
 ) -> None:
-    """Upgrade the schema and register the plant. Containers wait for this before they start."""
+    """Upgrade the schema and register the plant. For containers, which wait for this before they start."""
     from ops.containers.prepare import prepare as run
     from ops.registration.redefined_tags import TagDecisions
 
@@ -252,8 +259,8 @@ def prepare(
 
 @app.command()
 def rename(
-    old: Annotated[str, typer.Argument(help="Current name.")],
-    new: Annotated[str, typer.Argument(help="New name.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Current name.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
 ) -> None:
     """Rename a channel. Its id and history are kept."""
     from ops.registration.rename import rename as run
@@ -263,7 +270,7 @@ def rename(
 
 @app.command()
 def targets() -> None:
-    """Print Prometheus scrape targets in file_sd format, for ops/prometheus/targets/native.json."""
+    """Print the scrape targets for Prometheus, in the format of file_sd_configs."""
     from ops.prometheus.targets import targets as scrape_targets
 
     typer.echo(scrape_targets(State.current()))
@@ -271,7 +278,7 @@ def targets() -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def simulator(context: typer.Context) -> None:
-    """Run a simulator command: fault, compare, export, run. Arguments are passed on."""
+    """Run a command of the plant simulator: fault, compare, export or run."""
     from ops import health
     from ops.deployment import Running
 
@@ -284,7 +291,7 @@ def simulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def test(context: typer.Context) -> None:
-    """Run the tests. Arguments are passed to pytest. Default: all tests, with one more worker than CPU cores."""
+    """Run the tests. Arguments are passed on to pytest. Default: all tests, with one more worker than CPU cores."""
     os.chdir(CHECKOUT)
     arguments = context.args or ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 # Commands import what they need when they run.
 # ruff: noqa: PLC0415
 
-app = typer.Typer(help="Benchmark this machine. Each run also measures a reference.", no_args_is_help=True)
+app = typer.Typer(help="Benchmark this machine. Most benchmarks also measure a reference.", no_args_is_help=True)
 
 _console = Console(stderr=True)
 _WIDE = 200  # columns without a terminal
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 _Plot = Annotated[Path | None, typer.Option("--plot", help="Plot to this file (.svg, .png or .pdf).")]
-_File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Output of --json. Default: standard output.")]
+_File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Output of --json. Default: standard output.")]
 
 
 @app.callback()
@@ -104,7 +104,7 @@ def query(
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
-    """Measure query times for an hour to a month of one channel while data are being written."""
+    """Measure query times for an hour to a month of a channel, while data are being written."""
     from ops.bench import tables
     from ops.bench.query import measure
 
@@ -127,7 +127,7 @@ def counters(
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
-    """Measure increments/s into event_count_1m, beside plain upserts. The sums are checked."""
+    """Measure increments/s into event_count_1m, compared with plain upserts. Checks the sums."""
     from ops.bench import tables
     from ops.bench.counters import measure
 
@@ -148,7 +148,7 @@ def alarms(
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
-    """Measure the CPU cost of alarm evaluation, beside decoding, spooling and writing the same samples."""
+    """Measure the CPU cost of alarm evaluation, compared with decoding, spooling and writing the same samples."""
     from ops.bench import alarm_overhead, copy_speed, tables
 
     async def shares_of(database: BenchDatabase) -> list[alarm_overhead.AlarmOverhead]:
@@ -231,7 +231,7 @@ def choose(
     minutes: Annotated[float, typer.Option(min=0.5, help="Approximate total duration.")] = 20.0,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats, each in a different order.")] = 2,
     hours: Annotated[float | None, typer.Option(help="Additional hours to hold the sustained rate.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One run of about 20 s per contestant.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One run of about 20 s for each contestant.")] = False,
     only: Annotated[str, typer.Option(help="Contestants, comma separated, as in --list. Default: all.")] = "",
     weights: Annotated[Path | None, typer.Option(help="Weights of the criteria (TOML).")] = None,
     folders: Annotated[Path | None, typer.Option(help="Folders of contestants (TOML); or PLANTLOG_CHOOSE.")] = None,
@@ -268,7 +268,7 @@ def day(
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
-    """Run a simulated day as fast as possible: ingest, packing, rollups, sealing and retention, hour by hour."""
+    """Run a simulated day as fast as possible, with packing, rollups, sealing and retention."""
     from ops.bench.day import measure, tables
 
     options = measure.DayOptions(channels, hz, hours, minutes, first_hour, round(keep_free * 1024**3))

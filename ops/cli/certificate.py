@@ -44,7 +44,7 @@ def renew(
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(help="Output file. PEM if the name ends in .pem, else DER.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output file. PEM if its name ends in .pem, else DER.")],
     with_key: Annotated[
         bool, typer.Option("--with-key", help="Write PEM including the private key. Keep the file secret.")
     ] = False,
@@ -64,10 +64,12 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="Certificate, DER or PEM. A PEM file may also contain the key.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Certificate, DER or PEM. A PEM file may also contain the key.")
+    ],
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key, if it is not in FILE.")] = None,
 ) -> None:
-    """Use a certificate issued elsewhere, such as by the plant's CA."""
+    """Use a certificate issued by a certificate authority."""
     try:
         content = file.read_bytes()
         identity = client_certificate.load_identity(content, content if key is None else key.read_bytes(), file)
@@ -81,9 +83,11 @@ def import_(
 
 @app.command()
 def trust(
-    what: Annotated[str, typer.Argument(metavar="NAME|FINGERPRINT", help="Source, or 8+ digits of the SHA-256.")],
+    what: Annotated[
+        str, typer.Argument(metavar="NAME|FINGERPRINT", help="Source, or at least 8 digits of the SHA-256 fingerprint.")
+    ],
 ) -> None:
-    """Trust a rejected server certificate. Compare the fingerprint with the server's first."""
+    """Trust a rejected server certificate. Compare its fingerprint with that on the server first."""
     path, server = trust_list.trust(_pki(), what)
     typer.echo(f"trusted: {_summary(path, server)}\nThe collector uses it from its next connection on.")
 

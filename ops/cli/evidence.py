@@ -21,12 +21,12 @@ from ops.paths import State
 _T = TypeVar("_T")
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Channels = Annotated[
-    list[str] | None, typer.Option("--channel", "-c", help="Name or pattern with *; can be repeated.")
+    list[str] | None, typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
 ]
 
 
 def seal(
-    day: Annotated[str | None, typer.Argument(metavar="[DAY]", help="UTC day. Default: all closed days.")] = None,
+    day: Annotated[str | None, typer.Argument(metavar="DAY", help="UTC day. Default: all closed days.")] = None,
     before: Annotated[
         str | None, typer.Option("--before", metavar="TIME", help="Seal days that ended by this time.")
     ] = None,
@@ -112,16 +112,20 @@ def _parse_time(option: str, text: str) -> datetime:
 
 
 def verify(
-    what: Annotated[str | None, typer.Argument(metavar="[DAY|rollups|FILE]", help="Default: all sealed days.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="DAY|rollups|FILE", help="What to verify. Default: all sealed days.")
+    ] = None,
     channel: _Channels = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="PEM", help="Trusted public key [own key].")] = None,
-    since: Annotated[datetime | None, typer.Option("--from", help="Rollups: first day (UTC).")] = None,
-    until: Annotated[datetime | None, typer.Option("--to", help="Rollups: end of the range.")] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="PEM", help="Trusted public key. Default: this plant's.")
+    ] = None,
+    since: Annotated[datetime | None, typer.Option("--from", help="First day (UTC). Only for rollups.")] = None,
+    until: Annotated[datetime | None, typer.Option("--to", help="End of the range. Only for rollups.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Also exit with 1 for explained differences.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum differences to list per day. 0: all.")] = 40,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of differences per day. 0: all.")] = 40,
     as_json: _Json = False,
 ) -> None:
-    """Verify seals. Lists each day, channel and hour that differs. Exits with 1 for unexplained differences."""
+    """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
     from ops.evidence.verify import format_report
     from ops.evidence.verify import verify as run
 
@@ -177,13 +181,15 @@ def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> No
 
 def export(
     day: Annotated[str, typer.Argument(metavar="DAY", help="UTC day, such as 2026-03-09.")],
-    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="File to create [DAY.parquet].")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet.")
+    ] = None,
     channel: _Channels = None,
     with_verifier: Annotated[
         bool, typer.Option("--with-verifier", help="Also write the stand-alone verifier verify_plantlog.py.")
     ] = False,
 ) -> None:
-    """Export a sealed day as Parquet with embedded seals: samples, and events and gaps in further files."""
+    """Export a sealed day as Parquet files with embedded seals: samples, events and gaps."""
     from ops.evidence.export import export as run
 
     state = State.current()

@@ -25,8 +25,8 @@ def listed(context: typer.Context, as_json: _Json = False) -> None:
 
 
 @app.command(name="run")
-def run_now(names: Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs to run, in this order.")]) -> None:
-    """Run jobs now, in this process. Safe while the appliance is running."""
+def run_now(names: Annotated[list[str], typer.Argument(metavar="JOB", help="Jobs to run, in this order.")]) -> None:
+    """Run jobs now. Safe while the appliance is running."""
     from ops.maintenance.report import run_jobs
 
     if not run_jobs(State.current(), names):

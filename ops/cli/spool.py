@@ -16,7 +16,7 @@ from ops.paths import State
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Inspect the spools and the quarantine, export a spool, retry rejected rows.",
+    help="Inspect and export the spools. List and retry the rows in quarantine.",
     no_args_is_help=True,
 )
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,10 +36,12 @@ def show(as_json: _Json = False) -> None:
 
 @app.command()
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Spool name (opcua, push, …) or path.")],
-    to: Annotated[Path | None, typer.Option("--to", metavar="CSV", help="File to create. Default: stdout.")] = None,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Name of a spool, such as opcua, or path of a file.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="CSV", help="File to create. Default: standard output.")
+    ] = None,
 ) -> None:
-    """Export the samples and texts of a spool file as CSV, even of a damaged one. Changes nothing."""
+    """Export the samples and texts of a spool file as CSV, even of a damaged file. Changes nothing."""
     from ops.spool.export import export as run
 
     counts = run(State.current(), file, to)
@@ -49,7 +51,7 @@ def export(
 @app.command()
 def quarantine(
     as_json: _Json = False,
-    limit: Annotated[int, typer.Option(min=0, help="Newest rows to list per reason.")] = 10,
+    limit: Annotated[int, typer.Option(min=0, help="Number of rows per reason, newest first.")] = 10,
 ) -> None:
     """List the rows in quarantine, by reason."""
     from ops.spool.quarantine import list_rows, tables
@@ -63,10 +65,12 @@ def quarantine(
 
 @app.command()
 def retry(
-    anyway: Annotated[bool, typer.Option("--anyway", help="Include rows outside the time limits of [writer].")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Include rows outside the limits future_limit and oldest.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Retry rows in quarantine and dead-letter batches. What is written is removed from there."""
+    """Retry the rows in quarantine and the dead-letter batches. What is written is removed from there."""
     from ops.spool.retry import retry as run
 
     done = run(State.current(), anyway)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.text import Text
 from typer.testing import CliRunner
 
 from ingest.batch import EVENT_TYPES, GAP_REASONS
@@ -107,6 +108,12 @@ def test_every_command_has_help(path: tuple[str, ...]) -> None:
     run = CliRunner().invoke(APP, [*path, "--help"])
     assert run.exit_code == 0, run.output
     assert "Usage: " in run.output
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: " ".join(path) or "plantlog")
+def test_help_has_no_word_that_is_taken_for_markup(path: tuple[str, ...]) -> None:
+    texts = [ALL[path].help or "", *(getattr(option, "help", None) or "" for option in ALL[path].params)]
+    assert [text for text in texts if Text.from_markup(text).plain != text] == []
 
 
 def test_every_command_is_documented() -> None:
