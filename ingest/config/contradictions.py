@@ -42,7 +42,7 @@ def in_source(source: Source) -> Iterator[Contradiction]:
     """Between options of a source."""
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
-            yield "unknown", shown(source.unknown), "create, or add tags or counts: nothing could be pushed"
+            yield "unknown", shown(source.unknown), "create, or add tags or counts: otherwise nothing can be pushed"
         counts = Counter(tag.address for tag in source.tags)
         for address in sorted(address for address, count in counts.items() if count > 1):
             yield "tag", shown(address), "each address once"
@@ -62,11 +62,11 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.password_file is not None and source.username is None:
         yield "password_file", shown(str(source.password_file)), "no value, or set username"
     if source.insecure and source.server_certificate is not None:
-        yield "server_certificate", shown(str(source.server_certificate)), "nothing with insecure = true"
+        yield "server_certificate", shown(str(source.server_certificate)), "no value with insecure = true"
     if source.insecure and source.accept:
-        yield "accept", shown(list(source.accept)), "nothing with insecure = true: no certificate is checked"
+        yield "accept", shown(list(source.accept)), "no value with insecure = true: no certificate is checked"
     if source.insecure and source.password_file is not None and not source.password_in_clear:
-        legal = "no password with insecure = true, or password_in_clear = true: everybody on the network can read it"
+        legal = "no value with insecure = true, or set password_in_clear = true to send it unencrypted"
         yield "password_file", shown(str(source.password_file)), legal
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
@@ -81,7 +81,11 @@ def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
     mail = options.smtp is not None
     for name, value in (("mail_from", options.mail_from), ("mail_to", options.mail_to)):
         if mail != bool(value):
-            yield name, shown(value) if value else "nothing", "an address beside smtp" if mail else "nothing, or smtp"
+            yield (
+                name,
+                shown(value) if value else "nothing",
+                "an address, because smtp is set" if mail else "no value, or set smtp",
+            )
     if (options.smtp_username is None) != (options.smtp_password_file is None):
         yield "smtp_username", shown(options.smtp_username), "smtp_username and smtp_password_file, or neither"
     if options.smtp_username is not None and options.smtp_security == "none":
@@ -121,7 +125,7 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
     if not watched:
         for name in ("alarm_deadband", "alarm_delay", "alarm_off_delay", "alarm_priority", "alarm_latch"):
             if getattr(tag, name) != _ALARM_COLUMNS[name]:
-                yield name, shown(getattr(tag, name)), "nothing in a row without an alarm limit"
+                yield name, shown(getattr(tag, name)), "no value in a row without an alarm limit"
 
 
 def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
@@ -134,9 +138,9 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
     if not of_bits and tag.type == "bool" and tag.bit is None:
         yield "bit", "nothing", "the bit of the register, 0 to 15"
     if tag.bit is not None and (tag.type != "bool" or of_bits):
-        yield "bit", shown(tag.bit), "nothing: a bit goes with type bool in a holding or input register"
+        yield "bit", shown(tag.bit), "no value: a bit requires type bool in a holding or input register"
     if tag.length != 1 and tag.type != "string":
-        yield "length", shown(tag.length), "nothing: a length goes with type string"
+        yield "length", shown(tag.length), "no value: a length requires type string"
     if tag.type == "string" and tag.kind != "text":
         yield "kind", shown(tag.kind), "text for type string"
     if tag.kind == "text":

@@ -30,33 +30,33 @@ class SpoolOptions(Frozen):
     """The durable log between collectors and database, one file for each protocol."""
 
     max_bytes: ByteCount = 2 * 1024**3
-    """The most bytes of each file. A full spool causes backpressure; what the sources can't keep becomes a gap."""
+    """The maximum size of each file. A full spool causes backpressure; data that a source can't keep become a gap."""
 
 
 class CollectorOptions(Frozen):
     """The processes that read the sources."""
 
     processes: Annotated[int, Field(ge=1, le=16)] = 1
-    """How many collectors each of OPC UA and Modbus has; at most one for each source or Modbus address. They share the
-    sources by load. More than one helps where one uses up a core. Containers run one of each."""
+    """The number of collectors for OPC UA, and for Modbus; at most one per source or Modbus address. The sources are
+    distributed by load. More than one helps if one uses a whole core. Containers always run one of each."""
 
 
 class WriterOptions(Frozen):
     """The process that writes to the database."""
 
     connections: Annotated[int, Field(ge=1, le=16)] = 2
-    """How many connections to the database write at once."""
+    """The number of database connections that write in parallel."""
     max_rows: Annotated[int, Field(ge=1_000, le=2_000_000)] = 400_000
-    """The most samples of one transaction."""
+    """The maximum number of samples in a transaction."""
     max_delay: Delay = 1.0
-    """How long after their source time samples may reach the table. The writer of a busy plant uses it to write larger
-    groups."""
+    """The time within which samples should be in the table, counted from their source time. Under load, the writer uses
+    it to write larger groups."""
     time_out: Duration = 60.0
-    """The time-out of every statement, and of a transaction as a whole."""
+    """The timeout of each statement, and of each transaction as a whole."""
     future_limit: Age = 86400.0
-    """Samples and events dated further ahead of their arrival go to the quarantine."""
+    """Samples and events that are dated further ahead of their arrival than this are quarantined."""
     oldest: Age = 3650 * 86400.0
-    """Samples and events dated further back from their arrival go to the quarantine."""
+    """Samples and events that are older than this when they arrive are quarantined."""
 
 
 class HealthOptions(Frozen):
@@ -70,51 +70,51 @@ class HealthOptions(Frozen):
 
 
 class PushOptions(Frozen):
-    """Where gateways push to, and how much at once."""
+    """The endpoint for gateways that push, and its limits."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8186
     """The port to listen on."""
     max_body: ByteCount = 8 * 1024**2
-    """The most bytes of a request's body, decompressed."""
+    """The maximum size of a request's body, decompressed."""
     max_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    """The most lines of a request."""
+    """The maximum number of lines in a request."""
 
 
 class ViewerOptions(Frozen):
-    """The page with the dashboards."""
+    """The dashboards in the browser."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
     token_file: Path | None = None
-    """The file with the token that a browser has to give, in one line. Required where `host` is not loopback."""
+    """A file with one line: the token that the browser asks for. Required if `host` is not loopback."""
 
 
 class StorageOptions(Frozen):
-    """How samples are stored, and how much room they may take."""
+    """How samples are stored, and how much disk space they may use."""
 
     compression: Literal["native", "packed"] | None = None
-    """The form of closed hours and days. Not set: native (the columnstore) on Community, packed on Apache-2."""
+    """The form of closed hours or days. Not set: native (the columnstore) on Community, packed on Apache-2."""
     lateness: Duration = 3600.0
-    """How long a closed hour or day waits for late data before it is compressed and sealed."""
+    """How long to wait for late data before an hour or day is compressed and sealed."""
     disk_budget: ByteCount | None = None
-    """The most bytes of the database: beyond it the oldest closed days of raw data are dropped. Not set: only ages
-    count."""
+    """The maximum size of the database. Beyond it, the oldest closed days of samples are dropped. Not set: data are
+    dropped by age only."""
 
 
 class RetentionOptions(Frozen):
-    """How long the channels of a class keep their data. Only closed days (UTC) are dropped. What sums up or explains
-    samples must not go before them: minute ≥ raw, hour ≥ minute, event ≥ raw."""
+    """How long the data of a class of channels are kept. Only closed days (UTC) are dropped. Rollups and events must be
+    kept at least as long as the samples: minute ≥ raw, hour ≥ minute, event ≥ raw."""
 
     raw: Retention = None
     """Samples."""
     minute: Retention = None
-    """Rollups by the minute, and counts of events."""
+    """Rollups by minute, and event counts."""
     hour: Retention = None
-    """Rollups by the hour."""
+    """Rollups by hour."""
     event: Retention = None
     """Events."""
 
@@ -130,30 +130,31 @@ class AlarmOptions(Frozen):
     """Alarms. Their limits are defined in the tag lists."""
 
     max_shelving: Age = 86400.0
-    """The longest time for which an alarm may be shelved."""
+    """The maximum time for which an alarm may be shelved."""
 
 
 class NotifyOptions(Frozen):
-    """Who is notified of alarms, and how. Without this table nobody is. It needs `webhook`, `smtp` or both."""
+    """Notifications of alarms. Without this table none are sent. It requires `webhook`, `smtp` or both."""
 
     webhook: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None
     """The URL to which each message is posted as JSON."""
     webhook_secret_file: Path | None = None
-    """The file with the key of the header `X-Plantlog-Signature`: sha256= and the HMAC-SHA256 of the body."""
+    """A file with the HMAC key. Each message is signed in the header `X-Plantlog-Signature`: sha256= and the
+    HMAC-SHA256 of the body."""
     smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None
-    """HOST:PORT of the mail server. `mail_from` and `mail_to` go with it."""
+    """HOST:PORT of the mail server. It requires `mail_from` and `mail_to`."""
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
     """How the connection to the mail server is encrypted."""
     smtp_ca_file: Path | None = None
-    """The certificates that the mail server's is verified with. Not set: those of the system."""
+    """The CA certificates that the mail server's certificate is verified with. Not set: those of the system."""
     smtp_username: str | None = None
-    """The user to log in to the mail server as."""
+    """The user name for the mail server. It requires `smtp_password_file`."""
     smtp_password_file: Path | None = None
     """The file with the user's password."""
     mail_from: str | None = None
     """The sender's address."""
     mail_to: Texts = ()
-    """The receivers' addresses."""
+    """The recipients' addresses."""
     min_priority: AlarmPriority = "low"
     """Alarms of a lower priority are not sent."""
     returns: bool = False
@@ -163,9 +164,9 @@ class NotifyOptions(Frozen):
     flood_window: Duration = 600.0
     """The time in which alarms are counted for `flood`."""
     max_age: Age = 86400.0
-    """A message that was not delivered for this long is given up."""
+    """How long delivery of a message is attempted."""
     time_out: Duration = 10.0
-    """The time-out of one attempt."""
+    """The timeout of one attempt."""
 
 
 class Plant(Frozen):

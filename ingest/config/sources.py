@@ -68,9 +68,9 @@ class Tag:
     hi: float | None = None
     """The high end of the measuring range."""
     deadband: Annotated[float, Field(ge=0)] = 0.0
-    """OPC UA: the absolute deadband, in the unit. The other protocols ignore it."""
+    """OPC UA: the absolute deadband, in the unit. Other protocols ignore it."""
     description: str = ""
-    """A text for people."""
+    """A description, for people."""
     retention: str = DEFAULT_CLASS
     """The retention class, a table `[retention.CLASS]`."""
     alarm_lolo: float | None = None
@@ -82,21 +82,21 @@ class Tag:
     alarm_hihi: float | None = None
     """The high-high alarm limit, in the unit."""
     alarm_deadband: Annotated[float, Field(ge=0)] = 0.0
-    """How far inside the limit the value has to be before the alarm returns to normal, in the unit."""
+    """How far inside the limit the value must be before the alarm returns to normal, in the unit."""
     alarm_delay: Duration | None = None
-    """How long the value has to be beyond the limit before the alarm is raised. Not set: at once."""
+    """How long the value must be beyond the limit before the alarm is raised. Not set: immediately."""
     alarm_off_delay: Duration | None = None
-    """How long the value has to be inside the limit before the alarm returns to normal. Not set: at once."""
+    """How long the value must be inside the limit before the alarm returns to normal. Not set: immediately."""
     alarm_rate: float | None = None
-    """A change faster than this is an alarm, in units per second."""
+    """An alarm is raised if the value changes faster than this, in units per second."""
     alarm_stale: Duration | None = None
-    """Silence of this length is an alarm."""
+    """An alarm is raised if the channel has no samples for this long."""
     alarm_bad: bool = False
-    """Bad quality is an alarm."""
+    """An alarm is raised if the quality is Bad."""
     alarm_priority: AlarmPriority = "medium"
     """The priority of the channel's alarms."""
     alarm_latch: bool = False
-    """The alarm stays until it is acknowledged, also after its return to normal."""
+    """The alarm stays until it is acknowledged, even after the value returns to normal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
@@ -106,9 +106,9 @@ class OpcuaTag(Tag):
     address: str
     """The node id, as in `ns=2;s=boiler1.drum_pressure`."""
     interval: Duration | None = None
-    """The publishing interval, and the sampling interval where the source sets none. Not set: that of the source."""
+    """The publishing interval, and the sampling interval unless the source sets one. Not set: that of the source."""
     stale_after: Duration | None = None
-    """Silence of this length is a gap. Not set: as the source says."""
+    """A gap is recorded if the channel has no samples for this long. Not set: that of the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
@@ -120,9 +120,9 @@ class ModbusTag(Tag):
     type: RegisterType = "int16"
     """The data type. For a coil or a discrete input, the default is bool."""
     word_order: WordOrder = "ABCD"
-    """Where the bytes of the number ABCD (A is the highest) are on the wire."""
+    """The order of the bytes on the wire. A is the most significant byte."""
     bit: Annotated[int, Field(ge=0, le=15)] | None = None
-    """With `type` bool: the bit of a register, 0 is the lowest."""
+    """With `type` bool: the bit of the register. 0 is the least significant one."""
     length: Annotated[int, Field(ge=1, le=123)] = 1
     """With `type` string: the number of registers."""
     scale: float = 1.0
@@ -162,18 +162,18 @@ class _Source(Frozen):
     """The source's name, unique in the plant."""
     address: str
     time_out: Duration = 5.0
-    """The time-out of every network step."""
+    """The timeout of each network operation."""
     backoff_min: Duration = 0.5
-    """The first wait before another connection attempt."""
+    """The wait before the first reconnection attempt."""
     backoff_max: Duration = 30.0
-    """The longest wait before another connection attempt."""
+    """The maximum wait before a reconnection attempt."""
     skew_limit: Duration = 5.0
-    """A larger difference between the source's clock and plantlog's is an event `clock_skew`, a larger step of
-    plantlog's clock an event `clock_set`."""
+    """A larger difference between the clocks of source and plantlog is recorded as an event `clock_skew`, a larger step
+    of plantlog's clock as an event `clock_set`."""
 
 
 class OpcuaSource(_Source):
-    """An OPC UA server and what is subscribed there (OPC 10000-4, 5.13 and 5.14)."""
+    """An OPC UA server (OPC 10000-4, 5.13 and 5.14)."""
 
     kind: Literal["opcua"]
     address: Annotated[str, Field(pattern=r"^opc\.tcp://[^/\s]+")]
@@ -181,36 +181,37 @@ class OpcuaSource(_Source):
     security: SecurityPolicy = "Basic256Sha256"
     """The security policy. The message security mode is always SignAndEncrypt."""
     insecure: bool = False
-    """true: security mode None, for a network that is closed by other means."""
+    """true: security mode None, for a network that is protected by other means."""
     server_certificate: Path | None = None
-    """The server's certificate, DER or PEM. Not set: one in the folder `pki/trusted` of the state folder."""
+    """The server's certificate, DER or PEM. Not set: one of those in `pki/trusted` in the state folder."""
     accept: Annotated[tuple[AcceptedFault, ...], BeforeValidator(parse_texts)] = ()
-    """Faults that the server's certificate may have (OPC 10000-4, 6.1.3)."""
+    """Faults of the server's certificate that are tolerated (OPC 10000-4, 6.1.3)."""
     username: str | None = None
-    """The user to log in as. Not set: anonymous."""
+    """The user name. Not set: anonymous."""
     password_file: Path | None = None
     """The file with the user's password."""
     password_in_clear: bool = False
-    """true: with `insecure`, the password may cross the network unencrypted."""
+    """true: with `insecure`, the password may be sent unencrypted."""
     publishing_interval: Duration = 0.5
     """The publishing interval of the subscriptions."""
     sampling_interval: Duration | None = None
     """The sampling interval of the monitored items. Not set: the publishing interval."""
     queue_size: Annotated[int, Field(ge=2, le=100_000)] = 100
-    """How many values of a monitored item the server queues. A queue of one would not show a loss (OPC 10000-4,
-    5.13.1.5)."""
+    """The number of values of a monitored item that the server queues. A queue of one does not report lost values (OPC
+    10000-4, 5.13.1.5)."""
     discard_oldest: bool = True
-    """Which value the server drops when a queue is full: true, the oldest; false, the newest but one."""
+    """Which value the server drops if a queue is full. true: the oldest; false: the newest in the queue."""
     publish_requests: Annotated[int, Field(ge=1, le=50)] = 3
-    """How many publish requests are in flight."""
+    """The number of publish requests in flight."""
     lifetime: Duration = 600.0
-    """How long the server keeps a subscription without a publish request. At least three times `keep_alive`."""
+    """How long the server keeps a subscription without publish requests. At least three times `keep_alive`."""
     keep_alive: Duration = 10.0
-    """The interval at which the server sends a keep-alive message when it has nothing else to send."""
+    """The interval at which the server sends a keep-alive message if it has no data to send."""
     stale_after: Duration | None = None
-    """Silence of a channel of this length is a gap. Not set: a channel may be silent while nothing changes."""
+    """A gap is recorded if a channel has no samples for this long. Not set: a channel may be silent while its value
+    does not change."""
     backfill: bool = True
-    """Read what was lost from the server's history, where it keeps one."""
+    """Read missing samples from the server's history, if it has one."""
     tags: tuple[OpcuaTag, ...]
     """The tag list, a CSV file."""
 
@@ -224,12 +225,12 @@ class ModbusSource(_Source):
     unit_id: UnitId = 1
     """The unit id."""
     poll_interval: Duration = 1.0
-    """How often each tag is read."""
+    """The interval at which each tag is read."""
     time_out: Duration = 1.0
     bridge: Annotated[int, Field(ge=0, le=120)] = 8
-    """How many unused registers are read through to save a request."""
+    """The maximum number of unused registers between two tags that are read to save a request."""
     max_registers: Annotated[int, Field(ge=1, le=125)] = 125
-    """The most registers of one read. Some devices answer fewer than the protocol allows."""
+    """The maximum number of registers in a request. Some devices support fewer than the protocol allows."""
     tags: tuple[ModbusTag, ...]
     """The tag list, a CSV file."""
 
@@ -239,31 +240,31 @@ class PushTag(Tag):
     """A channel that is pushed."""
 
     address: ChannelName
-    """What the source's `channel` template makes of the line and the field."""
+    """The name that the source's `channel` template gives the field."""
 
 
 class PushSource(Frozen):
-    """A gateway that pushes InfluxDB line protocol over HTTP, known by its token."""
+    """A gateway that pushes InfluxDB line protocol over HTTP. Its token identifies it."""
 
     name: Name
     """The source's name, unique in the plant."""
     kind: Literal["push"]
     token_file: Path
-    """The file with the gateway's token, in one line."""
+    """A file with one line: the gateway's token."""
     channel: ChannelTemplate = "{measurement}.{field}"
-    """The channel of a field, made of `{measurement}`, `{field}` and `{tag.NAME}`."""
+    """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""
     unknown: Literal["create", "reject"] = "reject"
-    """What happens to a channel that no tag has: it is created, or its lines are refused as bad."""
+    """What happens to a channel that is not in the tag list: it is created, or its lines are rejected."""
     counts: Patterns = ()
-    """Measurements, or fields as `measurement.field`, that are increments to be counted. `*` stands for any text."""
+    """Measurements, or fields as `measurement.field`, that are increments and are counted. `*` matches any text."""
     max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """The most channels that are created."""
+    """The maximum number of channels that are created."""
     max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
-    """The most lines per second, on average."""
+    """The maximum number of lines per second, on average."""
     stale_after: Duration = 300.0
-    """Silence of the gateway of this length is a gap."""
+    """A gap is recorded if the gateway sends nothing for this long."""
     skew_limit: Duration = 5.0
-    """A larger step of plantlog's clock is an event `clock_set`. It concerns lines without a time."""
+    """A larger step of plantlog's clock is recorded as an event `clock_set`. It affects lines without a timestamp."""
     tags: tuple[PushTag, ...] = ()
     """The tag list, a CSV file. Not set: none."""
 
