@@ -48,6 +48,14 @@ spool_bytes = Gauge("plantlog_spool_bytes", "Size of the spool file and its writ
 spool_max_bytes = Gauge("plantlog_spool_max_bytes", "Maximum size of the spool file in bytes", ["spool"])
 spool_full = Counter("plantlog_spool_full_total", "Appends refused because the spool was full")
 
+# journal
+journal_bytes = Gauge("plantlog_journal_bytes", "Size of the journal of committed batches in bytes")
+journal_begin = Gauge(
+    "plantlog_journal_begin_timestamp_seconds", "Time of the oldest commit in the journal in seconds since 1970 UTC"
+)
+journal_failures = Counter("plantlog_journal_failures_total", "Groups of batches that the journal could not keep")
+replay_rows = Gauge("plantlog_replay_rows", "Rows of the journal that wait to be written again")
+
 # writer
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["method"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")

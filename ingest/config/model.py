@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ingest.config.base import Frozen, Name
-from ingest.config.quantities import Age, ByteCount, Delay, Duration, Retention, Texts
+from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Texts
 from ingest.config.sources import DEFAULT_CLASS, AlarmPriority, ModbusSource, OpcuaSource, PushSource, Source
 
 
@@ -31,6 +31,11 @@ class SpoolOptions(Frozen):
 
     max_bytes: ByteCount = 2 * 1024**3
     """The maximum size of each file. A full spool causes backpressure; data that a source can't keep become a gap."""
+    keep: Keep = 86400.0
+    """How long the journal keeps what the database has, so that `plantlog replay` can write it again. `"0s"`: not
+    at all."""
+    keep_bytes: ByteCount = 8 * 1024**3
+    """The maximum size of the journal. It leaves `max_bytes` of the disk free, and the oldest part goes first."""
 
 
 class CollectorOptions(Frozen):

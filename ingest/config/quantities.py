@@ -12,12 +12,14 @@ _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DURATIONS = (0.001, 366 * 86400.0)  # s
 _DELAYS = (0.001, 1.0)  # s
 _AGES = (1.0, 36525 * 86400.0)  # s
+_KEEPS = (60.0, 30 * 86400.0)  # s
 _RETENTIONS = (86400.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
 
 DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
+KEEP_LEGAL = '"0s", or a duration from "1m" to "30d", such as "24h"'
 RETENTION_LEGAL = '"forever", or a duration from "1d" to "36525d", such as "90d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
@@ -36,6 +38,11 @@ def parse_delay(text: Any, info: ValidationInfo) -> float:
 def parse_age(text: Any, info: ValidationInfo) -> float:
     """As :func:`parse_duration`, for spans of up to 100 years."""
     return _seconds(text, info, _AGES, AGE_LEGAL)
+
+
+def parse_keep(text: Any, info: ValidationInfo) -> float:
+    """As :func:`parse_duration`, for spans of up to 30 days; 0: not at all."""
+    return 0.0 if text in ("0s", 0.0) else _seconds(text, info, _KEEPS, KEEP_LEGAL)
 
 
 def parse_retention(text: Any, info: ValidationInfo) -> float | None:
@@ -103,6 +110,7 @@ Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_texts)]
 Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
 Delay: TypeAlias = Annotated[float, BeforeValidator(parse_delay)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
+Keep: TypeAlias = Annotated[float, BeforeValidator(parse_keep)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
 Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]

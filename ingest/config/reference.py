@@ -26,6 +26,7 @@ from ingest.config.quantities import (
     BYTES_LEGAL,
     DELAY_LEGAL,
     DURATION_LEGAL,
+    KEEP_LEGAL,
     RETENTION_LEGAL,
     size_text,
     span_text,
@@ -47,12 +48,13 @@ SAMPLE = _CHECKOUT / "ops" / "example" / "plant.sample.toml"
 
 SOURCES: Mapping[str, type[Any]] = {"opcua": OpcuaSource, "modbus": ModbusSource, "push": PushSource}
 TAGS: Mapping[str, type[Any]] = {"All sources": Tag, "OPC UA": OpcuaTag, "Modbus": ModbusTag, "Push": PushTag}
-_SPANS = (DURATION_LEGAL, DELAY_LEGAL, AGE_LEGAL, RETENTION_LEGAL)
+_SPANS = (DURATION_LEGAL, DELAY_LEGAL, AGE_LEGAL, KEEP_LEGAL, RETENTION_LEGAL)
 # The page says once what these are.
 _SHORT = {
     DURATION_LEGAL: "a duration",
     DELAY_LEGAL: 'a duration up to "1s"',
     AGE_LEGAL: "a span",
+    KEEP_LEGAL: '"0s" or a span up to "30d"',
     RETENTION_LEGAL: '"forever" or a span',
     BYTES_LEGAL: "a size",
     "a string in quotes": "a string",

@@ -220,10 +220,10 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Write until ``stop``, then drain the spools for a limited time."""
     dsn = ingest_dsn(state)
     since = now_us()
-    writer = Writer(state / "spool", dsn, plant.writer)
+    writer = Writer(state / "spool", dsn, plant.writer, plant.spool)
 
     async def report() -> dict[str, Any]:
-        rows, used = await writer.backlog()
+        rows, used, journal = await writer.backlog()
         capacity.measure_disk("spool", state / "spool")
         return {
             "process": "writer",
@@ -235,6 +235,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             "lag_seconds": writer.lag_seconds,
             "backlog_rows": rows,
             "backlog_bytes": used,
+            "journal": asdict(journal),
         }
 
     async with health.serve(plant.health.host, port("writer", plant.health), report):

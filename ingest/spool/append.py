@@ -58,6 +58,8 @@ class Spool:
         self.path = path
         self.max_bytes = max_bytes
         self._queries = load("spool")
+        self._ballast = Ballast(path)
+        self._disk_full = not self._ballast.restore()  # remaining disk space is reserved for events and gaps
         self._file = SpoolConnection(path, "FULL", create=True)
         try:
             self._notes, self._used = self._file.run(lambda c: (read_notes(c), used_bytes(c)))
@@ -68,8 +70,6 @@ class Spool:
         self._file.reopened = self._reopened
         self._sources = read_sources(path)
         self._last_mark = MarkFile(path, "last")
-        self._ballast = Ballast(path)
-        self._disk_full = not self._ballast.restore()  # remaining disk space is reserved for events and gaps
         self._pending: list[_PendingAppend] = []
         self._pending_bytes = 0
         self._depth = (0, 0)

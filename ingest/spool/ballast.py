@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from ingest.spool.segments import drop_oldest
+
 BYTES = 8 * 1024**2  # more than the WAL holds between two checkpoints, see ingest.spool.file
 _CHECK_SECONDS = 0.25  # between two attempts to allocate it again
 
@@ -30,7 +32,12 @@ class Ballast:
         return True
 
     def restore(self) -> bool:
-        """Whether it exists; allocates it again once the disk has twice that much free space."""
+        """Whether it exists; allocates it again once the disk has twice that much free space.
+
+        The journal is dropped for that.
+        """
+        while (short := self.disk_free() < 2 * BYTES) and drop_oldest(self._path.parent):
+            pass
         if self._path.exists():
             return True
         now = time.monotonic()
@@ -38,12 +45,11 @@ class Ballast:
             return False
         self._checked = now
         try:
-            if self.disk_free() < 2 * BYTES:
-                return False
-            self._allocate()
+            if not short:
+                self._allocate()
         except OSError:
             return False
-        return True
+        return not short
 
     def disk_free(self) -> int:
         """Free bytes on its disk, beside its own; none on a disk that does not answer."""

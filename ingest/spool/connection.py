@@ -13,6 +13,7 @@ from ingest.spool import sqlite_errors
 from ingest.spool.file import connect, find_damage, identity, last_sequence, read_notes
 from ingest.spool.metadata import Mark, MarkFile, SpoolLock, read_mark
 from ingest.spool.repair import finish_repair, repair
+from ingest.spool.segments import drop_oldest
 from ingest.timestamps import now_us
 from schema.queries import load
 
@@ -51,6 +52,8 @@ class SpoolConnection:
                         return work(self._connection)
                 self._connected()
             except (SpoolError, sqlite3.Error, OSError) as error:
+                if sqlite_errors.is_disk_full(error) and drop_oldest(self.path.parent):
+                    continue  # the journal gives way
                 why = self._damage_after(error)
                 if may_reopen and sqlite_errors.is_read_only(error):
                     may_reopen = False  # the disk may have been read-only when the file was opened, but not any more

@@ -1,4 +1,6 @@
-"""The backlog in the spools of a folder: read for the database, deleted once committed.
+"""The backlog in the spools of a folder: read for the database, moved to the journal once committed.
+
+What is to be written again is read from the journal like a low-priority spool file.
 
 SQLite files are read and trimmed by one thread; only ``release`` and ``committed`` may be called from another one.
 """
@@ -9,11 +11,16 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from ingest import metrics
+from ingest.config.model import SpoolOptions
 from ingest.errors import SpoolError
+from ingest.journal.journal import Journal, JournalReport
+from ingest.journal.reader import ReplayReader
+from ingest.journal.request import is_request
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 
@@ -28,12 +35,14 @@ _LOW_PRIORITY_ROWS = 50_000  # read at a time
 class Backlog:
     """The spool files of one folder, including new ones as they appear."""
 
-    def __init__(self, folder: Path, max_rows: int) -> None:
+    def __init__(self, folder: Path, max_rows: int, options: SpoolOptions) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._max_rows = max_rows
-        self._files: dict[Path, SpoolReader] = {}
-        self._committed: deque[tuple[Path, list[int]]] = deque()  # sequences to delete
+        self.journal = Journal(folder, options)
+        self._files: dict[Path, SpoolReader | ReplayReader] = {}
+        self._committed: deque[tuple[Path, Sequence[SpooledBatch]]] = deque()  # not yet in the journal
+        self._kept: deque[tuple[Path, list[int]]] = deque()  # sequences to delete
         self._low_priority_busy = False  # a worker has low-priority batches
         self._errors: dict[Path, str] = {}  # last error of files that cannot be read or written
 
@@ -45,6 +54,10 @@ class Backlog:
         for name in names:
             if name.endswith(".sqlite") and (path := self._folder / name) not in self._files:
                 self._files[path] = SpoolReader(path)
+            elif is_request(Path(name)) and (path := self._folder / name) not in self._files:
+                self._files[path] = ReplayReader(path)
+        for path in [path for path, file in self._files.items() if isinstance(file, ReplayReader) and file.done]:
+            self._files.pop(path).close()
         found: BatchesByFile = []
         room = self._max_rows
         for path, file in self._files.items():
@@ -58,7 +71,7 @@ class Backlog:
         low_priority = self._take_low_priority()
         return low_priority, bool(low_priority)
 
-    def _has_more(self, file: SpoolReader) -> bool:
+    def _has_more(self, file: SpoolReader | ReplayReader) -> bool:
         """Whether there is more to read, of the same files or with low priority."""
         try:
             return not self._low_priority_busy and file.has_unread() if is_low_priority(file.path) else file.has_more
@@ -79,7 +92,7 @@ class Backlog:
                 return [(path, batches)]
         return []
 
-    def _read(self, file: SpoolReader, rows: int) -> list[SpooledBatch]:
+    def _read(self, file: SpoolReader | ReplayReader, rows: int) -> list[SpooledBatch]:
         """Read one file; nothing if it cannot be read: others continue."""
         try:
             return file.read(rows)
@@ -102,17 +115,22 @@ class Backlog:
 
     def committed(self, batches: Iterable[tuple[Path, Sequence[SpooledBatch]]]) -> None:
         """These are committed; :meth:`delete_committed` deletes them."""
-        self._committed.extend((path, [spooled.sequence for spooled in of_file]) for path, of_file in batches)
+        self._committed.extend(batches)
 
     def delete_committed(self) -> None:
-        """Delete committed batches; retried later on disk errors, as replays are no-ops."""
-        for _ in range(len(self._committed)):
-            path, sequences = self._committed.popleft()
+        """Append committed batches to the journal, then delete them; retried later on disk errors, as replays are
+        no-ops."""
+        committed = [self._committed.popleft() for _ in range(len(self._committed))]
+        # What comes from the journal stays there.
+        self.journal.append([(path, of_file) for path, of_file in committed if not is_request(path)])
+        self._kept.extend((path, [spooled.sequence for spooled in of_file]) for path, of_file in committed)
+        for _ in range(len(self._kept)):
+            path, sequences = self._kept.popleft()
             try:
                 self._files[path].delete(sequences)
             except SpoolError as error:
                 self._failed(path, error)
-                self._committed.append((path, sequences))
+                self._kept.append((path, sequences))
             else:
                 self._errors.pop(path, None)
 
@@ -124,10 +142,13 @@ class Backlog:
         except (OSError, SpoolError):
             log.exception("%s: batch %d stays in the spool until the next start", path.name, sequence)
 
-    def measure(self) -> tuple[int, int]:
-        """Rows and bytes in all files."""
-        rows = used = 0
+    def measure(self) -> tuple[int, int, JournalReport]:
+        """Rows and bytes in all files, and what the journal has."""
+        rows = used = replay_rows = 0
         for path, file in self._files.items():
+            if isinstance(file, ReplayReader):
+                replay_rows += file.rows
+                continue
             try:
                 _, file_rows, file_bytes = file.depth()
             except SpoolError as error:
@@ -137,15 +158,17 @@ class Backlog:
             metrics.spool_bytes.labels(spool=path.stem).set(file_bytes)
             rows += file_rows
             used += file_bytes
-        return rows, used
+        metrics.replay_rows.set(replay_rows)
+        return rows, used, replace(self.journal.report(), waiting_rows=replay_rows)
 
     def close(self) -> None:
         """Delete committed batches, and close the files."""
         self.delete_committed()
         for file in self._files.values():
             file.close()
+        self.journal.close()
 
 
 def is_low_priority(path: Path) -> bool:
     """Whether this file is read only if nothing else waits."""
-    return path.name.endswith(_BACKFILL)
+    return path.name.endswith(_BACKFILL) or is_request(path)

@@ -1,4 +1,4 @@
-"""The writer: reads the backlog of the spools, commits it in one transaction, deletes it from the spools, repeats.
+"""The writer: reads the backlog of the spools, commits it in one transaction, moves it to the journal.
 
 Group commit: batches queue up, and the next group takes all of them; ``pace`` decides when. Each
 connection is a worker; a group belongs to one worker until it is committed, whatever fails. If a group
@@ -21,11 +21,13 @@ import asyncpg
 
 from ingest import metrics
 from ingest.batch import SampleBatch
-from ingest.config.model import WriterOptions
+from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.database import bounded, connect_writer
+from ingest.journal.journal import JournalReport
+from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
 from ingest.timestamps import now_us
-from ingest.writer.backlog import Backlog, is_low_priority
+from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.group import TimeLimits, assemble
@@ -33,6 +35,7 @@ from ingest.writer.minute_closer import MinuteCloser
 from ingest.writer.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace
 from ingest.writer.repeating import RepeatingChannels
+from ingest.writer.replayed import split_known
 from ingest.writer.transaction import WriteResult, write
 
 log = logging.getLogger(__name__)
@@ -44,12 +47,12 @@ _WAKE_SECONDS = 1.0  # maximum delay if a wake-up is lost (the collector could n
 class Writer:
     """Moves batches from the spool files in ``folder`` into the database at ``dsn``."""
 
-    def __init__(self, folder: Path, dsn: str, options: WriterOptions) -> None:
+    def __init__(self, folder: Path, dsn: str, options: WriterOptions, spool: SpoolOptions | None = None) -> None:
         self._folder = folder
         self._dsn = dsn
         self._options = options
         self._limits = TimeLimits(options.future_limit, options.oldest)
-        self._backlog = Backlog(folder, options.max_rows)
+        self._backlog = Backlog(folder, options.max_rows, spool or SpoolOptions())
         self._thread = ThreadPoolExecutor(1, "spool")  # one thread reads and trims the SQLite files
         self._wake_up = asyncio.Event()
         self._taking_lock = asyncio.Lock()
@@ -88,23 +91,27 @@ class Writer:
         self._stopping = True
         self._wake_up.set()
 
-    async def backlog(self) -> tuple[int, int]:
-        """Rows and bytes in the spools."""
+    async def backlog(self) -> tuple[int, int, JournalReport]:
+        """Rows and bytes in the spools, and what the journal has."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.measure)
 
     async def _wake_periodically(self) -> None:
         while True:
             await asyncio.sleep(_WAKE_SECONDS)
             self._wake_up.set()
+            self._thread.submit(self._backlog.journal.trim)
 
     async def _work(self) -> None:
         connection = await self._connect()
         try:
             while (pieces := await self._next()) is not None:
+                paths = [path for piece in pieces for path, _ in piece.group.batches_by_file]
+                if any(map(is_request, paths)):
+                    pieces = await self._without_known(connection, pieces)
                 for piece in pieces[:1]:
                     connection = await self._commit(connection, piece)
                 self._deferred.extend(pieces[1:])
-                if self._backlog.release(path for piece in pieces for path, _ in piece.group.batches_by_file):
+                if self._backlog.release(paths):
                     self._wake_up.set()
                 connection = await self._write_deferred(connection)
         finally:
@@ -120,6 +127,15 @@ class Writer:
                 self._deferred_busy = False
                 self._wake_up.set()
         return connection
+
+    async def _without_known(self, connection: asyncpg.Connection[Any], pieces: list[Piece]) -> list[Piece]:
+        """The pieces of a replay without batches that the database has."""
+        known, others = await split_known(connection, pieces, self._options.time_out)
+        if not known:
+            return pieces
+        self._backlog.committed(known)
+        self._thread.submit(self._delete)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._divide, others) if others else []
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         """Connect, however long the database is unavailable."""
@@ -180,17 +196,20 @@ class Writer:
         now = now_us()
         for batch in batches:
             metrics.spool_wait_seconds.observe(max(0, now - batch.received_at) / 1e6)
-        return split_by_days(assemble(batches_by_file, self._limits), self._limits), more
+        return self._divide(batches_by_file), more
+
+    def _divide(self, batches_by_file: BatchesByFile) -> list[Piece]:
+        return split_by_days(assemble(batches_by_file, self._limits), self._limits)
 
     def _delete(self) -> None:
-        """Delete committed batches. If that fails, log it and continue: replaying them is a no-op."""
+        """Move committed batches to the journal. If that fails, log it and continue: replaying them is a no-op."""
         try:
             self._backlog.delete_committed()
         except Exception:
             log.exception("cannot delete committed batches from the spool")
 
     async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
-        """Write ``piece``, retrying until it is committed; then delete complete batches from the spools."""
+        """Write ``piece``, retrying until it is committed; then move complete batches to the journal."""
         low_priority = any(is_low_priority(path) for path, _ in piece.group.batches_by_file)
         pending, whole = self._minutes.add(piece.group, now_us(), low_priority), piece
         whole_result: WriteResult | None = None

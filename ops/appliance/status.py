@@ -68,6 +68,7 @@ class StatusMonitor:
             "alarms": _alarms(collectors),
             "notifier": _notifier(reports.get("notifier")),
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
+            "journal": (writer or {}).get("journal"),
             "certificates": (reports.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
             "jobs": (reports.get("maintenance") or {}).get("jobs", []),
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says

@@ -148,6 +148,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row(
             "writer", f"{count(writer['written'], 'sample')} written, {lag}, {_backlog_text(writer['backlog_rows'])}"
         )
+    if status["journal"] and (journal := _journal_text(status["journal"])):
+        flow.add_row("journal", journal)
     database = status["database"]
     if database["reachable"]:
         what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
@@ -161,6 +163,17 @@ def _flow(status: dict[str, Any]) -> Table:
     else:
         flow.add_row("database", f"[red]unreachable[/]: {escape(database['reason'])}")
     return flow
+
+
+def _journal_text(journal: dict[str, Any]) -> str:
+    parts = []
+    if journal["begin"] is not None:
+        parts.append(f"{_bytes(journal['bytes'])}, reaches back {_duration(time.time() - journal['begin'] / 1e6)}")
+    if journal["waiting_rows"]:
+        parts.append(f"{count(journal['waiting_rows'], 'row')} to be written again")
+    if journal["problem"]:
+        parts.append(f"[yellow]what is committed now is not kept: {escape(journal['problem'])}[/]")
+    return "; ".join(parts)
 
 
 def _alarm_text(alarms: dict[str, int]) -> str:

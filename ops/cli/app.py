@@ -307,8 +307,9 @@ def _add_subcommands() -> None:
     from ops.cli.maintenance import app as maintenance
     from ops.cli.maintenance import retention
     from ops.cli.spool import app as spool
+    from ops.cli.spool import replay
 
-    for command in (seal, verify, export, retention, chaos):
+    for command in (seal, verify, export, retention, replay, chaos):
         app.command()(command)
     app.add_typer(alarms, name="alarms")
     app.add_typer(bench, name="bench")

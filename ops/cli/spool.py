@@ -1,4 +1,4 @@
-"""``plantlog spool``: batches that wait for the database, and rows in quarantine."""
+"""``plantlog spool``: batches that wait for the database, and rows in quarantine; ``plantlog replay``."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def quarantine(
         typer.echo(json.dumps(found, indent=2))
     else:
         wide(Console()).print(tables(found))
+
+
+def replay(
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help="Start: ISO 8601 or an age: 10m.")],
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End.")] = "now",
+    as_json: _Json = False,
+) -> None:
+    """Write again what was committed in an interval, from the journal. What the database has is left as it is."""
+    from dataclasses import asdict
+
+    from ops.spool.replay import describe
+    from ops.spool.replay import replay as run
+
+    report = run(State.current(), since, until)
+    typer.echo(json.dumps(asdict(report)) if as_json else describe(report))
 
 
 @app.command()

@@ -45,11 +45,11 @@ class TimeRange:
         if self.at is not None:
             if self.since is not None or self.until is not None:
                 raise OperationError("--at cannot be combined with --from and --to")
-            center, half = _parse_time("--at", self.at, now), _parse_duration("--around", self.around)
+            center, half = parse_time("--at", self.at, now), _parse_duration("--around", self.around)
             return center - half, center + half
         if self.since is None:
             raise OperationError("a time range is required: --from TIME [--to TIME], or --at TIME [--around 5m]")
-        since, until = _parse_time("--from", self.since, now), _parse_time("--to", self.until or "now", now)
+        since, until = parse_time("--from", self.since, now), parse_time("--to", self.until or "now", now)
         if since >= until:
             raise OperationError(f"--from {since.isoformat()} is not before --to {until.isoformat()}")
         return since, until
@@ -209,7 +209,8 @@ def write_json(answer: Answer) -> None:
     sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
 
-def _parse_time(option: str, text: str, now: datetime) -> datetime:
+def parse_time(option: str, text: str, now: datetime) -> datetime:
+    """The time that ``text`` means as the value of ``option``: ISO 8601, an age, or now. Raises OperationError."""
     if text == "now" or _ZERO_DURATION.fullmatch(text):
         return now
     try:

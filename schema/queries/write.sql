@@ -11,6 +11,12 @@ FROM unnest($1::int[], $2::int8[], $3::text[], $4::int[], $5::timestamptz[], $6:
 ON CONFLICT (source_id, sequence) DO NOTHING
 RETURNING source_id, sequence;
 
+-- name: select_batches
+-- Which of the batches $1 source_id int[], $2 sequence int8[] are in the table.
+SELECT b.source_id, b.sequence
+FROM unnest($1::int[], $2::int8[]) AS k (source_id, sequence)
+JOIN plant.ingest_batch AS b ON b.source_id = k.source_id AND b.sequence = k.sequence;
+
 -- name: create_staging
 -- For groups with duplicate rows: one table a connection, emptied by each COMMIT.
 CREATE TEMPORARY TABLE IF NOT EXISTS staging (
