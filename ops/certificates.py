@@ -1,0 +1,108 @@
+"""The OPC UA client certificate and the trust list, as ``plantlog certificate`` shows and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from ingest.errors import OperationError
+from ingest.opcua import certificate as client_certificate
+from ingest.opcua import trust as trust_list
+
+_MIN_KEY_BITS = 2048
+
+
+def show(pki: Path) -> str:
+    """The client certificate, which is created if there is none."""
+    return _describe(client_certificate.identity(pki))
+
+
+def renew(pki: Path, days: int | None) -> str:
+    """A new key and certificate; None: valid as long as the first one."""
+    return _describe(client_certificate.renew(pki, client_certificate.DAYS if days is None else days))
+
+
+def export(pki: Path, file: Path, with_key: bool) -> str:
+    """Write the client certificate to ``file``: PEM if its name ends in .pem or the key is included, else DER."""
+    identity = client_certificate.identity(pki)
+    pem = identity.certificate.public_bytes(Encoding.PEM)
+    try:
+        if with_key:
+            client_certificate.write_private(file, pem + client_certificate.key_pem(identity.key))
+        else:
+            file.write_bytes(pem if file.suffix == ".pem" else identity.certificate.public_bytes(Encoding.DER))
+    except OSError as error:
+        raise OperationError(f"cannot write {file}: {error.strerror}") from error
+    return f"{file}: {identity}"
+
+
+def use(pki: Path, file: Path, key: Path | None) -> str:
+    """Use a certificate that was issued elsewhere; its key is in ``key``, or in ``file``."""
+    try:
+        content = file.read_bytes()
+        identity = client_certificate.load_identity(content, content if key is None else key.read_bytes(), file)
+    except OSError as error:
+        raise OperationError(f"{error.filename}: {error.strerror}") from error
+    problems = "; ".join(_problems(identity.certificate))
+    if problems:
+        raise OperationError(f"{file} is not a valid OPC UA client certificate (OPC 10000-6, 6.2.2): {problems}")
+    return _describe(client_certificate.store(pki, identity.certificate, identity.key))
+
+
+def trust(pki: Path, what: str) -> str:
+    """Trust a rejected server certificate, by source or fingerprint."""
+    path, server = trust_list.trust(pki, what)
+    return _summary(path, server)
+
+
+def trusted_and_rejected(pki: Path) -> Iterator[str]:
+    """The server certificates, a line each."""
+    trust_list.make_folders(pki)
+    for name in ("trusted", "rejected"):
+        found = list(trust_list.certificates_in(pki / name))
+        yield f"{name}:" if found else f"{name}: none"
+        for path, server in found:
+            yield f"  {_summary(path, server)}"
+        for path in sorted({*(pki / name).iterdir()} - {path for path, _ in found}):
+            yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {trust_list.SUFFIXES_LEGAL}"
+
+
+def _describe(identity: client_certificate.Identity) -> str:
+    certificate, expires = identity.certificate, client_certificate.expires_at(identity.certificate)
+    return (
+        f"certificate      {identity.path}\n"
+        f"application URI  {identity.uri}\n"
+        f"subject          {certificate.subject.rfc4514_string()}\n"
+        f"valid            {certificate.not_valid_before_utc:%Y-%m-%d} to {expires:%Y-%m-%d}\n"
+        f"key              RSA, {identity.key.key_size} bits\n"
+        f"SHA-256          {trust_list.fingerprint(certificate)}\n"
+        f"thumbprint       {client_certificate.thumbprint(certificate)}"
+    )
+
+
+def _summary(path: Path, server: x509.Certificate) -> str:
+    uri = ", ".join(client_certificate.application_uris(server)) or "no application URI"
+    return ", ".join(
+        (
+            f"{path.name}: {uri}",
+            f"expires {client_certificate.expires_at(server):%Y-%m-%d}",
+            f"SHA-256 {trust_list.fingerprint(server)}",
+        )
+    )
+
+
+def _problems(certificate: x509.Certificate) -> Iterator[str]:
+    key = certificate.public_key()
+    if isinstance(key, RSAPublicKey) and key.key_size < _MIN_KEY_BITS:
+        yield f"its key has {key.key_size} bits, at least {_MIN_KEY_BITS} are required"
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    if not {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(usage):
+        yield "its extended key usage lacks clientAuth"
