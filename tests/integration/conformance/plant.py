@@ -18,7 +18,7 @@ from tests.sample_tables import DAY, Sample, copy, samples_between, samples_in_v
 from tests.spooling import drained, spooled
 from tests.waiting import until
 
-CHANNELS = 40
+CHANNELS = 16
 MINUTE = 60_000_000  # µs
 NEXT_DAY = DAY + timedelta(days=1)
 _FILL = """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from tests.integration.forensics.recording import Recording, at
 
-_PARTS = 3400  # s; until then all plants are the same: a scenario records two minutes before it begins
+_PARTS = 3470  # s; until then all plants are the same: a scenario records two minutes before it begins
 _BEGINS = 3600
 _LENGTH = 4200
 _AREAS = {  # scenario → the part of the plant that is recorded, with what happens there by itself
