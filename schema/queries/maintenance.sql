@@ -8,7 +8,7 @@ SELECT pg_try_advisory_lock(73610234, hashtext($1));
 -- Begins a run of job $1; returns its id. We hold the job's lock, so a run without an end was killed.
 WITH killed AS (
     UPDATE plant.job_run AS r
-    SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'ended without a word: killed, or cut off'
+    SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'killed or disconnected before it ended'
     WHERE r.job = $1 AND r.outcome IS NULL
 )
 INSERT INTO plant.job_run (job) VALUES ($1) RETURNING id;

@@ -293,7 +293,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
     assert await sample_counts(owner) == whole
 
     async def packed() -> bool:
-        said = "ended without a word: killed, or cut off"
+        said = "killed or disconnected before it ended"
         whole = await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 10 * 4 * 24
         return whole and ("failed", None, said) in await runs(owner, "compress")
 
