@@ -2,7 +2,8 @@
 const fs = require("fs");
 const path = require("path");
 
-const now = () => Math.round((performance.timeOrigin + performance.now()) * 1000); // µs since 1970
+// Wall clock. performance.timeOrigin is tens of milliseconds off where the process was held up at its start.
+const now = () => Date.now() * 1000; // µs since 1970
 
 class Truth {
   constructor(folder, prefix, via) {
