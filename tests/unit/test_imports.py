@@ -57,7 +57,10 @@ def test_sql_is_below_everything() -> None:
 @pytest.mark.parametrize(
     ("started", "slow"),
     [
-        ("from ops.cli import app; app._add_subcommands()", {"asyncpg", "asyncua", "cryptography", "numpy", "pydantic"}),
+        (
+            "from ops.cli import app; app._add_subcommands()",
+            {"asyncpg", "asyncua", "cryptography", "numpy", "pydantic"},
+        ),
         ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
         ("import ingest.__main__", {"asyncua"}),
     ],
