@@ -39,7 +39,7 @@ class Registry:
                 lines = zip(head["sources"], file, strict=False)
                 channels = {source: json.loads(line) for source, line in lines if of is None or source in of}
         except FileNotFoundError:
-            raise OperationError(f"{path} is missing: `plantlog up` registers the plant and writes it") from None
+            raise OperationError(f"{path} is missing: run `plantlog up`") from None
         if "channels" in head:  # of an earlier version, without the plant
             channels[""] = head["channels"]
         return cls(head["sources"], channels, head.get("created", {}), tuple(head.get("created_texts", ())))

@@ -72,7 +72,7 @@ class Reader:
                 try:
                     dsn = self._dsn_file.read_text().strip()
                 except FileNotFoundError:
-                    raise DatabaseError(f"{self._dsn_file} is missing: `plantlog up` creates it") from None
+                    raise DatabaseError(f"{self._dsn_file} is missing: run `plantlog up`") from None
                 self._pool = await asyncpg.create_pool(
                     dsn, min_size=0, max_size=CONNECTIONS, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS
                 )

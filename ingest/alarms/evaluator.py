@@ -120,7 +120,7 @@ class AlarmEvaluator:
             return
         step, self._last_check = now - self._last_check, now
         if not 0 <= step <= _STEP_US:
-            log.info("source %s: clock step of %.1f s", self.source, step / 1e6)
+            log.info("source %s: the clock was set by %+.1f s", self.source, step / 1e6)
             self.columns.clock_moved(step - round(_CHECK_SECONDS * 1e6))
         self._queue(self.columns.check_clock(now))
 

@@ -12,6 +12,7 @@ from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import LIMITS
 from ingest.alarms.state import UNACKNOWLEDGED, Inhibition
 from ingest.config.model import AlarmOptions
+from ingest.config.quantities import span_text
 from ingest.errors import OperationError
 from ingest.timestamps import now_us
 
@@ -103,7 +104,8 @@ class OperatorApi:
         if command.action == "shelve":
             longest = self._options.max_shelving
             if command.seconds is None or not 0 < command.seconds <= longest:
-                raise OperationError(f"an alarm can be shelved for at most {longest:g} s (max_shelving in [alarms])")
+                limit = span_text(longest)
+                raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
 
 
 def _applies_to(command: AlarmCommand, monitor: LimitMonitor) -> bool:

@@ -125,7 +125,7 @@ def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int |
     snapshot = _read(state / FOLDER, number, tags_of, process)
     if snapshot is None:
         path = _path(state / FOLDER, number)
-        raise OperationError(f"{path} is not a configuration of this version of plantlog: run `plantlog up`")
+        raise OperationError(f"{path} was not written by this version of plantlog: run `plantlog up`")
     return snapshot
 
 
@@ -133,7 +133,7 @@ def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Plant
     """The plant of :func:`in_force`. Raises OperationError if no configuration is in force yet."""
     snapshot = in_force(state, tags_of)
     if snapshot is None:
-        raise OperationError(f"{state / FOLDER} has no configuration: `plantlog up` activates one")
+        raise OperationError(f"{state / FOLDER} has no configuration yet: run `plantlog up`")
     return snapshot.plant
 
 

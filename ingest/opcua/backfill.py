@@ -93,7 +93,10 @@ class Backfill:
             if self._tries <= _TRIES:
                 await self._fill(client, holes)
             else:
-                log.error("source %s: giving up reading history: the session ended at each attempt", self._status.name)
+                log.error(
+                    "source %s: giving up reading history: the connection was lost during each attempt",
+                    self._status.name,
+                )
             self._tries = 0
             for hole in holes:
                 self._pending.remove(hole)
@@ -136,7 +139,7 @@ class Backfill:
             if (floor := self._versions.floor(channel)) > start:
                 unknown[channel] = max(unknown.get(channel, 0), min(floor, end))
         log.info(
-            "source %s: read %d values of %d channels from history, %d channels incomplete",
+            "source %s: read %d values of %d channels from history; the history of %d channels is incomplete",
             self._status.name, count, len(wanted), len(unknown),
         )  # fmt: skip
         for hole in holes:

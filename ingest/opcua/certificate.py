@@ -65,7 +65,7 @@ def identity(pki: Path) -> Identity:
     except FileNotFoundError as error:
         raise SourceError(f"{error.filename} is missing beside {existing[0]}: restore it, or {_RENEW_HINT}") from error
     except OSError as error:
-        raise SourceError(f"cannot read our certificate: {error}") from error
+        raise SourceError(f"cannot read plantlog's certificate: {error}") from error
 
 
 def make(pki: Path, uri: str, days: int = DAYS) -> Identity:

@@ -111,7 +111,7 @@ class Publisher:
                 self._unacknowledged += acknowledge
                 if self._in_flight > 1:
                     self._in_flight -= 1
-                    log.info("source %s: the server accepts %d publish requests", self._source.name, self._in_flight)
+                    log.info("source %s: the server limits publish requests to %d", self._source.name, self._in_flight)
                     return
                 await asyncio.sleep(min(s.interval for s in self._subscriptions.values()))
                 continue

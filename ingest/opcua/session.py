@@ -167,11 +167,12 @@ def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | No
             user = source.username or "anonymous"
             return f"the server rejects user {user} ({code}): {look} username and password_file"
         if own_identity is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
-            return f"the server does not trust our certificate ({code}): trust it there: {own_identity}"
+            return f"the server does not trust plantlog's certificate ({code}): trust it on the server: {own_identity}"
     if own_identity is not None and isinstance(
         error, AssertionError
     ):  # asyncua: the answer is a ServiceFault instead of a channel
-        return f"the server does not trust our certificate (secure channel refused): trust it there: {own_identity}"
+        reason = "secure channel refused"
+        return f"the server does not trust plantlog's certificate ({reason}): trust it on the server: {own_identity}"
     if own_identity is not None and isinstance(error, ConnectionError):
-        return f"the server closed the connection ({message}); it may not trust our certificate: {own_identity}"
+        return f"the server closed the connection ({message}); it may not trust plantlog's certificate: {own_identity}"
     return f"connect: {message}"

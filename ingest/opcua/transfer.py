@@ -26,14 +26,18 @@ async def transfer(client: Client, source: OpcuaSource, state: SubscriptionState
     try:
         answer = await call(client, request, ua.TransferSubscriptionsResponse, source.time_out)
     except ua.UaStatusCodeError as error:
-        log.info("source %s: cannot transfer subscriptions: %s", source.name, type(error).__name__)
+        log.info(
+            "source %s: cannot transfer the subscriptions, creating new ones: %s", source.name, type(error).__name__
+        )
         return {}
     transferred: dict[int, frozenset[int]] = {}
     for number, result in zip(ids, answer.Parameters.Results, strict=True):
         if result.StatusCode.is_good():
             transferred[number] = frozenset(result.AvailableSequenceNumbers or ())
         else:
-            log.info("source %s: subscription %d is lost: %s", source.name, number, result.StatusCode.name)
+            log.info(
+                "source %s: the server no longer has subscription %d: %s", source.name, number, result.StatusCode.name
+            )
     return transferred
 
 

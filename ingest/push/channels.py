@@ -101,7 +101,7 @@ class Channels:
             known = self.ids_of(source)
             # A registration between the database's answer and now may not have them yet: asked again next time.
             if not (wanted.keys() - refused.keys()) <= known.keys():
-                raise DatabaseError("the plant is being registered again")
+                raise DatabaseError("the plant is being registered; try again")
             return {name: refused.get(name) or known[name] for name in wanted}
 
     async def _create_in_database(self, source_id: int, wanted: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:

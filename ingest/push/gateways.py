@@ -103,7 +103,7 @@ class _RunningSource:
     async def remove(self) -> None:
         """Stop for good: the source was removed from the configuration. Close its gaps."""
         await self.stop()
-        log.info("source %s: the configuration no longer names it", self.status.name)
+        log.info("source %s: removed from the configuration", self.status.name)
         gaps = Gaps(self.status, self.evaluator)
         await gaps.close(now_us())
         await gaps.close(now_us(), gaps.channels())

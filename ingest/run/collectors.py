@@ -269,7 +269,7 @@ class _RunningSource:
     async def hand_over(self) -> None:
         """Stop: another process continues with the source."""
         await self.stop()
-        log.info("source %s: handed over to another process", self.status.name)
+        log.info("source %s: now read by another process", self.status.name)
         metrics.remove_source(self.status.name)
 
     async def remove(self) -> None:

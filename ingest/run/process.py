@@ -59,7 +59,7 @@ class _Configuration:
         """Apply the configuration in force. Raises OperationError with nothing changed."""
         current = snapshot.in_force(self._state, (self._kind,), self._process)
         if current is None:
-            raise OperationError(f"{self._state} has no configuration: `plantlog up` puts one in force")
+            raise OperationError(f"{self._state} has no configuration yet: run `plantlog up`")
         own = {source.name for source in current.plant.sources if source.kind == self._kind}
         await self._apply(current, Registry.load(self._state / "registry.json", own))
         self.number = current.number
@@ -85,7 +85,7 @@ class _Configuration:
                 try:
                     await self.apply()
                 except PlantlogError as error:
-                    log.error("keeping the current configuration: %s", error)
+                    log.error("cannot apply the new configuration, keeping the current one: %s", error)
 
 
 async def run_collectors(
@@ -263,4 +263,4 @@ def ingest_dsn(state: Path) -> str:
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        raise OperationError(f"{path} is missing: `plantlog up` creates it") from None
+        raise OperationError(f"{path} is missing: run `plantlog up`") from None

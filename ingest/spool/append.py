@@ -110,7 +110,9 @@ class Spool:
                 metrics.spool_full.inc()
                 if self._disk_full:
                     raise SpoolFull(f"no disk space left for {self.path.name}")
-                raise SpoolFull(f"{self.path.name} holds {self.bytes} bytes, the limit is {self.max_bytes}")
+                raise SpoolFull(
+                    f"{self.path.name} is full: it has {self.bytes:,} bytes, max_bytes is {self.max_bytes:,}"
+                )
         await self._enqueue(encode(batch), notes or {})
 
     def _no_room(self, batch: Batch) -> bool:

@@ -66,7 +66,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if not 0 <= version <= _NEWEST_VERSION:
-        raise SpoolCorrupt(f"{path.name} has an impossible version: {version}")
+        raise SpoolCorrupt(f"{path.name} has an invalid version: {version}")
     if version > VERSION:
         raise SpoolError(f"{path} has version {version}, newer than {VERSION}: it was written by a newer plantlog")
     return version

@@ -114,7 +114,7 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
     n = record.rows
     if record.kind == "samples":
         if not isinstance(n, int) or n < 1 or len(record.body) != n * ROW_BYTES:
-            raise SpoolCorrupt(f"{len(record.body)} bytes for {_describe(record)}")
+            raise SpoolCorrupt(f"invalid length of {_describe(record)}: {len(record.body)} bytes")
         return SampleBatch(
             record.source_id,
             record.received_at,
@@ -128,12 +128,12 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
             return _counts(record)
         items = json.loads(record.body)
         if not isinstance(items, list) or not n == len(items) >= 1:
-            raise ValueError("another count")
+            raise ValueError("the number of rows does not match")
         if record.kind == "events":
             return EventBatch(record.source_id, record.received_at, tuple(map(_event, items)))
         return GapBatch(record.source_id, record.received_at, tuple(map(_gap, items)))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, struct.error) as error:
-        raise SpoolCorrupt(f"{len(record.body)} bytes that are not {_describe(record)}: {error}") from error
+        raise SpoolCorrupt(f"cannot decode {_describe(record)} from {len(record.body)} bytes: {error}") from error
 
 
 def _describe(record: Record) -> str:
@@ -160,7 +160,7 @@ def _counts(record: Record) -> CountBatch:
     forms = [(low, width) for low, width in header["columns"]]
     _check(*(_is_int64(number) for form in forms for number in form), all(width >= 0 for _, width in forms))
     if not isinstance(n, int) or n < 1 or forms[0][1] < 1 or len(body) != at + n * sum(width for _, width in forms):
-        raise ValueError("another count")
+        raise ValueError("the number of rows does not match")
     columns = {}
     for (name, dtype), form in zip(_COUNT_COLUMNS, forms, strict=True):
         end = at + n * form[1]

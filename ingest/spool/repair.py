@@ -129,7 +129,7 @@ def _new_folder(path: Path) -> Path:
         with suppress(FileExistsError):
             folder.mkdir()
             return folder
-    raise SpoolError(f"{parent} has a thousand folders of this second")
+    raise SpoolError(f"cannot create a folder for the damaged file in {parent}: all names are taken")
 
 
 def _put_in_place(path: Path, folder: Path) -> None:
@@ -205,7 +205,7 @@ def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> lis
     for _, source, received_at in found.intact:
         sources.setdefault(source, received_at)
     if holes and not sources:
-        log.error("%s: cannot tell which sources lost batches", path.name)
+        log.error("%s: cannot determine which sources lost batches; no gaps are recorded", path.name)
     batches: list[GapBatch] = []
     for source, since in sorted(sources.items()):
         of_source = [(sequence, received_at) for sequence, of, received_at in found.intact if of == source]

@@ -159,7 +159,7 @@ class Writer:
             log.warning("database: %s; retrying in %.1f s", reason, wait)
             self.database = f"unreachable: {reason}"
         else:
-            log.error("database: %s; NOTHING IS WRITTEN until this is fixed; retrying in %.1f s", reason, wait)
+            log.error("database: %s; nothing is written until this is fixed; retrying in %.1f s", reason, wait)
             self.database = f"unusable: {reason}"
         metrics.write_failures.labels(reason=type(error).__name__).inc()
         metrics.database_up.set(0)
@@ -254,7 +254,11 @@ class Writer:
             return connection if not connection.is_closed() else await self._connect()
         pieces.extendleft(reversed(smaller))
         if poison or (too_much(error) and len(smaller) > 1):
-            log.info("database rejects the group: %s: %s; splitting it", type(error).__name__, error)
+            log.info(
+                "the database rejects a group of rows: %s: %s; splitting it to isolate them",
+                type(error).__name__,
+                error,
+            )
             metrics.write_failures.labels(reason=type(error).__name__).inc()
             if not connection.is_closed():
                 return connection

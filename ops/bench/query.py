@@ -149,7 +149,7 @@ async def measure(
             await connection.execute(load("bench")["vacuum_samples"])
             name = await connection.fetchval(load("bench")["select_form"], history.start, DAY)
             if (form == "rows") != (name == "rows"):
-                raise OperationError(f"the history should be in its form '{form}' now, and is in {name}")
+                raise OperationError(f"the history is stored as {name}, expected {form}")
             with live(where.ingest_dsn, where.folder / form, source, first_channel, live_from) as written:
                 cells += await time_queries(connection, name, history, queries, progress)
             rates += written

@@ -119,7 +119,7 @@ async def _check(connection: asyncpg.Connection[Any], cells: Sequence[_Cell], sa
     """Day → bytes. Raises OperationError where a day is not in its form as a whole."""
     found = await connection.fetch(load("bench")["select_forms"], cells[0].day, cells[-1].day + _DAY)
     if [(row["day"], row["form"], row["samples"]) for row in found] != [(c.day, c.form, samples) for c in cells]:
-        raise OperationError(f"{samples} samples of each day should be there in its form: {[dict(r) for r in found]}")
+        raise OperationError(f"expected {samples} samples of each day in its form, found {[dict(r) for r in found]}")
     return {row["day"]: row["bytes"] for row in found}
 
 

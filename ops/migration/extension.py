@@ -29,7 +29,7 @@ async def update(dsn: str) -> None:
     except asyncpg.DependentObjectsStillExistError as error:
         raise DatabaseError(
             f"cannot update TimescaleDB of this database to the server's version: {error}. "
-            "If the object is plantlog's, start this plantlog once on the server that the database came from"
+            "If the object is plantlog's, first run this plantlog with the server that the database came from"
         ) from error
     except asyncpg.PostgresError as error:
         if await _outdated(dsn):  # else somebody else did it in this moment

@@ -105,9 +105,8 @@ def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[
     newest = applied[-1]["version"]
     if newest < _VERSION_1_0 and newest not in _PRE_RELEASES:
         raise DatabaseError(
-            f"the database has schema version {newest}, of a plantlog before 1.0; this one upgrades versions "
-            f"{_PRE_RELEASES[0]} to {_PRE_RELEASES[-1]} only: start the last plantlog before 1.0 once on the database, "
-            "then this one"
+            f"the database has schema version {newest}, from before plantlog 1.0; only versions {_PRE_RELEASES[0]} to "
+            f"{_PRE_RELEASES[-1]} can be upgraded: run the last version before 1.0 on the database first"
         )
     known = {migration.version: migration for migration in own_marks}
     for row in applied:
@@ -116,8 +115,8 @@ def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[
             continue  # what made the pre-release's schema
         if version not in known:
             raise DatabaseError(
-                f"the database has schema version {version} ({name}), this plantlog knows {own_marks[-1].version}: "
-                "it was created by a newer plantlog; upgrade this one"
+                f"the database has schema version {version} ({name}), this plantlog supports up to "
+                f"{own_marks[-1].version}: the database was upgraded by a newer plantlog; upgrade this one"
             )
         if known[version].sha256 != row["sha256"]:
             raise DatabaseError(

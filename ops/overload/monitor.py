@@ -62,7 +62,8 @@ class OverloadMonitor:
         if not changed:
             return
         if since is not None:
-            log.warning("ingest is overloaded: %s", to_json(indicators))
+            measured = ", ".join(f"{name} {value}" for name, value in to_json(indicators).items())
+            log.warning("ingest is overloaded: %s", measured)
             self._queue_event(since, _OVERLOADED, to_json(indicators))
         elif before is not None:
             lasted = indicators.at - before

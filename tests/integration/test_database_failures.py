@@ -376,7 +376,7 @@ async def test_missing_permission_is_reported_and_retried(
     async with writing(tmp_path, database.ingest_dsn) as writer:
         await until_failed("InsufficientPrivilegeError", before)
         assert writer.database.startswith("unusable: InsufficientPrivilegeError: permission denied")
-        assert "NOTHING IS WRITTEN until this is fixed" in caplog.text
+        assert "nothing is written until this is fixed" in caplog.text
         await owner.execute("GRANT INSERT ON plant.samples_raw TO plant_ingest")
         await until_rows(owner, 1000)
     assert await counted(owner, "quarantine") == 0

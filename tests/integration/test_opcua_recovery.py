@@ -425,7 +425,7 @@ async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
             await server.write(30)
             await kept.until(lambda: values(kept) == server.written)
             assert (status.missed, status.reconnects, lasting(kept)) == (0, 0, [])
-    assert "the server accepts 1 publish requests" in caplog.text
+    assert "the server limits publish requests to 1" in caplog.text
 
 
 async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:

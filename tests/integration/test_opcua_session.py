@@ -162,7 +162,7 @@ async def test_untrusting_server_is_reported(tmp_path: Path) -> None:
         shutil.move(rejected, tmp_path / "pki" / "trusted")
         reason = await told(strict, tmp_path / "pki")
     own = x509.load_der_x509_certificate((tmp_path / "pki" / "own.der").read_bytes())
-    assert "the server does not trust our certificate" in reason
+    assert "the server does not trust plantlog's certificate" in reason
     assert str(tmp_path / "pki" / "own.der") in reason
     assert own.fingerprint(hashes.SHA1()).hex() in reason
 

@@ -80,7 +80,7 @@ async def test_a_schema_older_than_the_last_pre_release_says_what_to_do(
 ) -> None:
     await owner.execute("DELETE FROM plant.migration")
     await owner.execute(load("migrate")["insert_migration"], 12, "rollups_packing", "0")
-    with pytest.raises(DatabaseError, match=r"schema version 12, .* start the last plantlog before 1\.0 once on"):
+    with pytest.raises(DatabaseError, match=r"schema version 12, .* run the last version before 1\.0 on the"):
         await migrate(database.owner_dsn)
 
 

@@ -51,11 +51,11 @@ def test_active_configuration_is_independent_of_the_file(plant: Path, tmp_path: 
 
 
 def test_missing_active_configuration_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match="`plantlog up` activates one"):
+    with pytest.raises(OperationError, match="no configuration yet: run `plantlog up`"):
         snapshot.plant_in_force(tmp_path)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "000001.json").write_text('{"of": "another version"}')
-    with pytest.raises(OperationError, match="not a configuration of this version of plantlog: run `plantlog up`"):
+    with pytest.raises(OperationError, match="not written by this version of plantlog: run `plantlog up`"):
         snapshot.plant_in_force(tmp_path)
 
 
@@ -126,7 +126,7 @@ def test_process_reads_only_tags_of_its_protocol(plant: Path, tmp_path: Path) ->
     file.write_text("\n".join([head, said, *others, ""]))
     own = snapshot.plant_in_force(tmp_path, tags_of=["opcua"])
     assert own.opcua_sources() == whole.plant.opcua_sources()
-    with pytest.raises(OperationError, match="not a configuration of this version"):
+    with pytest.raises(OperationError, match="not written by this version"):
         snapshot.plant_in_force(tmp_path)
 
 

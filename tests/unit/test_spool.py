@@ -106,7 +106,7 @@ async def test_new_file_has_sequences_beyond_the_old_one(tmp_path: Path) -> None
 async def test_full_spool_refuses_until_there_is_room(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "opcua.sqlite", MIB)
     rows = batch([(1, i, 0.0, 0) for i in range(4000)])
-    with pytest.raises(SpoolFull, match=r"opcua\.sqlite holds \d+ bytes, the limit is 1048576"):
+    with pytest.raises(SpoolFull, match=r"opcua\.sqlite is full: it has [\d,]+ bytes, max_bytes is 1,048,576"):
         for _ in range(100):
             await spool.append(rows)
     room = asyncio.create_task(spool.wait_for_room())

@@ -96,7 +96,7 @@ class Notifier:
         targets = [receiver.target for receiver in self._receivers]
         number = await connection.fetchval(queries["insert_notification"], message.kind, message.subject, body, targets)
         await connection.execute(queries["update_notices"], *_keys(message.notices), "sent", number)
-        log.info("message %s: %s", number, message.subject)
+        log.info("new message %s: %s", number, message.subject)
 
     async def _deliver(self, connection: asyncpg.Connection[Any], receiver: Receiver) -> None:
         """Deliver due messages to one receiver; after a failure the rest waits for the next poll."""
@@ -108,7 +108,9 @@ class Notifier:
             except DeliveryError as error:
                 age = now_us() / 1e6 - message.created_at.timestamp()
                 wait = None if age > self._options.max_age else jittered(exponential(row["attempts"] + 1, *_BACKOFF))
-                log.warning("%s: %s: %s; %s", receiver.target, message.subject, error, _describe_retry(wait))
+                log.warning(
+                    "cannot send by %s: %s: %s; %s", receiver.target, message.subject, error, _describe_retry(wait)
+                )
                 self.failing[receiver.target] = str(error)
                 metrics.notification_failures.labels(target=receiver.target).inc()
                 await connection.execute(queries["mark_failed"], message.id, receiver.target, str(error), wait)
