@@ -375,7 +375,7 @@ class Collector:
         if state == self._recorded_state:
             return
         self._recorded_state = state
-        log.info("source %s: %s %s", self._status.name, state, reason)
+        log.info("source %s: %s%s", self._status.name, state, f": {reason}" if reason else "")
         poll.events.append(Event("source_state", self._clock.now(), text=state, detail={"reason": reason}))
 
 

@@ -315,7 +315,7 @@ class Collector:
         if state == self._recorded_state:
             return
         self._recorded_state = state
-        log.info("source %s: %s %s", self._source.name, state, reason)
+        log.info("source %s: %s%s", self._source.name, state, f": {reason}" if reason else "")
         event = Event("source_state", now_us(), text=state, detail={"reason": reason})
         await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 

@@ -36,7 +36,7 @@ class StatusMonitor:
 
     def __init__(self, state: State) -> None:
         if not state.claimed:
-            raise OperationError(f"{state.root} is not a plantlog state folder: run `plantlog up`")
+            raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
         self._state = state
         self._before: tuple[float, dict[str, int]] | None = None
         self._drift = ConfigDrift(state)

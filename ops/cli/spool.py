@@ -64,11 +64,11 @@ def quarantine(
 
 
 def replay(
-    since: Annotated[str, typer.Option("--from", metavar="TIME", help="Start: ISO 8601 or an age: 10m.")],
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="End.")] = "now",
     as_json: _Json = False,
 ) -> None:
-    """Write again what was committed in an interval, from the journal. What the database has is left as it is."""
+    """Write the data committed in an interval again, from the journal. Batches in the database are skipped."""
     from dataclasses import asdict
 
     from ops.spool.replay import describe

@@ -366,7 +366,7 @@ def _by_id(document: str) -> dict[int, list[dict[str, Any]]]:
 
 def format_report(report: Report, limit: int) -> list[str]:
     """The report for people; ``limit``: findings to list of each day (0: all)."""
-    said = [count(report.seals, "seal") + ("; chain and signatures hold" if not report.chain else "")]
+    said = [count(report.seals, "seal") + ("; chain and signatures hold" if report.seals and not report.chain else "")]
     said += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
         said.append(

@@ -11,7 +11,7 @@
 -- value. time_stands_still is the time from the first value with a repeated timestamp, which is not stored, to the next
 -- sample.
 -- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
--- Cost: one pass over the channels' samples of the interval: 2 s a million.
+-- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
     since timestamptz, until timestamptz, channels text[] DEFAULT NULL, complete boolean DEFAULT false
