@@ -11,6 +11,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import address_space
 from tests.database import database, empty_database, ingest, maintenance, owner, reader, server, template
 
 __all__ = ["database", "empty_database", "ingest", "maintenance", "owner", "reader", "server", "template"]
@@ -72,7 +73,8 @@ class FailureReporter:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often: half of the time that asyncua takes to make a server is the collector's."""
+    """Make the standard address space once, and collect garbage less often."""
+    address_space.share()
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)
 
