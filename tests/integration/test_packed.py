@@ -1,4 +1,4 @@
-"""Packing while others read, write, or end it; what samples_between reads; late data and replays; who may."""
+"""Packing while others read or write; what samples_between reads; late data and replays; who may."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.spooling import drained, spooled
 from tests.waiting import until
 
 SECOND = 1_000_000  # µs
-_CHANNELS = 400
+_CHANNELS = 100
 _HOURS = 4
 _EACH = 60  # samples a channel and hour
 _FILL = """
@@ -51,7 +51,7 @@ WHERE s.channel_id < 1000
 
 
 async def filled(owner: asyncpg.Connection[Any]) -> tuple[int, int, int]:
-    """Four hours of 400 channels; what every look at them must show."""
+    """Four hours of 100 channels; what every look at them must show."""
     await owner.execute(_FILL, DAY, _HOURS * _EACH, _CHANNELS)
     look = await owner.fetchrow(_LOOK.format("plant.samples"))
     assert look is not None and look["rows"] == _HOURS * _EACH * _CHANNELS
@@ -104,23 +104,6 @@ async def test_readers_see_each_sample_once_at_every_moment(database: Database, 
         await packer.close()
     assert {look for _, look in readers.looks} == {whole}
     assert len({raw for raw, _ in readers.looks}) > 3  # in the middle of it too
-    assert await raw_rows(owner) == 0
-
-
-async def test_compression_ended_at_any_moment_continues(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    whole = await filled(owner)
-    async with Readers(database.reader_dsn) as readers:
-        for _ in range(3):
-            packer = await asyncpg.connect(database.owner_dsn)
-            packing = asyncio.create_task(compress(packer))
-            begun = await raw_rows(owner)
-            await until(partial(owner.fetchval, "SELECT count(*) <> $1 FROM plant.samples_raw", begun), every=0)
-            await owner.execute("SELECT pg_terminate_backend($1)", packer.get_server_pid())
-            with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
-                await packing
-            assert 0 < await raw_rows(owner) < begun
-        await compress(owner)
-    assert {look for _, look in readers.looks} == {whole}
     assert await raw_rows(owner) == 0
 
 
@@ -200,13 +183,13 @@ async def test_writing_continues_during_repeated_packing(database: Database, own
 
 
 async def test_only_the_hours_within_the_bounds_are_read(owner: asyncpg.Connection[Any]) -> None:
-    await owner.execute(_FILL, DAY - timedelta(days=30), 40 * 24 * 60, 2)
+    await owner.execute(_FILL.replace("60 s", "600 s"), DAY - timedelta(days=30), 40 * 24 * 6, 1)
     while await owner.fetchval("SELECT min(time) FROM plant.samples_raw") < DAY or await owner.fetchval(
         "SELECT count(*) FROM public.show_chunks('plant.samples_raw', older_than => $1::timestamptz)", DAY
     ):
         await compress(owner, DAY)  # a chunk that autovacuum is at goes by another call
     plan = await owner.fetch(
-        "EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT * FROM plant.samples_between('{2}', $1, $2)",
+        "EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT * FROM plant.samples_between('{1}', $1, $2)",
         DAY - timedelta(hours=40, minutes=10),
         DAY - timedelta(hours=39, minutes=10),
     )
@@ -272,13 +255,13 @@ async def test_the_writer_replays_into_a_packed_day(
 async def test_hour_with_many_samples_is_packed(owner: asyncpg.Connection[Any]) -> None:
     """100 samples a second with breaks, values over the whole range of their whole numbers."""
     samples = [
-        (i * 10_000 + i // 40_000 * 700_000 + i % 3, bits((i * 7919 % 4_000_000_000) / 1000), 0) for i in range(300_000)
+        (i * 10_000 + i // 40_000 * 700_000 + i % 3, bits((i * 7919 % 4_000_000_000) / 1000), 0) for i in range(120_000)
     ]
     await copy(owner, 5, samples)
     await compress(owner)
     assert await raw_rows(owner) == 0
     assert await samples_in_view(owner, 5) == samples
-    assert await samples_between(owner, 5, samples[1000][0], samples[250_000][0]) == samples[1000:250_000]
+    assert await samples_between(owner, 5, samples[1000][0], samples[100_000][0]) == samples[1000:100_000]
 
 
 async def test_session_time_zone_changes_nothing(owner: asyncpg.Connection[Any]) -> None:
@@ -293,22 +276,6 @@ async def test_session_time_zone_changes_nothing(owner: asyncpg.Connection[Any])
         assert await samples_in_view(owner, channel) == samples
         rows = await owner.fetch("SELECT FROM plant.samples_between(ARRAY[$1::int], '-infinity', 'infinity')", channel)
         assert len(rows) == len(samples)
-
-
-async def test_coverage_includes_packed_days(owner: asyncpg.Connection[Any]) -> None:
-    await owner.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, attributes) OVERRIDING SYSTEM VALUE"
-        " SELECT i, 'c' || i, 1, '', 'analog', '{\"expected_interval\": 60}' FROM generate_series(1, 2) AS i"
-    )
-    await owner.execute(_FILL, DAY, 1440, 2)
-    await owner.execute(_FILL, NEXT_DAY, 600, 2)
-    query = "SELECT * FROM plant.coverage WHERE day BETWEEN $1 AND $2 ORDER BY day, channel_id"
-    before = await owner.fetch(query, DAY, NEXT_DAY)
-    assert [row["got"] for row in before] == [1440, 1440, 600, 600]
-    await compress(owner, NEXT_DAY)
-    assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 1
-    assert await owner.fetch(query, DAY, NEXT_DAY) == before
 
 
 async def test_roles_have_only_their_privileges(database: Database, owner: asyncpg.Connection[Any]) -> None:
