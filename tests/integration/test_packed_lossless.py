@@ -14,7 +14,7 @@ from tests.sample_tables import HOUR_US, Sample, bits, compress, copy, samples_b
 
 _channels = itertools.count(1)
 _SETTINGS = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=70, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 _SPECIAL = (
     0x7FF8000000000000,  # NaN

@@ -18,7 +18,7 @@ from ingest.writer.minutes import Accumulator, ClosedMinute, GapStarts
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 
 _SETTINGS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 _SPECIAL = [bits(v) for v in (float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e300, -1e300, 1e280, 1e-290, 3e15)]
 _STATUSES = (0, 0, 0, 0, 0, 0x40000000, 0x80050000)
