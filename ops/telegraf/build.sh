@@ -17,7 +17,7 @@ key=$(printf '%s\n' "$version" "${plugins[@]}" | sha256sum | cut -c1-12)
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/plantlog/telegraf-$version-$key
 if [ ! -x "$folder/telegraf" ]; then
     command -v go >/dev/null || {
-        echo "Go is needed to build Telegraf: apt-get install golang-go, or install the vendor's Telegraf" >&2
+        echo "Go is required to build Telegraf: apt-get install golang-go, or install the vendor's Telegraf" >&2
         exit 1
     }
     mkdir -p "$folder"

@@ -46,7 +46,7 @@ def python(checkout: Path, name: str, code: str) -> None:
 def test_missing_python_is_reported(checkout: Path) -> None:
     said = run(checkout)
     assert said.returncode == 1
-    assert "Python 3.11 or newer with its venv module is needed" in said.stderr
+    assert "Python 3.11 or newer with its venv module is required" in said.stderr
     assert not (checkout / ".venv").exists()
 
 
@@ -54,7 +54,7 @@ def test_too_old_python_is_reported(checkout: Path) -> None:
     python(checkout, "python3", "exit 1")  # what `sys.exit(sys.version_info < (3, 11))` gives
     said = run(checkout)
     assert said.returncode == 1
-    assert "is needed" in said.stderr
+    assert "is required" in said.stderr
 
 
 def test_newer_python_later_on_the_path_is_found(checkout: Path) -> None:
