@@ -20,7 +20,7 @@ from ingest.config.model import SpoolOptions
 from ingest.errors import SpoolError
 from ingest.journal.journal import Journal, JournalReport
 from ingest.journal.reader import ReplayReader
-from ingest.journal.request import is_request
+from ingest.journal.request import SUFFIX, is_request
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 
@@ -54,7 +54,7 @@ class Backlog:
         for name in names:
             if name.endswith(".sqlite") and (path := self._folder / name) not in self._files:
                 self._files[path] = SpoolReader(path)
-            elif is_request(Path(name)) and (path := self._folder / name) not in self._files:
+            elif name.endswith(SUFFIX) and (path := self._folder / name) not in self._files:
                 self._files[path] = ReplayReader(path)
         for path in [path for path, file in self._files.items() if isinstance(file, ReplayReader) and file.done]:
             self._files.pop(path).close()

@@ -80,6 +80,17 @@ def groups(costs: list[Any]) -> Table:
     return table
 
 
+def journal(costs: list[Any]) -> Table:
+    """CPU and bytes per sample of the writer's process."""
+    table = Table(title="cost per sample in the writer")
+    for column in ("journal", "CPU µs", "bytes in the journal", "bytes to disk", "memory MiB"):
+        table.add_column(column, justify="right")
+    for cost in costs:
+        figures = (f"{cost.cpu_us:.3f}", f"{cost.journal_bytes:.2f}", f"{cost.disk_bytes:.1f}", f"{cost.rss_mib:.0f}")
+        table.add_row("yes" if cost.journal else "no", *figures)
+    return table
+
+
 def storage(cells: list[Any]) -> Table:
     """Bytes and times of each form and series; it fits into 80 columns."""
     table = Table(title="one day per channel at 1 Hz; minute averages of one channel, ms", box=SIMPLE_HEAD, padding=0)

@@ -303,6 +303,23 @@ def groups(
     _output({"groups": [asdict(cost) for cost in costs]}, [tables.groups(costs)], as_json, file)
 
 
+@app.command()
+def journal(
+    channels: Annotated[int, typer.Option(min=4, help="Channels, each with one sample per second.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each measurement.")] = 60.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, with and without a journal. Medians are shown.")] = 5,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure CPU and bytes per sample of the writer with and without a journal."""
+    from ops.bench import tables
+    from ops.bench.journal import measure
+
+    with _private_database() as database:
+        costs = run(measure(database, channels, seconds, rounds, _print_progress))
+    _output({"journal": [asdict(cost) for cost in costs]}, [tables.journal(costs)], as_json, file)
+
+
 def _print_progress(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
 

@@ -15,7 +15,7 @@ from ingest.errors import SpoolCorrupt
 from ingest.journal import journal as journals
 from ingest.journal.journal import Journal
 from ingest.journal.reader import ReplayReader
-from ingest.journal.record import MAX_HEADER_BYTES, decode_body, decode_header, encode_record
+from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, decode_body, decode_header, encode_record
 from ingest.journal.replay import keys, replay
 from ingest.journal.segment import Segment
 from ingest.spool import dead_letter
@@ -135,6 +135,20 @@ def test_damage_costs_only_its_record(tmp_path: Path) -> None:
                 except SpoolCorrupt:
                     assert header.sequence == 2
         assert found == [1, 3], f"byte {place}"
+
+
+@given(st.binary(max_size=600), st.integers(0, 600), st.integers(0, 600))
+def test_whatever_is_in_a_segment_the_rest_is_read(
+    tmp_path_factory: pytest.TempPathFactory, other: bytes, cut: int, to: int
+) -> None:
+    """Any bytes before, within and after a record."""
+    record = encode_record("opcua", samples(1), T0)
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(other + record + other[:cut] + record[cut:to] + MAGIC + record)
+    with Segment(path) as file:
+        found = [file.read(*one) for one in file.headers()]
+    assert len(found) in (2, 3)
+    assert {one.sequence for one in found} == {1}
 
 
 def test_a_replay_is_of_what_was_committed_in_a_time(tmp_path: Path, clock: list[int]) -> None:
