@@ -33,7 +33,7 @@ class SpoolOptions(Frozen):
     """The maximum size of each file. A full spool causes backpressure; data that a source can't keep become a gap."""
     keep: Keep = 86400.0
     """How long the journal keeps committed data, so that `plantlog replay` can write them again. `"0s"`: no journal."""
-    keep_bytes: ByteCount = 8 * 1024**3
+    keep_bytes: ByteCount = 10 * 1024**3
     """The maximum size of the journal. It leaves `max_bytes` of the disk free. The oldest data are dropped first."""
 
 

@@ -237,6 +237,25 @@ def test_status_shows_overload_and_deferred_jobs_first(state: State) -> None:
     assert "all made" not in rollups
 
 
+def test_status_shows_the_journal(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    assert status["journal"] is None, "the writer does not answer"
+
+    def line(**report: Any) -> str:
+        status["journal"] = {"bytes": 0, "begin": None, "problem": None, "waiting_rows": 0} | report
+        table = Console(width=160, file=io.StringIO())
+        table.print(render(status))
+        lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        return next((one for one in lines if one.startswith("journal")), "")
+
+    hour_ago = int((time.time() - 3600.5) * 1e6)
+    assert line() == "", "there is none"
+    assert line(bytes=3 * 2**20, begin=hour_ago).split(maxsplit=1)[1].strip() == "3.0 MiB, reaches back 1:00:00"
+    assert line(bytes=1, begin=hour_ago, waiting_rows=12_000).rstrip().endswith("; 12,000 rows to be written again")
+    assert "what is committed now is not kept: No space left" in line(problem="No space left")
+
+
 def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
     started(state, python("import time; time.sleep(600)"))
     status = StatusMonitor(state).snapshot()
