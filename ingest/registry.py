@@ -23,10 +23,16 @@ class Registry:
     channels: Mapping[str, Mapping[str, int]]  # source → channel → id
     created: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # push source → channel that it made → id
     created_texts: Sequence[int] = ()  # those of them whose kind is text
+    last_ids: Sequence[int] = (0, 0)  # that the database has given: to a source, to a channel
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
-        head = {"sources": self.sources, "created": self.created, "created_texts": self.created_texts}
+        head = {
+            "sources": self.sources,
+            "created": self.created,
+            "created_texts": self.created_texts,
+            "last_ids": self.last_ids,
+        }
         lines = (json.dumps(self.channels.get(source, {})) for source in self.sources)
         write_atomically(path, "\n".join([json.dumps(head), *lines, ""]))
 
@@ -42,7 +48,8 @@ class Registry:
             raise OperationError(f"{path} is missing: run `plantlog up`") from None
         if "channels" in head:  # of an earlier version, without the plant
             channels[""] = head["channels"]
-        return cls(head["sources"], channels, head.get("created", {}), tuple(head.get("created_texts", ())))
+        texts, last_ids = head.get("created_texts", ()), head.get("last_ids", (0, 0))
+        return cls(head["sources"], channels, head.get("created", {}), tuple(texts), tuple(last_ids))
 
     def ids_of(self, source: str, channels: Sequence[str]) -> tuple[int, dict[str, int]]:
         """A source's id, and those of its channels by name. Raises OperationError where one is not registered."""

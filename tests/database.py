@@ -198,6 +198,17 @@ async def database(server: str, template: str, empty_database: str) -> Database:
     return await _copied(server, template, empty_database.rpartition("/")[2])
 
 
+@asynccontextmanager
+async def backup_of(database: Database) -> AsyncIterator[Database]:
+    """A copy of a database that nobody is connected to."""
+    server, _, name = database.owner_dsn.rpartition("/")
+    copy = f"{name}_backup"
+    try:
+        yield await _copied(database.owner_dsn, name, copy)
+    finally:
+        await drop(server + "/" + name, copy)
+
+
 @contextmanager
 def prepared(
     server: str, template: str, name: str, fill: Callable[[Database], Coroutine[Any, Any, None]]

@@ -35,6 +35,7 @@ class CreatedChannels:
     registration: str  # which one that is of
     ids: dict[str, dict[str, int]]  # source → channel's name → id
     texts: set[int]  # those of kind text
+    last_ids: Sequence[int]  # that the registration knew, of sources and of channels
 
 
 def load_created(folder: Path) -> CreatedChannels:
@@ -44,7 +45,7 @@ def load_created(folder: Path) -> CreatedChannels:
     with path.open("rb") as file:
         registration = hashlib.file_digest(file, "sha256").hexdigest()
     ids = {source: dict(channels) for source, channels in registry.created.items()}
-    known = CreatedChannels(registration, ids, set(registry.created_texts))
+    known = CreatedChannels(registration, ids, set(registry.created_texts), registry.last_ids)
     try:
         since = json.loads((folder / "push.json").read_text())
     except FileNotFoundError:
@@ -112,6 +113,7 @@ class Channels:
             async with asyncio.timeout(_SECONDS):
                 connection = await connect(self._dsn, "plantlog push", seconds=_SECONDS / 2)
                 try:
+                    await connection.execute(queries["advance_ids"], *self._last_ids())
                     await connection.execute(queries["insert_channels"], source_id, list(wanted), list(wanted.values()))
                     rows = await connection.fetch(queries["select_channels"], list(wanted))
                 finally:
@@ -123,6 +125,10 @@ class Channels:
             raise DatabaseError(reason) from error
         self._failed = None
         return [dict(row) for row in rows]
+
+    def _last_ids(self) -> tuple[int, int]:
+        source, channel = self._known.last_ids
+        return source, max((channel, *(number for ids in self._known.ids.values() for number in ids.values())))
 
     def _remember(self, source: str, new: Sequence[Mapping[str, Any]]) -> None:
         known = self._known

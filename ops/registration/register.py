@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from ingest.config.base import fields_of
 from ingest.config.model import Plant
-from ingest.config.sources import ModbusSource, ModbusTag, Source, Tag
 from ingest.database import connect
 from ingest.errors import OperationError
 from ingest.push.channels import load_created
 from ingest.registry import Registry
 from ops.formatting import count
 from ops.paths import State
+from ops.registration.definitions import definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import claim, unknown_ids
+from ops.registration.put_back import PutBack, put_back
 from ops.registration.redefined_tags import TagDecisions, channels_to_replace
 from ops.registration.rename import superseded_name
 from schema.queries import load
 
 _NO_DECISIONS = TagDecisions()
-# Columns of plant.channel; the last ones of the temporary table. Every other field of a tag is an attribute.
-_COLUMNS = ("kind", "unit", "lo", "hi", "deadband", "description", "retention")
-_column_values = attrgetter(*_COLUMNS)
-_NO_ATTRIBUTES = {"name", "address", *_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +37,15 @@ class Registration:
     registry: Registry
     difference: Difference
     taken_over: str  # what belonged to another installation, as text; empty: nothing
+    put_back: PutBack  # what an older database got
     versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
 
     def print_changes(self, note: Callable[[str], None]) -> None:
         """Say each change; nothing if nothing changed."""
         if self.taken_over:
             note(f"taken over: {self.taken_over}")
+        if older := self.put_back.describe():
+            note(older)
         for line in self.difference.lines():
             note(line)
 
@@ -60,7 +57,7 @@ async def register(
 
     Names keep their ids for ever. What this installation had registered and the configuration no longer contains is
     marked retired. Raises OperationError if the database belongs to another installation, if a tag was redefined
-    and ``decisions`` does not cover it, or if the spools contain rows with ids of another database.
+    and ``decisions`` does not cover it, or if the state folder has ids of another database.
     """
     sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
     queries = load("register")
@@ -70,8 +67,11 @@ async def register(
             await connection.execute(queries["lock_registration"])
             await connection.execute(queries["set_registration"])
             installation, taken_over = await claim(connection, state, plant.name, take_over)
+            await connection.execute(queries["create_temporary_tables"])
+            # Another installation's database has other ids.
+            older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
             await _check_spools(connection, state)
-            await _send_channels(connection, plant)
+            await send_definitions(connection, definitions(plant))
             source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
             changes = await _channel_differences(connection, installation)
             moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
@@ -103,20 +103,12 @@ async def register(
                 _ids(plant, await connection.fetchval(queries["select_channel_ids"]) or ()),
                 _by_source(plant, created_rows),
                 tuple(row["id"] for row in created_rows if row["kind"] == "text"),
+                tuple(await connection.fetchrow(queries["select_last_ids"]) or ()),
             )
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registration(registry, found, taken_over, versions)
-
-
-async def _send_channels(connection: asyncpg.Connection[Any], plant: Plant) -> None:
-    """Send the plant's channels, once."""
-    queries = load("register")
-    await connection.execute(queries["create_temporary_tables"])
-    rows = ((place, *row) for place, row in enumerate(_channels(plant)))
-    await connection.copy_records_to_table("configured", schema_name="pg_temp", records=rows)
-    await connection.execute(queries["analyze_configured"])
+    return Registration(registry, found, taken_over, older, versions)
 
 
 async def _channel_differences(connection: asyncpg.Connection[Any], installation: UUID) -> list[Any]:
@@ -149,48 +141,6 @@ def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
     for row in rows:
         created[row["source"]][row["name"]] = row["id"]
     return created
-
-
-def _channels(plant: Plant) -> Iterator[tuple[Any, ...]]:
-    """The columns of ``configured`` but the first."""
-    for source in plant.sources:
-        attributes_of: dict[type[Tag], _Attributes] = {}
-        for tag in source.tags:
-            kind = type(tag)
-            if kind not in attributes_of:
-                attributes_of[kind] = _Attributes(source, kind)
-            attributes = attributes_of[kind].attributes(tag)
-            yield (tag.name, source.name, getattr(tag, "address", ""), attributes, *_column_values(tag))
-
-
-class _Attributes:
-    """What tags of a source say beside the columns, as JSON: most of them say the same."""
-
-    def __init__(self, source: Source, kind: type[Tag]) -> None:
-        fields = {name: field.default for name, field in fields_of(kind).items() if name not in _NO_ATTRIBUTES}
-        self._source = source
-        self._defaults = tuple(fields.items())
-        self._values = attrgetter(*fields)
-        self._known: dict[tuple[Any, ...], str] = {}
-
-    def attributes(self, tag: Tag) -> str:
-        """A JSON object."""
-        values = (tag.kind == "text", *self._values(tag))
-        if values not in self._known:
-            self._known[values] = self._to_json(tag, values[1:])
-        return self._known[values]
-
-    def _to_json(self, tag: Tag, values: tuple[Any, ...]) -> str:
-        pairs = zip(self._defaults, values, strict=True)
-        attributes = {name: value for (name, default), value in pairs if value != default}
-        source = self._source
-        if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag):
-            if tag.kind != "text":
-                # s; texts are stored when they change, so that no number of them is to be expected
-                attributes["expected_interval"] = tag.interval or source.poll_interval
-            if tag.unit_id is None and source.unit_id != 1:
-                attributes["unit_id"] = source.unit_id  # another unit is another device
-        return json.dumps(attributes, sort_keys=True)
 
 
 def _settings(plant: Plant) -> list[tuple[str, str | None]]:

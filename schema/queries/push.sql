@@ -1,5 +1,9 @@
 -- Channels that a push source creates, as role plant_ingest.
 
+-- name: advance_ids
+-- In a database that was restored, ids that the state folder knows are not given again: $1 of sources, $2 of channels.
+SELECT plant.advance_ids($1, $2);
+
 -- name: insert_channels
 -- $1 source id; $2 name, $3 kind: text[]. Existing channels stay as they are.
 INSERT INTO plant.channel (name, source_id, address, kind)

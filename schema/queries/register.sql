@@ -121,6 +121,72 @@ GROUP BY p.source, p.address, p.parameters
 HAVING count(*) FILTER (WHERE p.what = 'added') = 1 AND count(*) FILTER (WHERE p.what = 'retired') = 1
 ORDER BY min(p.place);
 
+-- name: select_unknown_sources
+-- Sources of a registry that are not in this database: $1 names, $2 ids; the name that has the id, the id that has the name.
+SELECT k.name, k.id, other.name AS other, here.id AS here
+FROM unnest($1::text[], $2::int[]) AS k (name, id)
+LEFT JOIN plant.source AS other ON other.id = k.id
+LEFT JOIN plant.source AS here ON here.name = k.name
+WHERE other.name IS DISTINCT FROM k.name
+ORDER BY k.id;
+
+-- name: digest_names
+-- Of the channels $1 int[] that are in this database: if it is that of the registry's names, none is unknown.
+SELECT md5(coalesce(string_agg(concat(c.id, ' ', c.name), E'\n' ORDER BY c.id), ''))
+FROM plant.channel AS c
+WHERE c.id = ANY ($1::int[]);
+
+-- name: select_unknown_channels
+-- Names and ids of a registry's channels that this database never had: $1 names, $2 ids.
+SELECT k.name, k.id
+FROM unnest($1::text[], $2::int[]) AS k (name, id)
+WHERE NOT EXISTS (SELECT FROM plant.channel_version AS v WHERE v.channel_id = k.id AND v.name = k.name)
+ORDER BY k.id;
+
+-- name: select_places
+-- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether it
+-- is what pg_temp.configured defines.
+SELECT k.name, k.id, n.place IS NOT NULL AS defined, other.name AS other, here.id AS here,
+       coalesce(other.source_id = s.id AND other.address = n.address, false) AS same_other,
+       coalesce((here.source_id, here.address, here.kind, here.unit)
+                = (s.id, n.address, n.kind, n.unit)
+                AND here.attributes - d.reading = n.attributes - d.reading, false) AS same_here
+FROM unnest($1::text[], $2::int[]) AS k (name, id)
+CROSS JOIN (SELECT '{interval, expected_interval, stale_after}'::text[]) AS d (reading)
+LEFT JOIN pg_temp.configured AS n ON n.name = k.name
+LEFT JOIN plant.source AS s ON s.name = n.source
+LEFT JOIN plant.channel AS other ON other.id = k.id
+LEFT JOIN plant.channel AS here ON here.name = k.name
+ORDER BY k.id;
+
+-- name: insert_known_sources
+-- $1 ids int[]; $2 name, $3 kind, $4 address: text[]; $5 installation.
+INSERT INTO plant.source (id, name, kind, address, installation_id) OVERRIDING SYSTEM VALUE
+SELECT k.id, k.name, k.kind, k.address, $5
+FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS k (id, name, kind, address);
+
+-- name: insert_known_channels
+-- Channels of pg_temp.configured: $1 names text[], $2 ids int[], $3 since when they are configured float8[] (s, NULL: now).
+INSERT INTO plant.channel
+    (id, name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention, configured_at)
+OVERRIDING SYSTEM VALUE
+SELECT k.id, n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention,
+       coalesce(to_timestamp(k.since), clock_timestamp())
+FROM unnest($1::text[], $2::int[], $3::float8[]) AS k (name, id, since)
+JOIN pg_temp.configured AS n ON n.name = k.name
+JOIN plant.source AS s ON s.name = n.source
+ORDER BY k.id;
+
+-- name: delete_configured
+DELETE FROM pg_temp.configured;
+
+-- name: select_last_ids
+-- The last ids that were given to a source and to a channel.
+SELECT coalesce(pg_sequence_last_value('plant.source_id_seq'), 0), coalesce(pg_sequence_last_value('plant.channel_id_seq'), 0);
+
+-- name: advance_ids
+SELECT plant.advance_ids($1, $2);
+
 -- name: select_endpoints
 -- Kind and address of the sources of installation $1.
 SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id = $1;

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import asyncpg
 import pytest
 from prometheus_client import REGISTRY
 
@@ -35,7 +34,7 @@ from ops.ports import free_ports
 from ops.registration.register import register
 from ops.registration.rename import rename_channel
 from tests.config_in_force import activate
-from tests.database import Database, rows
+from tests.database import Database, backup_of, rows
 from tests.peers import free_port
 from tests.secrets import write_secret
 from tests.spooling import drained
@@ -551,15 +550,20 @@ async def test_renamed_created_channel_continues(database: Database, tmp_path: P
     assert await rows(database, "SELECT name FROM plant.channel") == [("area/a",)]
 
 
-async def test_another_database_is_refused_while_the_spool_holds_created_channels(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_a_restored_database_gives_no_id_twice(database: Database, tmp_path: Path) -> None:
+    """Neither to a channel that is created before the next ``up`` nor to one of the configuration."""
     here = await registered(tmp_path, database, 'unknown = "create"', tags="")
-    async with here.running():
-        assert (await here.push(b"m a=1 1000")).status == 204
-    await owner.execute("DELETE FROM plant.channel")  # as good as another one: it does not know the channel
-    with pytest.raises(OperationError, match="rows of another database"):
-        await register(here.plant, database.owner_dsn, here.state)
+    async with backup_of(database) as backup:
+        async with here.running():
+            assert (await here.push(b"m a=1 1000")).status == 204
+        here.state.dsn_file("ingest").write_text(backup.ingest_dsn)
+        async with here.running():
+            assert (await here.push(b"m a=2,b=2 2000")).status == 204
+        assert await rows(backup, "SELECT name FROM plant.channel") == [("m.b",)]
+        created = (await register(here.plant, backup.owner_dsn, here.state)).registry.created["edge"]
+        assert sorted(created) == ["m.a", "m.b"]
+        assert {channel for channel, _, _ in here.samples()} == set(created.values())
+        assert len(set(created.values())) == 2
 
 
 async def test_name_of_another_source_is_refused(database: Database, tmp_path: Path) -> None:
