@@ -34,7 +34,8 @@ class SpoolOptions(Frozen):
     keep: Keep = 86400.0
     """How long the journal keeps committed data, so that `plantlog replay` can write them again. `"0s"`: no journal."""
     keep_bytes: ByteCount = 10 * 1024**3
-    """The maximum size of the journal. It leaves `max_bytes` of the disk free. The oldest data are dropped first."""
+    """The maximum size of the journal. It leaves `max_bytes` of the disk free, and at least a sixteenth of it. The
+    oldest data are dropped first."""
 
 
 class CollectorOptions(Frozen):

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _SEGMENT_BYTES = 64 * 1024**2  # of a segment; of a small journal a sixteenth of it
 _SEGMENT_US = 3_600_000_000
+_LEFT_FREE = 1 / 16  # of the disk; more than the least for which the alert PlantlogDiskNearlyFull is silent
 _TRIM_SECONDS = 60.0  # between two looks for old segments
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -146,17 +147,17 @@ class Journal:
         sync(self._path.parent)
 
     def _make_room(self) -> None:
-        """Drop segments until the spool has the free disk space that it may need."""
-        while self._disk_free() < self._options.max_bytes:
+        """Drop segments until the disk has as much free space as is left to others."""
+        while self._lacks_space():
             if not drop_oldest(self._spool):
                 self.close()
-                raise OSError(errno.EDQUOT, "the free disk space is left to the spool")
+                raise OSError(errno.EDQUOT, "the disk has too little free space")
             if self._file is not None and not os.fstat(self._file).st_nlink:
                 self.close()  # only then its space is free
 
-    def _disk_free(self) -> int:
+    def _lacks_space(self) -> bool:
         disk = os.statvfs(self._spool)
-        return disk.f_bavail * disk.f_frsize
+        return disk.f_bavail * disk.f_frsize < max(self._options.max_bytes, disk.f_blocks * disk.f_frsize * _LEFT_FREE)
 
     def _drop_old(self, more: int = 0) -> None:
         """Drop segments whose batches are all too old, or which are too much with ``more`` bytes.

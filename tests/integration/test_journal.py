@@ -261,7 +261,7 @@ class TestFullDisk:
         async def problem() -> Any:
             return (await writer.backlog())[2].problem
 
-        assert await until(problem) == "the free disk space is left to the spool"
+        assert await until(problem) == "the disk has too little free space"
         assert (await spool.depth())[0] == 0, "the batch is committed all the same"
         disk.clear()
         await spool.append(samples(51))
