@@ -131,7 +131,10 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
         raise OperationError("--hz requires --channels")
     if options.channels is not None or options.port is not None:
         if options.config is not None:
-            raise OperationError("--channels and --port cannot be combined with --config")
+            raise OperationError(
+                "--channels and --port are for the simulated plant; with --config, set the ports in the file: "
+                "[health] port, [viewer] port, [push] port"
+            )
         served = options.simulator is not False
         return Deployment(state.plant / "plant.toml", served, options.channels, options.hz or 1.0, options.port)
     last = Deployment.load(state)
