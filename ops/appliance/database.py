@@ -69,7 +69,7 @@ class Database:
             raise DatabaseError(
                 f"database of {database_name} ({self.where}): {type(error).__name__}: {error}"
             ) from error
-        result = f"schema upgraded to version {applied[-1]}" if applied else "schema is up to date"
+        result = f"schema version {applied[-1]}" if applied else "schema is up to date"
         return f"{result}; new passwords for {', '.join(renewed)}" if renewed else result
 
     async def setting_problems(self) -> list[str]:
