@@ -7,6 +7,7 @@ that it can be.
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -193,9 +194,7 @@ async def _ingest(
 
 
 def _remove(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
 
 
 class _NullSpool:

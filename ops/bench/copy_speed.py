@@ -7,6 +7,7 @@ the medians, because the machine's own speed drifts.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import statistics
 import sys
 import time
@@ -150,7 +151,5 @@ async def _spool_and_writer(bench: BenchDatabase, load: Workload, connections: i
     writer.drain()
     await running
     await feeder.wait()
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     return seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import statistics
 import sys
 import time
@@ -124,9 +125,7 @@ class _Run:
         elapsed = time.perf_counter() - started
         writer.drain()
         await running
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
         return int(output), elapsed
 
     async def _upserts(
