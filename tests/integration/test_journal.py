@@ -18,16 +18,18 @@ import pytest
 
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch
 from ingest.config.model import SpoolOptions, WriterOptions
+from ingest.journal.journal import Journal
 from ingest.journal.replay import keys, replay
 from ingest.journal.request import has_requests
 from ingest.spool.append import Spool
+from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 from ingest.spool.segments import segments
 from ingest.timestamps import now_us, utc
 from ingest.writer.writer import Writer
 from ops.paths import State
 from tests.database import Database, add_channels, add_sources
-from tests.integration.test_spool_disk import LIMIT, Disk, disk, samples
+from tests.integration.test_spool_disk import LIMIT, Disk, disk, run, samples
 from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
 from tests.spooling import drained, spooled
@@ -245,6 +247,26 @@ class TestFullDisk:
         assert not spool.full
         assert (await spool.depth())[0] == 10
         await spool.close()
+
+    def test_a_disk_without_room_for_a_segment(self, tmp_path: Path) -> None:
+        """It has no inode left: the oldest segment goes, and without one nothing is kept."""
+        run("mount", "-t", "tmpfs", "-o", f"size={64 * MIB},nr_inodes=8", "plantlog-test", tmp_path)
+        try:
+            for number in range(20):  # a segment each
+                journal = Journal(tmp_path, SpoolOptions(max_bytes=MIB))
+                journal.append([(tmp_path / "opcua.sqlite", [SpooledBatch(number, T0, T0, batch([(1, 0, 1.0, 0)]))])])
+                assert journal.report().problem is None
+                journal.close()
+            held = [key.sequence for key in keys(tmp_path)]
+            assert held == list(range(19, 19 - len(held), -1))
+            assert 3 < len(held) < 8
+            for _, path in segments(tmp_path):
+                path.rename(path.with_suffix(".others"))
+            journal.append([(tmp_path / "opcua.sqlite", [SpooledBatch(20, T0, T0, batch([(1, 0, 1.0, 0)]))])])
+            assert journal.report().problem == "No space left on device"
+            journal.close()
+        finally:
+            run("umount", "--lazy", tmp_path)
 
     async def test_the_writer_leaves_the_disk_to_the_spool(
         self, disk: Disk, database: Database, owner: asyncpg.Connection
