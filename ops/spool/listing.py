@@ -12,9 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from ingest.errors import OperationError
+from ingest.journal.request import is_request
 from ingest.spool import dead_letter
 from ingest.spool.file import find_damage, read_only, used_bytes
 from ingest.spool.repair import damaged_files
+from ingest.spool.segments import segments
 from ingest.timestamps import now_us
 from ops.formatting import age
 from ops.paths import State
@@ -32,7 +34,12 @@ def read_spools(state: State) -> dict[str, Any]:
     names |= {path.name for path in state.spool.glob(f"{dead_letter.FOLDER}/*/*.sqlite")}
     files = [_file(state.spool / name, limit) for name in sorted(names)]
     batch = sorted((state.spool / dead_letter.FOLDER).glob("*.json"))
-    return {"folder": str(state.spool), "files": files, "dead_letters": [_dead_letter(path) for path in batch]}
+    return {
+        "folder": str(state.spool),
+        "files": files,
+        "dead_letters": [_dead_letter(path) for path in batch],
+        "journal": _journal(state.spool),
+    }
 
 
 def _limit(state: State) -> int | None:
@@ -76,6 +83,16 @@ def _file(path: Path, limit: int | None) -> dict[str, Any]:
         return entry | {"problem": find_damage(path) or str(error)}
 
 
+def _journal(spool: Path) -> dict[str, Any]:
+    """Its bytes, when the oldest commit in it was (µs; None: it is empty), and what is to be replayed."""
+    found = segments(spool)
+    return {
+        "bytes": sum(path.stat().st_size for _, path in found if path.exists()),
+        "begin": found[0][0] if found else None,
+        "replays": sorted(str(path) for path in spool.iterdir() if is_request(path)),
+    }
+
+
 def _dead_letter(path: Path) -> dict[str, Any]:
     try:
         batch = dead_letter.read(path)
@@ -102,6 +119,9 @@ def table(found: dict[str, Any]) -> RenderableType:
         )
     lines = [f"damaged: {escape(path)}" for entry_ in found["files"] for path in entry_["damaged"]]
     lines += [f"dead letter: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in found["dead_letters"]]
+    if (begin := found["journal"]["begin"]) is not None:
+        lines.append(f"journal: {found['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
+    lines += [f"to be replayed: {escape(path)}" for path in found["journal"]["replays"]]
     return Group(files, *lines)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -199,9 +201,9 @@ async def test_a_writer_killed_after_the_commit(
 async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     state = State(tmp_path / "state")
 
-    async def command(*arguments: str, code: int = 0) -> str:
+    async def command(*arguments: str, code: int = 0, name: Sequence[str] = ("replay",)) -> str:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ops", "replay", *arguments),
+            *(sys.executable, "-m", "ops", *name, *arguments),
             env={**os.environ, "PLANTLOG_STATE": str(state.root)},
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -224,6 +226,9 @@ async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_pa
     assert "is not before --to" in await command("--from", "1m", "--to", "2m", code=1)
     report = json.loads(await command("--from", utc(began).isoformat(), "--json"))
     assert (report["batches"], report["rows"]) == (len(BATCHES), sum(map(len, BATCHES)))
+    shown = await command(name=("spool", "show"))
+    assert re.search(r"^journal: 0\.0 MiB, reaches back 0:0\d:\d\d$", shown, re.MULTILINE), shown
+    assert len(re.findall(r"^to be replayed: .*/spool/2\S+\.replay$", shown, re.MULTILINE)) == 1
     said = await command("--from", "1h")
     assert said.startswith(f"{len(BATCHES)} batches with {sum(map(len, BATCHES)):,} rows, committed from 2")
     await written(state.spool, database)
