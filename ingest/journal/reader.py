@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class ReplayReader:
             if path.name < wanted.segment:
                 continue
             self._name = path.name
-            with suppress(OSError), Segment(path) as segment:  # dropped meanwhile, or unreadable
+            with suppress(OSError), closing(Segment(path)) as segment:  # dropped meanwhile, or unreadable
                 for at, header in segment.headers():
                     if wanted.since <= header.committed_at <= wanted.until:
                         yield segment, at, header

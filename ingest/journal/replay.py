@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +72,6 @@ def selected(found: list[tuple[int, Path]], since: int, until: int) -> list[tupl
 
 
 def _headers(path: Path) -> Iterator[Header]:
-    with suppress(OSError), Segment(path) as segment:  # dropped meanwhile, or unreadable
+    with suppress(OSError), closing(Segment(path)) as segment:  # dropped meanwhile, or unreadable
         for _, header in segment.headers():
             yield header

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, Header, decode_body, decode_header
 from ingest.spool.format import SpooledBatch
@@ -18,14 +17,6 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __enter__(self) -> Segment:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

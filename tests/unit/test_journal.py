@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,10 @@ def test_a_torn_tail_costs_only_the_last_record(tmp_path: Path) -> None:
     path = tmp_path / "torn"
     for length in range(len(last)):
         path.write_bytes(first + last[:length])
-        with Segment(path) as file:
+        with closing(Segment(path)) as file:
             assert [file.read(*found).sequence for found in file.headers()] == [1]
     path.write_bytes(first + last)
-    with Segment(path) as file:
+    with closing(Segment(path)) as file:
         assert [file.read(*found).sequence for found in file.headers()] == [1, 2]
 
 
@@ -128,7 +129,7 @@ def test_damage_costs_only_its_record(tmp_path: Path) -> None:
         middle[place] ^= 0x10
         path.write_bytes(records[0] + middle + records[2])
         found = []
-        with Segment(path) as file:
+        with closing(Segment(path)) as file:
             for at, header in file.headers():
                 try:
                     found.append(file.read(at, header).sequence)
@@ -145,7 +146,7 @@ def test_whatever_is_in_a_segment_the_rest_is_read(
     record = encode_record("opcua", samples(1), T0)
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(other + record + other[:cut] + record[cut:to] + MAGIC + record)
-    with Segment(path) as file:
+    with closing(Segment(path)) as file:
         found = [file.read(*one) for one in file.headers()]
     assert len(found) in (2, 3)
     assert {one.sequence for one in found} == {1}
