@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -156,8 +157,8 @@ class Journal:
                 self.close()  # only then its space is free
 
     def _lacks_space(self) -> bool:
-        disk = os.statvfs(self._spool)
-        return disk.f_bavail * disk.f_frsize < max(self._options.max_bytes, disk.f_blocks * disk.f_frsize * _LEFT_FREE)
+        disk = shutil.disk_usage(self._spool)
+        return disk.free < max(self._options.max_bytes, disk.total * _LEFT_FREE)
 
     def _drop_old(self, more: int = 0) -> None:
         """Drop segments whose batches are all too old, or which are too much with ``more`` bytes.
