@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -185,16 +184,12 @@ async def _ingest(
     at_written = time.process_time()
     if writer.written != load.rows:
         raise OperationError(f"{load.rows} rows were sent, {writer.written} written")
-    _remove(folder)
+    shutil.rmtree(folder)
     return {
         "decode": at_decoded - started,
         "spool": at_spooled - before_spool,
         "writer": at_written - at_spooled,
     }
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder)
 
 
 class _NullSpool:
