@@ -121,7 +121,7 @@ class MinuteCloser:
             held = await _ids(connection, "delete_minute_rows", rows)
             await connection.execute(queries["release_lost_minutes"], begin)
             discrete = await _ids(connection, "select_discrete_channels")
-            complete = await _complete_rows(connection, minute, discrete, held)
+            complete = await _complete_rows(connection, minute, discrete)
             inconsistent = await _inconsistent(connection, minute.begin, complete)
             silent = np.setdiff1d(held, np.union1d(minute.rows.channel_id, minute.doubtful))
             having_later = await _ids(
@@ -184,14 +184,16 @@ async def _ids(connection: asyncpg.Connection[Any], query: str, *parameters: obj
     return np.unique(np.fromiter((row["id"] for row in rows), np.int32))
 
 
-async def _complete_rows(
-    connection: asyncpg.Connection[Any], minute: ClosedMinute, discrete: Int32s, held: Int32s
-) -> Rows:
-    """The rows of channels without missing data: the database has only ``held`` gaps in the minute."""
+async def _complete_rows(connection: asyncpg.Connection[Any], minute: ClosedMinute, discrete: Int32s) -> Rows:
+    """The rows of channels without missing data: no other writer has recorded a gap that begins in the minute."""
     rows = minute.rows
     is_discrete, was_discrete = np.isin(rows.channel_id, discrete), np.isin(rows.channel_id, minute.discrete)
-    gaps = await _ids(connection, "select_gaps_in_minute", timestamp(minute.begin))
-    return rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, np.setdiff1d(gaps, held)))
+    begun = await connection.fetch(load("write")["count_gaps_in_minute"], timestamp(minute.begin))
+    ids, counts = (np.fromiter((row[name] for row in begun), np.int32) for name in ("id", "gaps"))
+    own = np.zeros(len(ids), np.int32)
+    known, place = np.isin(ids, rows.channel_id), np.searchsorted(rows.channel_id, ids)
+    own[known] = minute.gaps[place[known]]
+    return rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, ids[counts > own]))
 
 
 async def _inconsistent(connection: asyncpg.Connection[Any], begin: int, rows: Rows) -> Int32s:

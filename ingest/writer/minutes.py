@@ -69,7 +69,7 @@ class _Sums(_Channels):
     """One minute so far, by channel."""
 
     _empty: ClassVar = {
-        **dict.fromkeys(("n", "n_good"), np.int32(0)),
+        **dict.fromkeys(("n", "n_good", "gaps"), np.int32(0)),
         **dict.fromkeys(("sum", "area", "first", "last", "carried"), np.float64(0)),
         **{"min": np.float64(np.inf), "max": np.float64(-np.inf)},
         **dict.fromkeys(("known", "first_time", "last_time"), np.int64(0)),
@@ -78,6 +78,7 @@ class _Sums(_Channels):
     }
     n: Int32s
     n_good: Int32s
+    gaps: Int32s
     min: Float64s
     max: Float64s
     sum: Float64s
@@ -109,6 +110,7 @@ class ClosedMinute:
     begin: int  # µs
     discrete: Int32s  # the channels accumulated as discrete
     rows: Rows
+    gaps: Int32s  # that begin in the minute, of each row
     states: States
     doubtful: Int32s  # channels to be computed from stored samples
 
@@ -157,7 +159,8 @@ class Accumulator:
         columns = {name: getattr(sums, name)[channel] for name in Rows.__slots__ if name != "channel_id"}
         made = states(closed.courses, channel, closed.begin)
         doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
-        return ClosedMinute(closed.begin, closed.discrete, rows(closed.begin, channel, columns), made, doubtful)
+        made_rows = rows(closed.begin, channel, columns)
+        return ClosedMinute(closed.begin, closed.discrete, made_rows, sums.gaps[channel], made, doubtful)
 
     def _minute(self, minute: int) -> _Minute:
         if minute not in self._open:
@@ -212,7 +215,12 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
     runs.add(sums.sum, np.where(good, weight(value), 0.0))
     runs.add(sums.area, area)
     sums.known[at] += runs.total(held)
-    sums.n[at] += runs.count if sample is None else runs.total(sample.astype(np.int32))
+    if sample is None:
+        sums.n[at] += runs.count
+    else:
+        samples = runs.total(sample.astype(np.int32))
+        sums.n[at] += samples
+        sums.gaps[at] += runs.count - samples
     sums.holds[at] = runs.last(good)
     if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
         minute.courses.append(course.part(discrete))

@@ -230,17 +230,20 @@ UPDATE plant.rollup_closed AS c SET minute = $1;
 WITH deleted AS (DELETE FROM plant.rollup_dirty AS d WHERE d.id = ANY ($1::int8[]) RETURNING d.channels, d.onward)
 SELECT DISTINCT c.id FROM deleted AS t CROSS JOIN unnest(t.channels) AS c (id) WHERE t.onward;
 
--- name: select_gaps_in_minute
--- Channels with gaps that begin in the minute $1.
+-- name: count_gaps_in_minute
+-- Number of times in the minute $1 at which gaps of a channel begin.
 WITH beginning AS (
-    SELECT g.source_id, g.channel_id
+    SELECT g.source_id, g.channel_id, g.from_time
     FROM plant.gap AS g
     WHERE g.from_time >= $1 AND g.from_time < $1 + INTERVAL '1 minute'
       AND g.to_time IS DISTINCT FROM g.from_time AND g.backfilled_at IS NULL
+),
+times AS (
+    SELECT b.channel_id AS id, b.from_time FROM beginning AS b WHERE b.channel_id IS NOT NULL
+    UNION
+    SELECT c.id, b.from_time FROM beginning AS b JOIN plant.channel AS c ON c.source_id = b.source_id WHERE b.channel_id IS NULL
 )
-SELECT b.channel_id AS id FROM beginning AS b WHERE b.channel_id IS NOT NULL
-UNION
-SELECT c.id FROM plant.channel AS c WHERE c.source_id IN (SELECT b.source_id FROM beginning AS b WHERE b.channel_id IS NULL);
+SELECT t.id, count(*)::int AS gaps FROM times AS t GROUP BY t.id;
 
 -- name: select_channels_with_minutes
 -- The channels among $1 that have minutes or packed days from $2 on.

@@ -343,6 +343,40 @@ async def test_changed_gap_refreshes_its_minutes(
     await assert_exact(owner)
 
 
+async def test_gap_of_another_writer_beside_an_own_one(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """The other one, which has no samples of the minute, closes it first."""
+    some = random.Random(9)
+    one, other = (Running(tmp_path / str(i), database, clock) for i in range(2))
+    clock.now = DAY_US + 59 * SECOND
+    *batches, last = minute_of(0, some)
+    await one.send(*batches, without(last, 1))
+    await other.send(sample_subset(last, last.channel_id == 1))
+    await one.close(owner, 0)
+    await refreshed(owner)
+    await one.send_minute(1, some)
+    await one.close(owner, 1)
+    await refreshed(owner)
+    await one.send_minute(2, some)
+    begin = DAY_US + 2 * MINUTE_US
+    for running, milliseconds in ((one, 59_500), (other, 58_500)):
+        gap = Gap(begin + 1000 * milliseconds, None, "stale", (1,))
+        await running.send(GapBatch(1, clock.now, [gap]))
+    clock.now = begin + MINUTE_US + 20 * SECOND  # late enough for the other one, whose samples were less late
+
+    async def closed() -> bool:
+        return bool(await owner.fetchval("SELECT minute = $1 FROM plant.rollup_closed", timestamp(begin)))
+
+    await until(closed)
+    await owner.execute("UPDATE plant.rollup_closed SET minute = '-infinity'")
+    clock.now = begin + MINUTE_US + 50 * SECOND
+    await until(closed)
+    for running in (one, other):
+        await running.stop()
+    await assert_exact(owner)
+
+
 @pytest.mark.parametrize("silent", [False, True])
 async def test_gap_of_a_killed_writer(
     database: Database,
