@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,6 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         await until(lambda: status.state == "connected")
         await server.write(10)
         await kept.until(lambda: values(kept) == server.written)
-        last = max(time for time, _, _ in kept.samples(0))
         subscriptions = server.server._subscriptions
         cuts: list[asyncio.Task[None]] = []
 
@@ -362,6 +362,7 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         await server.server.refuse(True)
         await until(lambda: status.state == "disconnected")
         subscriptions.create_monitored_items = half
+        lost_from = now_us()
         await server.write(20, 0.0)
         lost = list(server.written[10:])
         await server.server.forget()
@@ -372,7 +373,7 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         await kept.until(lambda: server.written[-1] in values(kept))
         assert set(lost[:-1]).isdisjoint(values(kept)), "or there was no loss"
         (gap,) = [g for g in kept.gaps() if g.reason == "disconnected" and g.to_time != g.from_time and g.to_time]
-        assert gap.from_time <= last
+        assert gap.from_time <= lost_from
         assert gap.channel_ids is None
         assert len(subscriptions.subscriptions) == 1
 
@@ -477,8 +478,8 @@ async def test_channel_moved_to_another_node(tmp_path: Path) -> None:
             await until(lambda: status.open_gaps == 0)
         assert {v for t, v, _ in second.samples(0) if t > swapped_at} <= {0.0, 1.0}
         assert len(server.server._subscriptions.subscriptions) == 1
-        (gap,) = [g for g in second.gaps() if g.channel_ids == (0, 1)]
-        assert gap.reason == "stopped", "nothing is sampled between the items of two nodes"
+        moved = [g.channel_ids or () for g in second.gaps() if g.reason == "stopped"]
+        assert sorted(chain.from_iterable(moved)) == [0, 1], "nothing is sampled between the items of two nodes"
 
 
 async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Path) -> None:
