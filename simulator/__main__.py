@@ -69,7 +69,9 @@ def _arguments() -> argparse.ArgumentParser:
     )
     plant_options.add_argument("--seed", type=int, default=1, help="seed of the random values; default: %(default)s")
     plant_options.add_argument(
-        "--channels", type=int, help="load test: number of channels; the first 5,000 by OPC UA, the rest by Modbus"
+        "--channels",
+        type=int,
+        help="load test: number of channels; ten of eleven OPC UA, at most 5,000; the rest Modbus",
     )
     plant_options.add_argument(
         "--hz", type=float, default=1.0, help="load test: values per second and channel; default: 1"

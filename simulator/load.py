@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.tags import Register, SimTag, tick_for
 
-OPCUA_CHANNELS = 5000  # at most; the rest is Modbus
+_OPCUA_CHANNELS = 5000  # at most
+_OPCUA_SHARE = 10 / 11
 _MAX_HUNDREDTHS = 10_000  # hundredths; then restart at 0
 _PER_DEVICE = 5000  # float32 channels per device
 _PER_AREA = 100  # asyncua compares each new node with all others of its folder
 
 
 class LoadPlant:
-    """``channels`` ramps with random steps of 0.01, each published ``hz`` times per second."""
+    """``channels`` ramps with random steps of 0.01, each published ``hz`` times per second.
+
+    Ten of eleven are OPC UA channels, at most 5,000; the rest is Modbus.
+    """
 
     name = "load"
     spread = True  # evenly, like sensor values
@@ -23,7 +29,8 @@ class LoadPlant:
         self._random = np.random.default_rng(seed)
         self._values = self._random.integers(0, _MAX_HUNDREDTHS, channels)
         self.tick = tick_for(1 / hz) if hz >= 0.1 else 0.01 / hz  # 100 steps are smooth enough
-        self.tags = [_tag(i, hz) for i in range(channels)]
+        opcua = min(_OPCUA_CHANNELS, math.ceil(channels * _OPCUA_SHARE))
+        self.tags = [_tag(i, hz, opcua) for i in range(channels)]
 
     def step(self, seconds: float) -> None:
         """One step of every ramp; always upwards, because unchanged values are not samples."""
@@ -41,10 +48,10 @@ class LoadPlant:
         """Ignore writes."""
 
 
-def _tag(i: int, hz: float) -> SimTag:
+def _tag(i: int, hz: float, opcua: int) -> SimTag:
     name, signal = f"load/area{i // _PER_AREA:03d}/c{i:05d}", str(i)
-    if i < OPCUA_CHANNELS:
+    if i < opcua:
         return SimTag(name, signal, "analog", "%", opcua="Double", period=1 / hz)
-    k = i - OPCUA_CHANNELS
+    k = i - opcua
     register = Register(f"load{k // _PER_DEVICE + 1}", "holding", 2 * (k % _PER_DEVICE), "float32")
     return SimTag(name, signal, "analog", "%", register=register, period=1 / hz)

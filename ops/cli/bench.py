@@ -165,7 +165,9 @@ def alarms(
 
 @app.command()
 def overload(
-    channels: Annotated[int, typer.Option(min=1, max=100_000, help="5,000 OPC UA channels, the rest Modbus.")] = 20_000,
+    channels: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Ten of eleven OPC UA, at most 5,000; the rest Modbus.")
+    ] = 20_000,
     hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values per second and channel.")] = 1.0,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each overload.")] = 60.0,
     busy: Annotated[str, typer.Option(help="Numbers of CPU-bound processes. '' for none.")] = "1,2,4,8",

@@ -24,7 +24,10 @@ def chaos(
         Literal["simulator", "node-opcua"], typer.Option(help="OPC UA server. node-opcua has no Modbus devices.")
     ] = "simulator",
     channels: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Channels of the simulator: 5,000 OPC UA, the rest Modbus.")
+        int,
+        typer.Option(
+            min=1, max=10_000, help="Channels of the simulator: ten of eleven OPC UA, at most 5,000; the rest Modbus."
+        ),
     ] = 5_500,
     hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="New values per second and channel.")] = 1.0,
     as_json: Annotated[

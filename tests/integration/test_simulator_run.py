@@ -332,7 +332,7 @@ async def test_simulator_control_lists_valid_values(tmp_path: Path) -> None:
 
 SHAPES = {
     "demo": (["--scenario", "leak@5"], 4),
-    "load": (["--channels", "40", "--hz", "20"], 1),
+    "load": (["--channels", "44", "--hz", "20"], 2),
     "replay": (["--replay", "{folder}/rows.csv", "--replay-period", "200ms"], 1),
 }
 
