@@ -12,7 +12,7 @@ from ops.paths import CHECKOUT
 def test_appliance_recovers_from_each_overload(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     short = ("--seconds", "2", "--window", "1", "--before", "1", "--warm-up", "0")
-    small = ("--channels", "5200", "--hz", "0.25", "--busy", "3", "--database", "", "--load", "2", *short)
+    small = ("--channels", "1100", "--hz", "1", "--busy", "3", "--database", "", "--load", "2", *short)
     command: list[str | Path] = [CHECKOUT / "plantlog", "bench", "overload", *small, "--json", file]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr

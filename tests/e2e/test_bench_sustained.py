@@ -15,15 +15,15 @@ from ops.ports import free_ports
 @pytest.mark.timeout(600)
 def test_sustained_rate_is_held_and_reported(tmp_path: Path) -> None:
     file, plot = tmp_path / "figures.json", tmp_path / "curve.svg"
-    short = ("--rates", "5500", "--seconds", "5", "--warm-up", "1", "--hours", "0", "--limit", "60")
+    short = ("--rates", "1100", "--seconds", "5", "--warm-up", "1", "--hours", "0", "--limit", "60")
     command = [str(CHECKOUT / "plantlog"), "bench", "sustained", *short, "--port", str(free_ports(13))]
     command += ["--plot", str(plot), "--json", str(file)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     (step,) = json.loads(file.read_text())["sustained"]
-    assert step["compared"] > 20_000, "both protocols' ground truth is known"
+    assert step["compared"] > 4_000, "both protocols' ground truth is known"
     assert step["silent"] == 0
-    assert step["run"]["channels"] * step["run"]["hz"] == 5500
+    assert step["run"]["channels"] * step["run"]["hz"] == 1100
     assert 0 < step["run"]["oldest_p50"] <= step["run"]["oldest_p99"]
     assert 10 < step["bytes_per_sample"] < 1000
     assert {"simulator", "collector-opcua", "collector-modbus", "writer"} <= step["run"]["processes"].keys()
