@@ -1,42 +1,13 @@
-"""``plantlog chaos`` as a user runs it, against a server that is not ours."""
+"""``plantlog chaos``: what it refuses, and how it is ended. CI runs it as a user does."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
 
 from ops.paths import CHECKOUT
-from tests.peer_builds import node
 from tests.waiting import PATIENCE
-
-
-def test_node_opcua_survived() -> None:
-    node("opcua-server.js")
-    command: list[str | Path] = [
-        CHECKOUT / "plantlog",
-        "chaos",
-        "--server",
-        "node-opcua",
-        "--seconds",
-        "15",
-        "--seed",
-        "70",
-    ]
-    run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=600)
-    assert run.returncode == 0, run.stdout + run.stderr
-    said = json.loads(run.stdout)
-    assert said["published"] > said["stored"] * 0.9 > 1000
-    assert [said[key] for key in ("duplicated", "invented", "altered", "missing_silent", "failures")] == [
-        0,
-        0,
-        0,
-        0,
-        [],
-    ]
-    assert sum(said["faults"].values()) >= 5
-    assert {"OPC UA server killed and restarted", "collector-opcua killed"} <= said["faults"].keys()
 
 
 def test_an_unknown_server_is_named() -> None:
