@@ -118,8 +118,11 @@ def server() -> Iterator[str]:
     os.environ.setdefault("PLANTLOG_ROOTFS", str(_CHECKOUT / ".state" / "postgres" / "rootfs"))
     # TimescaleDB's scheduler, a process per database, has no jobs here. Nothing has to survive the machine. Autovacuum
     # comes at any time: into figures of WAL, into plans.
-    settings = "fsync=off max_wal_size=512MB min_wal_size=80MB autovacuum=off timescaledb.max_background_workers=0"
-    options = [part for setting in settings.split() for part in ("-c", setting)]
+    settings = (
+        *("fsync=off", "max_wal_size=512MB", "min_wal_size=80MB", "autovacuum=off", "scram_iterations=1"),
+        "timescaledb.max_background_workers=0",
+    )
+    options = [part for setting in settings for part in ("-c", setting)]
     memory = Path("/dev/shm")  # half the CPU time of a disk
     in_memory = memory.is_dir() and shutil.disk_usage(memory).free > _MEMORY_BYTES
     with (
