@@ -29,7 +29,7 @@ class LoadPlant:
         self._random = np.random.default_rng(seed)
         self._values = self._random.integers(0, _MAX_HUNDREDTHS, channels)
         self.tick = tick_for(1 / hz) if hz >= 0.1 else 0.01 / hz  # 100 steps are smooth enough
-        opcua = min(_OPCUA_CHANNELS, math.ceil(channels * _OPCUA_SHARE))
+        opcua = opcua_channels(channels)
         self.tags = [_tag(i, hz, opcua) for i in range(channels)]
 
     def step(self, seconds: float) -> None:
@@ -46,6 +46,11 @@ class LoadPlant:
 
     def write(self, signal: str, value: float) -> None:
         """Ignore writes."""
+
+
+def opcua_channels(channels: int) -> int:
+    """How many of so many channels are OPC UA channels."""
+    return min(_OPCUA_CHANNELS, math.ceil(channels * _OPCUA_SHARE))
 
 
 def _tag(i: int, hz: float, opcua: int) -> SimTag:

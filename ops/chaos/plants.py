@@ -19,7 +19,7 @@ from asyncua import Client
 from ingest.errors import OperationError
 from ops.paths import CHECKOUT
 from simulator.export import export
-from simulator.load import LoadPlant
+from simulator.load import LoadPlant, opcua_channels
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
@@ -93,7 +93,7 @@ class Simulated(PlantProcess):
     def __init__(self, folder: Path, ports: Ports, channels: int, hz: float) -> None:
         super().__init__(folder, ports)
         self._channels, self._hz = channels, hz
-        self.has_modbus = channels > 1
+        self.has_modbus = opcua_channels(channels) < channels
 
     def configure(self, config: Path) -> None:
         """As the simulator exports it, at the wires' ports."""

@@ -114,6 +114,13 @@ def test_modbus_master_decodes_the_truth(seed: int, seconds: int) -> None:
             assert {index[tags[i].name] for i in read.tags} <= covered
 
 
+@pytest.mark.parametrize(("channels", "opcua"), [(1, 1), (2, 2), (11, 10), (5500, 5000), (20_000, 5000)])
+def test_load_plants_have_channels_of_both_protocols(channels: int, opcua: int) -> None:
+    tags = LoadPlant(channels, 1.0).tags
+    assert [tag.opcua is not None for tag in tags] == [True] * opcua + [False] * (channels - opcua)
+    assert all((tag.opcua is None) != (tag.register is None) for tag in tags)
+
+
 def test_load_values_always_change() -> None:
     plant = LoadPlant(100, 1.0)
     before = plant.numbers()
