@@ -55,6 +55,7 @@ _PARSED: dict[Any, str] = {
     parse_patterns: PATTERNS_LEGAL,
 }
 
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
     int: "a whole number",
     float: "a number",
@@ -117,6 +118,13 @@ def shortened(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def found(error: ErrorDetails) -> str:
+    """What stands where ``error`` was found."""
+    if error["type"] in _UNKNOWN:
+        return "an unknown option"
+    return "nothing" if error["type"] == "missing" else shown(error["input"])
+
+
 def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
     """The legal names, the closest match first."""
     names = sorted(legal_values)
@@ -128,7 +136,7 @@ def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
 def legal_values(model: type[Any], error: ErrorDetails) -> str:
     """What may stand where ``error`` was found."""
     name = str(error["loc"][0]) if error["loc"] else ""
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if error["type"] in _UNKNOWN:
         return did_you_mean(name, fields_of(model))
     field = fields_of(model).get(name)
     return error["msg"] if field is None else field_legal(name, field)

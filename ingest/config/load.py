@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from pydantic_core import SchemaValidator
 
 from ingest.config import contradictions, secrets
 from ingest.config.base import fields_of
-from ingest.config.explain import did_you_mean, legal_values, read_text, shortened, shown
+from ingest.config.explain import did_you_mean, found, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     AlarmOptions,
@@ -97,6 +98,7 @@ class _Loader:
         self.path = path
         self.digests: dict[str, str] = {}
         self.problems: list[Problem] = []
+        self._tables: dict[str, Any] = {}
         self._lines: dict[Place, int] = {}
         self._classes: set[str] = {DEFAULT_CLASS}  # of retention
 
@@ -106,7 +108,7 @@ class _Loader:
             return None
         for name in content:
             if name not in _TABLE_NAMES:
-                self._problem((name,), f"[{name}]", did_you_mean(name, _TABLE_NAMES))
+                self._problem((name,), "an unknown table", did_you_mean(name, _TABLE_NAMES))
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
@@ -148,13 +150,25 @@ class _Loader:
         except RecursionError:
             self.problems.append(Problem(str(self.path), None, "syntax", "values nested too deep", "TOML 1.0"))
         else:
-            self._lines = locate(text)
+            self._tables, self._lines = content, locate(text)
             return content
         return None
 
     def _problem(self, place: Place, value: str, allowed: str) -> None:
-        name = ".".join(shortened(str(part)) for part in place)
+        name = ".".join(map(shortened, self._names(place)))
         self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
+
+    def _names(self, place: Place) -> Iterator[str]:
+        """The parts of a place as people name them: one of several tables by its name, otherwise by its number."""
+        table: Any = self._tables
+        for part in place:
+            if isinstance(part, str):
+                table = table.get(part) if isinstance(table, dict) else None
+                yield part
+            else:
+                table = table[part]
+                name = table.get("name")
+                yield name if isinstance(name, str) else str(part + 1)
 
     def _plant_name(self, table: Any) -> str:
         if table is None:
@@ -219,8 +233,7 @@ class _Loader:
             return filled
         except ValidationError as error:
             for detail in error.errors():
-                value = "nothing" if detail["type"] == "missing" else shown(detail["input"])
-                self._problem((*place, *detail["loc"][:1]), value, legal_values(model, detail))
+                self._problem((*place, *detail["loc"][:1]), found(detail), legal_values(model, detail))
             return None
 
     def _sources(self, tables: Any) -> list[Source]:

@@ -54,7 +54,7 @@ _SHORT = {
     DURATION_LEGAL: "a duration",
     DELAY_LEGAL: 'a duration up to "1s"',
     AGE_LEGAL: "a span",
-    KEEP_LEGAL: '"0s" or a span up to "30d"',
+    KEEP_LEGAL: '"0s", or a span from "1m" to "30d"',
     RETENTION_LEGAL: '"forever" or a span',
     BYTES_LEGAL: "a size",
     "a string in quotes": "a string",

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ingest.config import contradictions
 from ingest.config.base import fields_of
 from ingest.config.contradictions import width
-from ingest.config.explain import did_you_mean, legal_values, read_text, shown
+from ingest.config.explain import did_you_mean, found, legal_values, read_text, shown
 from ingest.config.sources import Tag
 from ingest.errors import Problem
 
@@ -54,11 +54,12 @@ def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> I
         header = [name.strip() for name in next(reader, [])]
         wrong = [Problem(str(path), 1, "header", *what) for what in _header_problems(header, model)]
         problems += wrong
-        if wrong:
-            return
+        if not {"name", "address"} <= set(header):
+            return  # of each row the same would be wrong
+        columns = fields_of(model)
         for line in reader:
             cells = [*map(str.strip, line)]
-            row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+            row = {name: cell for name, cell in zip(header, cells, strict=False) if cell and name in columns}
             if len(cells) <= len(header):
                 if row:
                     yield reader.line_num, row
@@ -77,7 +78,7 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
     columns = fields_of(model)
     for place, name in enumerate(header):
         if name not in columns:
-            yield shown(name), did_you_mean(name, columns)
+            yield f"an unknown column {shown(name)}", did_you_mean(name, columns)
         elif name in header[:place]:
             yield shown(name), "each column once"
     for name in ("name", "address"):
@@ -87,5 +88,4 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
 
 def _problems(path: Path, line: int, model: type[Any], error: ValidationError) -> Iterator[Problem]:
     for detail in error.errors():
-        value = "nothing" if detail["type"] == "missing" else shown(detail["input"])
-        yield Problem(str(path), line, str(detail["loc"][0]), value, legal_values(model, detail))
+        yield Problem(str(path), line, str(detail["loc"][0]), found(detail), legal_values(model, detail))

@@ -210,6 +210,9 @@ def check(
         config = EXAMPLE if last is None else last.config
     plant = load(config)
     tags = sum(len(source.tags) for source in plant.sources)
+    for source in plant.sources:
+        if not source.tags and source.kind != "push":
+            typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
     typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
 
 

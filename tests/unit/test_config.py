@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from ingest.config.load import load, load_opcua_source
 from ingest.config.locate import line_of, locate
 from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import ConfigError, OperationError
+from ops.cli.app import app
 
 GOLDEN = Path(__file__).parent / "golden" / "config"
 
@@ -52,9 +54,20 @@ def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, said: str) -
         return
     with pytest.raises(ConfigError) as caught:
         load(file)
-    assert [problem.field for problem in caught.value.problems] == ["viewer.token_file", "source.0.token_file"]
+    assert [problem.field for problem in caught.value.problems] == ["viewer.token_file", "source.g.token_file"]
     assert all(said in str(problem) for problem in caught.value.problems)
     assert token not in str(caught.value) or len(token) == 1
+
+
+def test_check_warns_of_a_source_that_reads_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(
+        '[plant]\nname = "p"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
+    )
+    (tmp_path / "t.csv").write_text("name,address\n")
+    assert "warning: source s reads nothing" in CliRunner().invoke(app, ("check", str(file))).output
+    (tmp_path / "t.csv").write_text("name,address\na,holding:1\n")
+    assert "warning" not in CliRunner().invoke(app, ("check", str(file))).output
 
 
 def test_missing_configuration_file_is_named(tmp_path: Path) -> None:
@@ -93,7 +106,7 @@ def test_minimal_configuration_of_one_source_is_valid(tmp_path: Path) -> None:
     assert (source.address, source.insecure, source.tags) == ("opc.tcp://127.0.0.1:4840", True, ())
     with pytest.raises(ConfigError) as caught:
         load_opcua_source(file, "odd")
-    assert [problem.field for problem in caught.value.problems] == ["source.2.address"]
+    assert [problem.field for problem in caught.value.problems] == ["source.odd.address"]
     with pytest.raises(OperationError, match="no OPC UA source plc; it has mill, odd"):
         load_opcua_source(file, "plc")
 
