@@ -92,6 +92,16 @@ certificate_expiry = Gauge(
 )
 
 # maintenance
+backup_last = Gauge(
+    "plantlog_backup_last_timestamp_seconds", "Time of the newest backup in seconds since 1970 UTC; 0: there is none"
+)
+backup_proven = Gauge(
+    "plantlog_backup_proven_timestamp_seconds",
+    "Time of the newest backup that was restored and verified in seconds since 1970 UTC; 0: there is none",
+)
+backup_waiting_wal = Gauge(
+    "plantlog_backup_waiting_wal_segments", "Segments of 16 MiB of write-ahead log that wait for the repository"
+)
 job_runs = Counter("plantlog_job_runs_total", "Runs of a maintenance job", ["job", "outcome"])
 job_seconds = Histogram("plantlog_job_seconds", "Duration of a run", ["job"], buckets=_LATENCY)
 job_rows = Counter("plantlog_job_rows_total", "Rows or objects processed by a job", ["job"])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ingest.addresses import is_loopback
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
-from ingest.config.model import NotifyOptions, RetentionOptions, ViewerOptions
+from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, ViewerOptions
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
@@ -36,6 +36,11 @@ def in_options(options: object) -> Iterator[Contradiction]:
     """Between options of one table."""
     if isinstance(options, ViewerOptions) and options.token_file is None and not is_loopback(options.host):
         yield "token_file", "nothing", f"a file with a token, as host {options.host} is not loopback"
+    if isinstance(options, BackupOptions) and (options.repository is None) != (options.passphrase_file is None):
+        if options.repository is None:
+            yield "repository", "nothing", "a folder for the backups, as there is a passphrase_file"
+        else:
+            yield "passphrase_file", "nothing", "a file with the passphrase of the repository"
 
 
 def in_source(source: Source) -> Iterator[Contradiction]:

@@ -23,6 +23,7 @@ from ingest.config.quantities import (
     KEEP_LEGAL,
     PATTERNS_LEGAL,
     RETENTION_LEGAL,
+    SPAN_LEGAL,
     parse_age,
     parse_bytes,
     parse_delay,
@@ -30,11 +31,13 @@ from ingest.config.quantities import (
     parse_keep,
     parse_patterns,
     parse_retention,
+    parse_span,
 )
 from ingest.errors import Problem
 
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
+    "repository": "the absolute path of a folder, as in /mnt/backup",
     "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
     "channel": "letters, digits and . _ % -, separated by slashes, as in north/boiler1/level, at most 255 characters",
     "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
@@ -53,6 +56,7 @@ _PARSED: dict[Any, str] = {
     parse_retention: RETENTION_LEGAL,
     parse_bytes: BYTES_LEGAL,
     parse_patterns: PATTERNS_LEGAL,
+    parse_span: SPAN_LEGAL,
 }
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
@@ -169,6 +173,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 def _pattern(name: str, pattern: str) -> str:
     if name in ("webhook", "smtp"):
+        return _PATTERNS[name]
+    if name == "repository":
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]

@@ -18,6 +18,7 @@ from ingest.config.explain import did_you_mean, found, legal_values, read_text, 
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     AlarmOptions,
+    BackupOptions,
     CollectorOptions,
     HealthOptions,
     NotifyOptions,
@@ -59,12 +60,13 @@ _TABLES: dict[str, type[BaseModel]] = {
     "viewer": ViewerOptions,
     "storage": StorageOptions,
     "sealing": SealingOptions,
+    "backup": BackupOptions,
     "alarms": AlarmOptions,
 }
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
 _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
-_FILES = ("password_file", "server_certificate", "token_file")  # options that name a file
-_SECRETS = ("password_file", "token_file", "webhook_secret_file", "smtp_password_file")
+_FILES = ("passphrase_file", "password_file", "server_certificate", "token_file")  # options that name a file
+_SECRETS = ("passphrase_file", "password_file", "token_file", "webhook_secret_file", "smtp_password_file")
 
 
 def load(path: Path) -> Plant:
@@ -335,7 +337,8 @@ class _Loader:
         if mode is not None:
             self._problem(place, f"{shown(str(file))} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
-            if place[-1] == "token_file" and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
+            checked = place[-1] in ("passphrase_file", "token_file")
+            if checked and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
                 self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
     def _check_tags(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, tuple[Path, int]]) -> None:

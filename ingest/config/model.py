@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ingest.config.base import Frozen, Name
-from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Texts
+from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Span, Texts
 from ingest.config.sources import DEFAULT_CLASS, AlarmPriority, ModbusSource, OpcuaSource, PushSource, Source
 
 
@@ -131,6 +131,26 @@ class SealingOptions(Frozen):
     """Seal closed days. No day is dropped before it is sealed."""
 
 
+class BackupOptions(Frozen):
+    """Backups of plantlog's own database and of the keys and the configuration, by pgBackRest. Without `repository`
+    none are made. It requires `passphrase_file`."""
+
+    repository: Annotated[str, Field(pattern=r"^/[^\n]*[^/\s]$")] | None = None
+    """The folder for the backups, empty at first: on another disk or, better, another machine (such as NFS)."""
+    passphrase_file: Path | None = None
+    """A file with one line: the passphrase that the backups are encrypted with. Keep a copy elsewhere: without it there
+    is no restore."""
+    every: Age = 86400.0
+    """The interval between backups. Most are incremental."""
+    full_every: Age = 7 * 86400.0
+    """The interval between full backups."""
+    keep: Span = 30 * 86400.0
+    """How long backups are kept, in whole days. The newest full backup that is older is kept, too."""
+    max_wal: ByteCount = 16 * 1024**3
+    """How much write-ahead log may wait for an unreachable repository. Beyond it, it is dropped: a restore to a time
+    between then and the next backup is impossible."""
+
+
 class AlarmOptions(Frozen):
     """Alarms. Their limits are defined in the tag lists."""
 
@@ -188,6 +208,7 @@ class Plant(Frozen):
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
+    backup: BackupOptions = BackupOptions()
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None
 

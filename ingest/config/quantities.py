@@ -20,6 +20,7 @@ DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", 
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
 KEEP_LEGAL = '"0s", or a duration from "1m" to "30d", such as "24h"'
+SPAN_LEGAL = 'a duration from "1d" to "36525d", such as "30d"'
 RETENTION_LEGAL = '"forever", or a duration from "1d" to "36525d", such as "90d"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
@@ -43,6 +44,11 @@ def parse_age(text: Any, info: ValidationInfo) -> float:
 def parse_keep(text: Any, info: ValidationInfo) -> float:
     """As :func:`parse_duration`, for spans of up to 30 days; 0: not at all."""
     return 0.0 if text in ("0s", 0.0) else _seconds(text, info, _KEEPS, KEEP_LEGAL)
+
+
+def parse_span(text: Any, info: ValidationInfo) -> float:
+    """As :func:`parse_duration`, for spans of at least a day."""
+    return _seconds(text, info, _RETENTIONS, SPAN_LEGAL)
 
 
 def parse_retention(text: Any, info: ValidationInfo) -> float | None:
@@ -111,6 +117,7 @@ Duration: TypeAlias = Annotated[float, BeforeValidator(parse_duration)]
 Delay: TypeAlias = Annotated[float, BeforeValidator(parse_delay)]
 Age: TypeAlias = Annotated[float, BeforeValidator(parse_age)]
 Keep: TypeAlias = Annotated[float, BeforeValidator(parse_keep)]
+Span: TypeAlias = Annotated[float, BeforeValidator(parse_span)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
 Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]

@@ -28,6 +28,7 @@ from ingest.config.quantities import (
     DURATION_LEGAL,
     KEEP_LEGAL,
     RETENTION_LEGAL,
+    SPAN_LEGAL,
     size_text,
     span_text,
 )
@@ -48,7 +49,7 @@ SAMPLE = _CHECKOUT / "ops" / "example" / "plant.sample.toml"
 
 SOURCES: Mapping[str, type[Any]] = {"opcua": OpcuaSource, "modbus": ModbusSource, "push": PushSource}
 TAGS: Mapping[str, type[Any]] = {"All sources": Tag, "OPC UA": OpcuaTag, "Modbus": ModbusTag, "Push": PushTag}
-_SPANS = (DURATION_LEGAL, DELAY_LEGAL, AGE_LEGAL, KEEP_LEGAL, RETENTION_LEGAL)
+_SPANS = (DURATION_LEGAL, DELAY_LEGAL, AGE_LEGAL, KEEP_LEGAL, RETENTION_LEGAL, SPAN_LEGAL)
 # The page says once what these are.
 _SHORT = {
     DURATION_LEGAL: "a duration",
@@ -56,6 +57,7 @@ _SHORT = {
     AGE_LEGAL: "a span",
     KEEP_LEGAL: '"0s", or a span from "1m" to "30d"',
     RETENTION_LEGAL: '"forever" or a span',
+    SPAN_LEGAL: 'a span from "1d"',
     BYTES_LEGAL: "a size",
     "a string in quotes": "a string",
     "a file's path in quotes": "a path",
@@ -69,7 +71,9 @@ EXAMPLES: Mapping[str, Any] = {
     "disk_budget": "200 GiB",
     "mail_from": "plantlog@example.org",
     "mail_to": ["operators@example.org"],
+    "passphrase_file": "secrets/backup_passphrase",
     "password_file": "secrets/kiln_password",
+    "repository": "/mnt/backup",
     "sampling_interval": "250ms",
     "server_certificate": "pki/kiln.der",
     "smtp": "mail.example.org:587",

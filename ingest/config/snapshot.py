@@ -60,14 +60,15 @@ class Snapshot(BaseModel):
 
     def file_states(self) -> tuple[str | bool | None, ...]:
         """The current state of the files: digests, and whether files named in options exist. Parses nothing."""
-        return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self._named()))
+        return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self.named_files()))
 
     def files_unchanged(self) -> bool:
         """Whether the files are unchanged since they were read."""
-        return self.file_states() == (*self.digests.values(), *(True for _ in self._named()))
+        return self.file_states() == (*self.digests.values(), *(True for _ in self.named_files()))
 
-    def _named(self) -> Iterator[Path]:
-        return named_files(*self.plant.sources, self.plant.viewer, self.plant.notify)
+    def named_files(self) -> Iterator[Path]:
+        """Secret and certificate files that options name."""
+        return named_files(*self.plant.sources, self.plant.viewer, self.plant.backup, self.plant.notify)
 
 
 def save(

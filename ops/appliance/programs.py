@@ -20,6 +20,8 @@ from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
+from ops.postgres.archive import Archive
+from ops.postgres.cluster import ARCHIVE_FILE
 
 _OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
@@ -28,7 +30,9 @@ _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant
 def postgres(state: State) -> Program:
     """The state folder's own database server."""
     rootfs = os.environ.get("PLANTLOG_ROOTFS")
-    environment = _environment() | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
+    archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
+    digest = _digest([archive.repository.encode()]) if archive is not None and archive.archiving else ""
+    environment = _environment(digest) | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
     command = _python("ops.postgres", "--state", str(state.root))
     return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
 

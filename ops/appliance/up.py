@@ -36,6 +36,7 @@ from ops.appliance.readiness import (
 )
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_collector
+from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
@@ -69,6 +70,8 @@ def up(options: UpOptions, console: Console) -> None:
             plant, digests = _check_config(deployment, state, step)
         with steps.step("prepare PostgreSQL") as step:
             db = database.provide(state, step.note)
+            for problem in repository.configure(state, db.cluster, plant.backup, step.note):
+                step.note(problem)
             step.result = "server of PLANTLOG_DSN" if db.cluster is None else "PostgreSQL 17 with TimescaleDB"
         with steps.step("start supervisor") as step:
             supervisor = _start_supervisor(state, db, deployment, plant, step)

@@ -303,6 +303,8 @@ def test(context: typer.Context) -> None:
 def _add_subcommands() -> None:
     """Add the commands that are defined in other modules."""
     from ops.cli.alarms import app as alarms
+    from ops.cli.backup import app as backup
+    from ops.cli.backup import restore
     from ops.cli.bench import app as bench
     from ops.cli.certificate import app as certificate
     from ops.cli.chaos import chaos
@@ -312,9 +314,10 @@ def _add_subcommands() -> None:
     from ops.cli.spool import app as spool
     from ops.cli.spool import replay
 
-    for command in (seal, verify, export, retention, replay, chaos):
+    for command in (seal, verify, export, retention, replay, restore, chaos):
         app.command()(command)
     app.add_typer(alarms, name="alarms")
+    app.add_typer(backup, name="backup")
     app.add_typer(bench, name="bench")
     app.add_typer(certificate, name="certificate")
     app.add_typer(maintenance, name="maintenance")

@@ -14,6 +14,7 @@ from ingest import metrics
 from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
+from ops.maintenance.backup import Backups, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, growth
 from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
@@ -54,6 +55,8 @@ def jobs() -> tuple[Job, ...]:
         Job("logins", 60.0, 30.0, False, restore_login, "restore password and limits of the reader login"),
         Job("presence", 10.0, 30.0, False, record_heartbeat, "write the heartbeat that keeps a copy from running"),
         Job("storage", 60.0, 60.0, False, Storage().work, "measure database size and days until the disk is full"),
+        Job("backup", 60.0, 6 * 3600.0, False, Backups().work, "back up by [backup]", owner=True),
+        Job("rehearse", 600.0, 6 * 3600.0, False, rehearse_when_due, "restore the newest backup and verify it"),
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ingest.errors import OperationError
 from ingest.folder_lock import folder_lock
+from ops.postgres.archive import PROGRAM
 
 RELEASE = "trixie"  # Debian 13
 PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
@@ -140,6 +141,21 @@ def mirror() -> str:
         "no Debian mirror found in apt's configuration (/etc/apt/sources.list, /etc/apt/sources.list.d): "
         "add one, or set PLANTLOG_DSN to an existing server"
     )
+
+
+def provide_pgbackrest(binaries: Binaries, progress: Callable[[str], None]) -> None:
+    """pgBackRest beside the server, installed if missing. Raises OperationError."""
+    program = binaries.root / PROGRAM.lstrip("/")
+    if program.exists():
+        return
+    if os.geteuid() != 0:
+        raise OperationError("backups require pgBackRest: as root, run `apt-get install pgbackrest`")
+    enter = ["chroot", str(binaries.root)] if binaries.private else []
+    with folder_lock(binaries.root / "var/lib/apt"):
+        if not program.exists():  # whoever was before us may have done it
+            progress("installing pgBackRest")
+            _run([*enter, "apt-get", "update", "-qq"])
+            _run([*enter, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "pgbackrest"])
 
 
 def debian_version() -> int:

@@ -10,6 +10,7 @@ import shutil
 import string
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +20,8 @@ from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ops import ports
 from ops.paths import State
+from ops.postgres import archive
+from ops.postgres.archive import Archive
 from ops.postgres.binaries import Binaries, find, provide
 
 OWNER = "plantlog_owner"
@@ -27,15 +30,22 @@ ROLES = ("owner", "ingest", "reader", "maintenance")
 _IDS = range(
     60_706, 61_184
 )  # that neither distributions nor systemd give away (systemd's "Users, Groups, UIDs and GIDs")
+ARCHIVE_FILE = "archive.json"  # beside the cluster's folder
+USER_FILE = "id"
 _HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 
-# The mounts are in a name space of the server's own: they end with it, however it ends. All are execs, so the
-# supervisor's child is PostgreSQL itself and its signals reach it.
+# The mounts are in a name space of the server's own: they end with it, however it ends. A repository that is mounted
+# later appears in it, as the name space is a slave of ours. All are execs, so the supervisor's child is PostgreSQL
+# itself and its signals reach it.
 _ENTER = """
 set -e
-root=$1 cluster=$2 owner=$3 accounts=$4; shift 4
+root=$1 cluster=$2 owner=$3 accounts=$4 repository=$5; shift 5
 mount --bind "$cluster" "$root/var/lib/postgresql"
+if [ -d "$repository" ]; then
+    mkdir -p "$root/var/lib/pgbackrest"
+    mount --bind "$repository" "$root/var/lib/pgbackrest"
+fi
 if [ "$root" != / ]; then
     mount --bind "$accounts" "$root/etc/passwd"
     mount --rbind /dev "$root/dev"
@@ -50,7 +60,7 @@ class Cluster:
 
     def __init__(self, state: Path, binaries: Binaries) -> None:
         self._state = State(state)
-        self._binaries = binaries
+        self.binaries = binaries
         self._folder = state / "postgres" / "cluster"
         self.data = self._folder / "data"
 
@@ -65,7 +75,7 @@ class Cluster:
 
     @property
     def _uid_file(self) -> Path:
-        return self._folder.parent / "id"
+        return self._folder.parent / USER_FILE
 
     def move(self) -> None:
         """Choose another port and update the DSNs: another program took the port."""
@@ -89,7 +99,7 @@ class Cluster:
         password_file = self._folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(urlsplit(self._state.dsn("owner")).password or "")
-        self._chown(self._folder, password_file)
+        self.give(self._folder, password_file)
         try:
             run = subprocess.run(
                 self._enter(
@@ -121,6 +131,8 @@ class Cluster:
         ports.reserve(self._port_file, self.port)  # one that an earlier plantlog chose is not reserved yet
         self._chown_cluster()
         self._configure()
+        with suppress(OperationError):  # the database runs without backups, too: `up` and the job say what is wrong
+            self.configure_archive()
         # What a session may take of memory: work_mem is its own to set.
         address_space_limit = (self._shared_mb() + self._memory_mb() // 4 + 1024) * 1024**2
         return [
@@ -128,6 +140,56 @@ class Cluster:
             f"--as={address_space_limit}",
             *self._enter("postgres", "-D", self._path_in_namespace(self.data)),
         ]
+
+    @property
+    def archive(self) -> Archive | None:
+        """Where write-ahead log and backups go."""
+        return Archive.load(self._archive_file)
+
+    @archive.setter
+    def archive(self, archive: Archive | None) -> None:
+        """Takes effect with the next start of the server."""
+        if archive is None:
+            self._archive_file.unlink(missing_ok=True)
+        elif archive != self.archive:
+            archive.save(self._archive_file)
+
+    @property
+    def _archive_file(self) -> Path:
+        return self._folder.parent / ARCHIVE_FILE
+
+    def pgbackrest(self, *arguments: str, data: Path | None = None) -> list[str]:
+        """pgBackRest with arguments, as the server's user; ``data``: another data directory than the server's."""
+        home = Path(self._path_in_namespace(self._folder))
+        paths = [f"--config={home / archive.CONFIG}", f"--stanza={archive.STANZA}"]
+        if data is not None:
+            paths.append(f"--pg1-path={self._path_in_namespace(data)}")
+        return self._enter(archive.PROGRAM, *paths, *arguments)
+
+    @property
+    def archive_command(self) -> str:
+        """pgBackRest as the server calls it."""
+        home = self._path_in_namespace(self._folder)
+        return f"{archive.PROGRAM} --config={home}/{archive.CONFIG} --stanza={archive.STANZA}"
+
+    def configure_archive(self) -> None:
+        """Write pgBackRest's configuration, and give the repository to the server's user."""
+        if (wanted := self.archive) is None:
+            return
+        home = Path(self._path_in_namespace(self._folder))
+        root = os.geteuid() == 0
+        repository = Path("/var/lib/pgbackrest") if root else wanted.path
+        text = wanted.config(repository, home, self.data.name, self._socket_folder, self.port, OWNER)
+        path = self._folder / archive.CONFIG
+        write_atomically(path, text, 0o600)
+        self.give(path)
+        if root:
+            archive.give(wanted.path, *self._server_ids(), ours=wanted.archiving)
+
+    @property
+    def _socket_folder(self) -> str:
+        """Where pgBackRest, which speaks no TCP, finds the server; a state folder's path may just fit a socket's."""
+        return _HOME if os.geteuid() == 0 else str(self._state.run)
 
     def _make_secrets(self) -> None:
         self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -160,18 +222,23 @@ class Cluster:
             max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
             parallel=max(1, cores // 2),
         )
-        (self.data / "postgresql.conf").write_text(text)
         # Loopback and a password: also for the superuser, also on this machine.
-        (self.data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+        logins = "host all all 127.0.0.1/32 scram-sha-256\n"
+        if self.archive is not None and self.archive.archiving:
+            text += archive.SERVER.format(command=self.archive_command, sockets=self._socket_folder)
+            logins += f"local all {OWNER} scram-sha-256\n"
+        (self.data / "postgresql.conf").write_text(text)
+        (self.data / "pg_hba.conf").write_text(logins)
 
     def _enter(self, program: str, *arguments: str) -> list[str]:
-        command = [self._binaries.path_in_root(program), *arguments]
+        command = [program if program.startswith("/") else self.binaries.path_in_root(program), *arguments]
         if os.geteuid() != 0:
             return command
-        (self._binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
-        root, owner = str(self._binaries.root), ":".join(map(str, self._server_ids()))
+        (self.binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
+        root, owner = str(self.binaries.root), ":".join(map(str, self._server_ids()))
         enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner, str(self._accounts())]
-        return ["unshare", "--mount", "--propagation", "private", *enter, *command]
+        enter.append("" if (wanted := self.archive) is None else wanted.repository)
+        return ["unshare", "--mount", "--propagation", "slave", *enter, *command]
 
     def _path_in_namespace(self, path: Path) -> str:
         """``path`` as the server sees it."""
@@ -180,7 +247,7 @@ class Cluster:
     def _server_ids(self) -> tuple[int, int]:
         """uid and gid of the server: the system's user ``postgres``; where the binaries are in a root file system of
         their own, whose ``postgres`` may be anybody here, an id that no account of this machine has, chosen once."""
-        if self._binaries.private:
+        if self.binaries.private:
             if not self._uid_file.exists():
                 taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
                 free = [number for number in _IDS if number not in taken]
@@ -205,9 +272,10 @@ class Cluster:
         for folder, names, files in os.walk(self._folder):
             for name in (*names, *files):
                 os.chown(Path(folder, name), *self._server_ids(), follow_symlinks=False)
-        self._chown(self._folder)
+        self.give(self._folder)
 
-    def _chown(self, *paths: Path) -> None:
+    def give(self, *paths: Path) -> None:
+        """To the server's user."""
         if os.geteuid() == 0:
             for path in paths:
                 os.chown(path, *self._server_ids())

@@ -20,6 +20,7 @@ from ops.postgres.cluster import Cluster, provision
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
+_SHUTDOWN_SECONDS = 600.0  # with the last checkpoint, of much memory to a slow disk
 _PORTS_TRIED = 3
 
 
@@ -27,9 +28,12 @@ class Server:
     """A context manager: a server of its own in ``state``, answering inside the block.
 
     ``binaries``: others than those that :func:`provision` finds, for a state folder that may have data already.
+    ``log``: the server's; ``postgres.log`` in ``state``.
     """
 
-    def __init__(self, state: Path, options: Sequence[str] = (), binaries: Binaries | None = None) -> None:
+    def __init__(
+        self, state: Path, options: Sequence[str] = (), binaries: Binaries | None = None, log: Path | None = None
+    ) -> None:
         self._state = State(state)
         self._options = tuple(options)  # of postgres' command line
         if binaries is None:
@@ -37,7 +41,7 @@ class Server:
         else:
             self._cluster = Cluster(state, binaries)
             self._cluster.make(_ignore)
-        self._log = state / "postgres.log"
+        self._log = log or state / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -95,7 +99,7 @@ class Server:
         """SIGINT ends sessions and stops cleanly (PostgreSQL's fast shutdown); SIGKILL is a crash."""
         if self._process is not None:
             self._process.send_signal(signal_number)
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(_SHUTDOWN_SECONDS)
             self._process = None
 
     @contextmanager

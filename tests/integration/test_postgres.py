@@ -99,7 +99,7 @@ def test_private_server_is_unprivileged_and_memory_limited(server: str, tmp_path
     """Also on a cluster that belonged to the id of the binaries' own ``postgres``, which is another account's here."""
     assert server
     with Server(tmp_path) as private:
-        if not private._cluster._binaries.private:
+        if not private._cluster.binaries.private:
             pytest.skip("the system's own user postgres")
     cluster = tmp_path / "postgres" / "cluster"
     for path in (*cluster.rglob("*"), cluster):

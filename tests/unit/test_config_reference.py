@@ -44,7 +44,7 @@ def test_every_option_has_a_description() -> None:
 def test_sample_configuration_contains_only_defaults(tmp_path: Path) -> None:
     plant = read(SAMPLE, tmp_path)
     assert plant.notify is None
-    for name in ("collectors", "spool", "writer", "health", "push", "viewer", "storage", "sealing", "alarms"):
+    for name in ("collectors", "spool", "writer", "health", "push", "viewer", "storage", "sealing", "backup", "alarms"):
         options = getattr(plant, name)
         assert options == type(options)()
     assert plant.retention == {"default": RetentionOptions()}
@@ -61,7 +61,7 @@ def test_sample_configuration_has_every_option_and_is_valid(tmp_path: Path) -> N
         assert (content[first][second] if second else content[first]).keys() == fields_of(table).keys()
     for source in content["source"]:
         assert source.keys() == fields_of(reference.SOURCES[source["kind"]]).keys()
-    shown = {"notify": plant.notify, "viewer": plant.viewer, "storage": plant.storage}
+    shown = {"notify": plant.notify, "viewer": plant.viewer, "storage": plant.storage, "backup": plant.backup}
     for options in (*shown.values(), *plant.sources):
         named = {"name", "kind", "address", "tags", "token_file"}
         assert not_default(options) <= named | reference.EXAMPLES.keys()

@@ -1,0 +1,1 @@
+"""Backups of the state folder and its database by pgBackRest, and the restore."""

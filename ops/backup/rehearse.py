@@ -1,0 +1,106 @@
+"""``plantlog backup rehearse``: restore into a scratch folder, start it, and compare it with what is here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ingest.database import connect, database_errors
+from ingest.errors import OperationError
+from ingest.files import write_atomically
+from ingest.folder_lock import folder_lock
+from ops.backup.repository import backups, of
+from ops.backup.restore import restore
+from ops.evidence.verify import verify
+from ops.paths import State
+from ops.postgres.cluster import USER_FILE
+from ops.postgres.server import Server
+from schema.queries import load
+
+_FOLDER = "rehearsal"  # in the state folder
+_ROOM = 1.2  # times the database's size
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The last backup that was restored and found whole."""
+
+    label: str
+    started: float  # of the backup, s since 1970
+    at: float  # of the rehearsal
+    batches: int
+    sealed_days: int
+    seconds: float
+
+    @classmethod
+    def load(cls, state: State) -> Proof | None:
+        """None: no rehearsal has succeeded yet."""
+        path = _path(state)
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+
+def _path(state: State) -> Path:
+    return state.run / "backup-proof.json"
+
+
+def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
+    """Prove the newest backup. Raises OperationError if it lacks anything."""
+    began = time.monotonic()
+    archive = of(state).archive
+    found = asyncio.run(backups(state))
+    if archive is None or not found:
+        raise OperationError("there is no backup yet: run `plantlog backup`")
+    newest = found[-1]
+    scratch = State(state.root / _FOLDER / "state")
+    with folder_lock(scratch.root.parent, lambda: progress("waiting for another rehearsal")):
+        shutil.rmtree(scratch.root, ignore_errors=True)  # of a rehearsal that was killed
+        if (free := shutil.disk_usage(state.root).free) < _ROOM * newest.size:
+            raise OperationError(f"{state.root} has {free:,} bytes free: a rehearsal needs {_ROOM * newest.size:,.0f}")
+        try:
+            _share_user(state, scratch)
+            cluster = restore(scratch, archive.path, archive.passphrase, None, progress, rehearsal=True)
+            progress("comparing")
+            with database_errors(), Server(scratch.root, binaries=cluster.binaries):
+                proof = asyncio.run(_compare(state, scratch, newest.label, newest.started, began))
+        finally:
+            shutil.rmtree(scratch.root, ignore_errors=True)
+    write_atomically(_path(state), json.dumps(asdict(proof)))
+    return proof
+
+
+def _share_user(state: State, scratch: State) -> None:
+    """The copy's server runs as the original's: the repository stays the original's."""
+    user = state.root / "postgres" / USER_FILE
+    scratch.claim()
+    if user.exists():
+        (scratch.root / "postgres").mkdir()
+        shutil.copy(user, scratch.root / "postgres" / USER_FILE)
+
+
+async def _compare(state: State, scratch: State, label: str, started: datetime, began: float) -> Proof:
+    here, restored = await _counts(state, started), await _counts(scratch, started)
+    lacking = {name: (number, restored[name]) for name, number in here.items() if restored[name] < number}
+    if lacking:
+        text = ", ".join(f"{there:,} of {number:,} {name}" for name, (number, there) in lacking.items())
+        raise OperationError(f"backup {label} has only {text}")
+    report = await verify(scratch.dsn("owner"), scratch, None, None, [])
+    if not report.ok:
+        raise OperationError(f"backup {label} is not as sealed: see `plantlog verify`")
+    return Proof(
+        label, started.timestamp(), time.time(), restored["batches"], len(report.days), time.monotonic() - began
+    )
+
+
+async def _counts(state: State, until: datetime) -> dict[str, int]:
+    connection = await connect(state.dsn("owner"), "plantlog rehearse")
+    try:
+        row = await connection.fetchrow(load("backup")["select_counts"], until)
+        return dict(row or {})
+    finally:
+        await connection.close()

@@ -1,0 +1,107 @@
+"""``plantlog restore``: a database, and a state folder if there is none, from a repository and its passphrase."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ingest.database import connect, database_errors
+from ingest.errors import DatabaseError, OperationError
+from ingest.journal.replay import replay
+from ops.backup import spool_notes, state_files
+from ops.backup.repository import call
+from ops.paths import State
+from ops.postgres.archive import Archive, check_repository
+from ops.postgres.binaries import provide, provide_pgbackrest
+from ops.postgres.cluster import Cluster
+from ops.postgres.server import Server
+from schema.queries import load
+
+_KEEP_DAYS = 9999  # until `up` reads the configuration
+_MAX_WAL = 2**40
+_SIMULTANEOUS_US = 3_600_000_000  # longer than the writer's connections commit one after the other
+
+
+def restore(
+    state: State,
+    repository: Path,
+    passphrase: str,
+    at: datetime | None,
+    progress: Callable[[str], None],
+    rehearsal: bool = False,
+) -> Cluster:
+    """Restore the newest data, or those of ``at``, and start the server once, so that it recovers.
+
+    A state folder that lost only its database keeps all it has. A new one gets the files of the backup, and
+    configuration files go where they were; those that exist there are kept. One for a ``rehearsal`` gets no
+    configuration, and its server does not archive. A restore that failed or was killed can be repeated.
+    Raises OperationError.
+    """
+    check_repository(repository)
+    if not (repository / "backup").is_dir():
+        raise OperationError(f"{repository} has no backups of plantlog: is the right disk mounted?")
+    cluster = Cluster(state.root, provide(state.root, progress))
+    if cluster.data.exists() and not (cluster.data / "recovery.signal").exists():
+        raise OperationError(f"{state.root} has a database already: name a new folder with --into, or move it away")
+    state.claim()
+    provide_pgbackrest(cluster.binaries, progress)
+    cluster.archive = Archive(str(repository), passphrase, _KEEP_DAYS, _MAX_WAL, archiving=not rehearsal)
+    shutil.rmtree(cluster.data, ignore_errors=True)
+    try:
+        _restore_files(state, cluster, at, progress, rehearsal)
+        progress("recovering")
+        log = state.log / "postgres.log"
+        with database_errors(), Server(state.root, binaries=cluster.binaries, log=log):
+            asyncio.run(_catch_up(state))
+    except DatabaseError as error:
+        raise OperationError(f"the restored database does not recover: {_last_words(log)} (see {log})") from error
+    state_files.finish(state)
+    return cluster
+
+
+async def _catch_up(state: State) -> None:
+    """Bring together what the database has and what the spools have."""
+    connection = await connect(state.dsn("owner"), "plantlog restore")
+    try:
+        if state.installation.exists():
+            newest = await connection.fetchval(load("backup")["select_newest_commit"])
+            replay(state.spool, newest and newest - _SIMULTANEOUS_US)
+        else:
+            await spool_notes.bring_up_to_date(connection, state.spool)
+    finally:
+        await connection.close()
+
+
+def _last_words(log: Path) -> str:
+    """The server's; not those of a session, which have its user."""
+    found = re.findall(r"\] FATAL:  (.*)", log.read_text(errors="replace"))
+    return found[-1] if found else "it exited"
+
+
+def _restore_files(
+    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], rehearsal: bool
+) -> None:
+    partial = cluster.data.with_name("data.restored")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True, mode=0o700)
+    cluster.give(partial.parent, partial)
+    cluster.configure_archive()
+    progress("restoring the data directory")
+    target = ["--type=default"]
+    if at is not None:
+        target = ["--type=time", f"--target={at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f+00}", "--target-action=promote"]
+    command = f"--recovery-option=restore_command={cluster.archive_command} archive-get %f %p"
+    asyncio.run(call(state, cluster, "restore", *target, command, data=partial))
+    packed = partial / state_files.NAME
+    if state.installation.exists():
+        state_files.check(packed, state)
+    else:
+        for path in state_files.unpack(packed, state, configuration=not rehearsal):
+            progress(f"{path} exists and was kept as it is")
+    packed.unlink()
+    cluster.move()
+    partial.rename(cluster.data)

@@ -1,0 +1,145 @@
+"""``plantlog backup`` and ``plantlog restore``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ingest.errors import OperationError
+from ops.formatting import wide
+from ops.paths import State
+
+if TYPE_CHECKING:
+    from ingest.config.model import BackupOptions
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(help="Back up now; list or verify the backups.")
+_MIB = 1024**2
+_VARIABLE = "PLANTLOG_BACKUP_PASSPHRASE"
+
+
+@app.callback(invoke_without_command=True)
+def now(
+    context: typer.Context,
+    full: Annotated[bool, typer.Option("--full", help="Make a full backup.")] = False,
+) -> None:
+    """Back up now: what has changed since the last backup, or everything."""
+    if context.invoked_subcommand is None:
+        from ops.backup.repository import back_up
+
+        made = asyncio.run(back_up(State.current(), full))
+        seconds = (made.ended - made.started).total_seconds()
+        size = f"{made.stored / _MIB:,.1f} MiB of {made.size / _MIB:,.1f} MiB"
+        typer.echo(f"{made.label}: {made.kind}, {size}, {seconds:.0f} s")
+
+
+@app.command(name="list")
+def listed(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the backups."""
+    from ops.backup.repository import backups
+
+    found = asyncio.run(backups(State.current()))
+    if as_json:
+        typer.echo(json.dumps([asdict(backup) for backup in found], indent=2, default=str))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("backup", "kind", "from (UTC)", "to", "MiB", "stored MiB"):
+        table.add_column(column, no_wrap=True, justify="right" if "MiB" in column else "left")
+    for backup in found:
+        times = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (backup.started, backup.ended))
+        sizes = (f"{size / _MIB:,.1f}" for size in (backup.size, backup.stored))
+        table.add_row(backup.label, backup.kind, *times, *sizes)
+    wide(Console()).print(table)
+
+
+@app.command()
+def verify() -> None:
+    """Compare every file in the repository with its checksum."""
+    from ops.backup.repository import verify as run
+
+    typer.echo(asyncio.run(run(State.current())))
+
+
+@app.command()
+def rehearse() -> None:
+    """Restore the newest backup into a scratch folder, verify it, and delete it."""
+    from ops.backup.rehearse import rehearse as run
+
+    proof = run(State.current(), typer.echo)
+    typer.echo(
+        f"{proof.label} is whole: {proof.batches:,} batches, {proof.sealed_days:,} sealed days, {proof.seconds:.0f} s"
+    )
+
+
+def restore(
+    repository: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Repository. Default: that of the configuration.")
+    ] = None,
+    passphrase_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"File with the passphrase. Default: ${_VARIABLE}, or the configuration's."),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="Restore the database as it was then. Default: all.")
+    ] = None,
+    into: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New state folder.")] = None,
+    start: Annotated[bool, typer.Option(help="Start the appliance.")] = True,
+) -> None:
+    """Restore the database, or a whole appliance on a new machine, from its backups, and start it."""
+    from datetime import UTC, datetime
+
+    from ops.appliance.supervisor import Supervisor
+    from ops.appliance.up import UpOptions, state_folder_lock, up
+    from ops.backup.restore import restore as run
+    from ops.forensics.ask import parse_time
+
+    options = _options(State.current())
+    folder = repository or (None if options.repository is None else Path(options.repository))
+    if folder is None:
+        raise OperationError("--repository is required: the state folder has no configuration with [backup]")
+    passphrase = _passphrase(passphrase_file, options.passphrase_file)
+    now = datetime.now(UTC)
+    time = None if at is None else parse_time("--at", at, now)
+    if time is not None and time > now:
+        raise OperationError(f"--at {at} is in the future")
+    if into is not None:
+        os.environ["PLANTLOG_STATE"] = str(into.absolute())
+    state = State.current()
+    console = Console()
+    with state_folder_lock(state, console):
+        if (supervisor := Supervisor(state)).answers():
+            supervisor.stop_programs("postgres")  # it waits for its data; collectors go on
+        run(state, folder.absolute(), passphrase, time, typer.echo)
+    typer.echo(f"{state.root} is restored")
+    if start:
+        up(UpOptions(), console)
+
+
+def _options(state: State) -> BackupOptions:
+    from ingest.config.model import BackupOptions
+    from ingest.config.snapshot import in_force
+
+    current = in_force(state.root, ())
+    return BackupOptions() if current is None else current.plant.backup
+
+
+def _passphrase(given: Path | None, configured: Path | None) -> str:
+    file = given or (None if _VARIABLE in os.environ else configured)
+    try:
+        text = os.environ.get(_VARIABLE, "") if file is None else file.read_text()
+    except OSError as error:
+        raise OperationError(f"passphrase file {file}: {error.strerror}") from error
+    if len(text.split()) != 1:
+        where = file or f"--passphrase-file or {_VARIABLE}"
+        raise OperationError(f"{where}: found no passphrase; legal: one line without spaces")
+    return text.strip()

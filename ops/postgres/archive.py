@@ -1,0 +1,124 @@
+"""Where the write-ahead log and the backups of a cluster go: a repository of pgBackRest, and its configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ingest.errors import OperationError
+from ingest.files import write_atomically
+
+PROGRAM = "/usr/bin/pgbackrest"
+STANZA = "plantlog"
+CONFIG = "pgbackrest.conf"  # in the cluster's folder
+_LEAST_FREE = 32 * 1024**2  # bytes: two segments of write-ahead log
+_OWN = frozenset({"archive", "backup", "lost+found"})  # what a repository's folder may contain
+
+_CONFIG = """\
+# Made at every start; changes here are lost.
+[global]
+repo1-path={repository}
+repo1-cipher-type=aes-256-cbc
+repo1-cipher-pass={passphrase}
+repo1-retention-full-type=time
+repo1-retention-full={keep_days}
+repo1-bundle=y
+repo1-block=y
+compress-type=zst
+start-fast=y
+archive-async=y
+archive-push-queue-max={max_wal}
+archive-timeout=120
+spool-path={home}/archive
+lock-path={home}/archive
+log-level-file=off
+log-level-console=error
+log-level-stderr=warn
+
+[{stanza}]
+pg1-path={home}/{data}
+pg1-socket-path={socket_folder}
+pg1-port={port}
+pg1-user={user}
+pg1-database=postgres
+"""
+
+SERVER = """
+# Backups: what is committed is in the repository within a minute.
+archive_mode = on
+archive_command = '{command} archive-push %p'
+archive_timeout = 60s
+unix_socket_directories = '{sockets}'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A repository and the rules for it. Kept in the state folder, as the server reads no plant.toml."""
+
+    repository: str
+    passphrase: str
+    keep_days: int
+    max_wal: int  # bytes
+    archiving: bool = False  # whether the server archives: once the repository has its files; a copy only reads
+
+    @property
+    def path(self) -> Path:
+        """The repository as this process sees it."""
+        return Path(self.repository)
+
+    @classmethod
+    def load(cls, path: Path) -> Archive | None:
+        """None: no backups."""
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+    def save(self, path: Path) -> None:
+        """For the owner's eyes only: it has the passphrase."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(asdict(self)), 0o600)
+
+    def config(self, repository: Path, home: Path, data: str, socket_folder: str, port: int, user: str) -> str:
+        """pgBackRest's configuration; the paths are those that the server sees."""
+        options = {**asdict(self), "repository": repository, "home": home, "data": data, "stanza": STANZA}
+        return _CONFIG.format(**options, socket_folder=socket_folder, port=port, user=user)
+
+
+def check_repository(folder: Path) -> None:
+    """Raises OperationError where ``folder`` can't be a repository: nothing but one may be given away or written to."""
+    if not folder.is_dir():
+        raise OperationError(f"[backup] repository {folder} is not a folder: mount it, or create it")
+    foreign = sorted(path.name for path in folder.iterdir() if path.name not in _OWN)
+    if foreign:
+        raise OperationError(f"[backup] repository {folder} contains {foreign[0]!r}: choose an empty folder")
+
+
+def check_writable(folder: Path) -> None:
+    """Raises OperationError where a backup would fail at once, and not say why."""
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY:
+        raise OperationError(f"repository {folder} is mounted read-only: mount it with the option rw")
+    if (free := disk.f_bavail * disk.f_frsize) < _LEAST_FREE:
+        raise OperationError(
+            f"repository {folder} has {free:,} bytes free: free at least {_LEAST_FREE:,}, or lower keep"
+        )
+
+
+def give(folder: Path, uid: int, gid: int, ours: bool) -> None:
+    """Give the repository to the server's user, which another machine may have given another id.
+
+    ``ours``: its backups are this plant's; else only an empty folder is given away. Raises OperationError.
+    """
+    try:
+        check_repository(folder)
+        if folder.stat().st_uid == uid:
+            return
+        if not ours and any(folder.glob("*/*")):
+            raise OperationError(f"[backup] repository {folder} has another plant's backups: choose an empty folder")
+        for parent, names, files in os.walk(folder):
+            for name in (*names, *files):
+                os.chown(Path(parent, name), uid, gid, follow_symlinks=False)
+        os.chown(folder, uid, gid)  # last, so that one that was killed begins again
+    except OSError as error:
+        raise OperationError(f"[backup] repository {folder} can't be given to user {uid}: {error.strerror}") from error

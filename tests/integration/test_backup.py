@@ -1,0 +1,340 @@
+"""Backups by pgBackRest and their restore: what was on any disk is there again; a bad repository gets a clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from ingest.batch import Gap, GapBatch, SampleBatch
+from ingest.config import snapshot
+from ingest.config.files import digest
+from ingest.config.model import BackupOptions, Plant, SpoolOptions, WriterOptions
+from ingest.errors import OperationError
+from ingest.spool.append import Spool
+from ingest.spool.file import connect, read_notes
+from ingest.timestamps import microseconds, now_us
+from ingest.writer.writer import Writer
+from ops.backup.rehearse import Proof, rehearse
+from ops.backup.repository import back_up, backups, configure, verify
+from ops.backup.restore import restore
+from ops.cli import backup as command
+from ops.maintenance.backup import Backups, rehearse_when_due
+from ops.maintenance.run import JobContext, JobResult
+from ops.paths import State
+from ops.postgres.bootstrap import bootstrap
+from ops.postgres.cluster import Cluster, provision
+from ops.postgres.server import Server
+from tests.database import add_channels, add_sources, connected
+from tests.integration.test_spool_disk import MIB, Disk, run
+from tests.samples import T0, batch
+from tests.spooling import drained
+from tests.waiting import until, until_sync
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+PASSPHRASE = "correct-horse-battery-staple"
+_NEWEST = "SELECT max(b.received_at) FROM plant.ingest_batch AS b WHERE b.kind = 'samples'"
+_NOT_ARCHIVED = """
+INSERT INTO plant.ingest_batch
+SELECT 1, 7, 'samples', 5, b.first_time, b.last_time, b.received_at, $1 FROM plant.ingest_batch AS b LIMIT 1
+"""
+
+
+def sample(value: float) -> SampleBatch:
+    now = now_us()
+    return replace(batch([(1, now - T0, value, 0)]), received_at=now)
+
+
+@dataclass(slots=True)
+class Site:
+    """A state folder with its server, and a repository beside it."""
+
+    state: State
+    cluster: Cluster
+    server: Server
+    repository: Path
+    passphrase: Path
+    second_written: datetime | None = None
+
+    @property
+    def options(self) -> BackupOptions:
+        return BackupOptions(repository=str(self.repository), passphrase_file=self.passphrase)
+
+    async def spool(self, *batches: SampleBatch | GapBatch) -> None:
+        spool = Spool(self.state.spool / "modbus.sqlite", MIB)
+        for one in batches:
+            await spool.append(one, {"heard:1": str(one.received_at), "kept": "note"})
+        await spool.close()
+
+    async def write(self, *batches: SampleBatch | GapBatch) -> None:
+        """Through spool and writer into the database and the journal."""
+        await self.spool(*batches)
+        await drained(Writer(self.state.spool, self.state.dsn("ingest"), WriterOptions(), SpoolOptions(max_bytes=MIB)))
+
+    async def archive(self) -> None:
+        """Bring all write-ahead log into the repository."""
+        async with connected(self.state.dsn("owner")) as owner:
+            segment = await owner.fetchval("SELECT pg_walfile_name(pg_switch_wal())")
+            archived = "SELECT a.last_archived_wal >= $1 FROM pg_stat_archiver AS a"
+            await until(lambda: owner.fetchval(archived, segment))
+
+
+async def values(state: State) -> list[float]:
+    async with connected(state.dsn("reader")) as reader:
+        return [row["value"] for row in await reader.fetch("SELECT s.value FROM plant.samples AS s ORDER BY 1")]
+
+
+async def fetchval(state: State, query: str, *parameters: Any) -> Any:
+    async with connected(state.dsn("owner")) as owner:
+        return await owner.fetchval(query, *parameters)
+
+
+@pytest.fixture(scope="module")
+def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """With a full backup, and samples that are only in the write-ahead log in the repository."""
+    assert server, "it sees to the programs being there"
+    folder = tmp_path_factory.mktemp("backup")
+    disk = folder / "disk"
+    repository = disk / "repository"
+    state = State(folder / "state")
+    state.claim()
+    state.installation.write_text(str(uuid4()))
+    state.registry.write_text("{}")
+    (state.pki / "own").mkdir(exist_ok=True)
+    (state.pki / "own" / "cert.der").write_bytes(b"trusted")
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={256 * MIB}", "plantlog-test", disk)
+    repository.mkdir()
+    (folder / "passphrase").write_text(f"{PASSPHRASE}\n")
+    cluster = provision(state.root, print)
+    settings = "autovacuum=off timescaledb.max_background_workers=0 archive_timeout=0"
+    private = Server(state.root, [part for setting in settings.split() for part in ("-c", setting)])
+    made = Site(state, cluster, private, repository, folder / "passphrase")
+    file = folder / "plant.toml"
+    file.write_text("as it was")
+    snapshot.save(state.root, file, {str(file): str(digest(file))}, Plant(name="p", sources=(), backup=made.options))
+    try:
+        assert configure(state, cluster, made.options, print) == []
+        with private:
+            asyncio.run(filled(made))
+            yield made
+    finally:
+        run("umount", "--lazy", disk)
+
+
+async def filled(site: Site) -> None:
+    roles = ("ingest", "reader", "maintenance")
+    await bootstrap(site.state.dsn("owner"), {role: re.findall(":([^:]*)@", site.state.dsn(role))[0] for role in roles})
+    async with connected(site.state.dsn("owner")) as owner:
+        await add_sources(owner, "plc", kind="modbus")
+        await add_channels(owner, [1, 2])
+    begun = GapBatch(1, now_us(), (Gap(now_us(), None, "disconnected", None, "gone"),))
+    await site.write(sample(1), begun)
+    backup = await back_up(site.state, full=True)
+    await until(lambda: datetime.now(UTC) > backup.ended + timedelta(seconds=1))  # pgBackRest's times are whole seconds
+    ended = GapBatch(1, now_us(), (replace(begun.gaps[0], to_time=now_us()), Gap(now_us(), None, "refused", (2,))))
+    await site.write(sample(2), ended)
+    site.second_written = datetime.now(UTC)
+    await site.write(sample(3))
+    await site.archive()
+
+
+def test_a_new_machine_needs_only_repository_and_passphrase(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notes are as of the newest data, so that the time since the backup is no gap."""
+    file = site.passphrase.with_name("plant.toml")
+    file.unlink()
+    repository = shutil.copytree(site.repository, tmp_path / "mounted")
+    monkeypatch.setenv("PLANTLOG_BACKUP_PASSPHRASE", PASSPHRASE)
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "none"))
+    new = State(tmp_path / "new")
+    command.restore(repository, None, None, new.root, start=False)
+    for name in ("installation", "registry.json", "pki/own/cert.der"):
+        assert (new.root / name).read_bytes() == (site.state.root / name).read_bytes()
+    assert file.read_text() == "as it was"
+    with closing(connect(new.spool / "modbus.sqlite", "FULL", create=False)) as spool:
+        notes = read_notes(spool)
+    with Server(new.root):
+        assert asyncio.run(values(new)) == [1, 2, 3]
+        newest = asyncio.run(fetchval(new, _NEWEST))
+        refused = asyncio.run(fetchval(new, "SELECT g.from_time FROM plant.gap AS g WHERE g.to_time IS NULL"))
+    assert notes == {
+        "kept": "note",
+        "heard:1": str(microseconds(newest)),
+        "gaps:1": f'[[2, {microseconds(refused)}, "refused", ""]]',
+    }
+    with pytest.raises(OperationError, match="has a database already: name a new folder with --into, or move it away"):
+        restore(new, repository, PASSPHRASE, None, print)
+
+
+def test_a_point_in_time(site: Site, tmp_path: Path) -> None:
+    """A restore that fails can be repeated."""
+    repository = shutil.copytree(site.repository, tmp_path / "mounted")
+    state = State(tmp_path / "new")
+    with pytest.raises(OperationError, match="it has no backup of that time"):
+        restore(state, repository, PASSPHRASE, datetime(2026, 1, 1, tzinfo=UTC), print)
+    with pytest.raises(OperationError, match="does not recover: recovery ended before configured recovery target"):
+        late = datetime.now(UTC) + timedelta(days=1)
+        restore(state, repository, PASSPHRASE, late, print)
+    restore(state, repository, PASSPHRASE, site.second_written, print)
+    with Server(state.root):
+        assert asyncio.run(values(state)) == [1, 2]
+
+
+def test_a_rehearsal_finds_what_the_backup_lacks(site: Site) -> None:
+    assert rehearse(site.state, print) == Proof.load(site.state)
+    assert not (site.state.root / "rehearsal" / "state").exists()
+    [backup] = asyncio.run(backups(site.state))
+    asyncio.run(fetchval(site.state, _NOT_ARCHIVED, backup.started - timedelta(hours=1)))
+    with pytest.raises(OperationError, match=rf"backup {backup.label} has only \d+ of \d+ batches, \d+ of \d+ rows"):
+        rehearse(site.state, print)
+    asyncio.run(fetchval(site.state, "DELETE FROM plant.ingest_batch WHERE sequence = 7"))
+
+
+def test_a_full_or_read_only_repository_loses_nothing(site: Site) -> None:
+    disk = Disk(site.repository.parent, None)
+    before = asyncio.run(backups(site.state))
+    disk.fill(0)
+    with pytest.raises(
+        OperationError,
+        match=rf"repository {site.repository} has [0-9,]+ bytes free: free at least 33,554,432, or lower keep",
+    ):
+        asyncio.run(back_up(site.state, full=True))
+    disk.clear()
+    disk.remount("ro")
+    with pytest.raises(
+        OperationError, match=rf"repository {site.repository} is mounted read-only: mount it with the option rw"
+    ):
+        asyncio.run(back_up(site.state, full=True))
+    disk.remount("rw")
+    assert asyncio.run(backups(site.state)) == before
+    assert "status: ok" in asyncio.run(verify(site.state))
+
+
+def test_an_interrupted_backup_does_not_count(site: Site) -> None:
+    before = asyncio.run(backups(site.state))
+    command = site.cluster.pgbackrest("backup", "--type=full")
+    password = {"PGPASSWORD": re.findall(":([^:]*)@", site.state.dsn("owner"))[0]}
+    process = subprocess.Popen(command, cwd="/", env={**os.environ, **password}, start_new_session=True)
+    whole = {site.repository / "backup" / "plantlog" / backup.label for backup in before}
+    until_sync(lambda: set((site.repository / "backup" / "plantlog").glob("2*")) - whole, every=0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert asyncio.run(backups(site.state)) == before
+    asyncio.run(back_up(site.state, full=False))
+    assert len(asyncio.run(backups(site.state))) == len(before) + 1
+
+
+def test_a_repository_that_is_not_mounted_or_damaged(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGBACKREST_JOB_RETRY", "0")
+    away = site.repository.with_name("away")
+    away.mkdir()
+    for name in ("archive", "backup"):
+        (site.repository / name).rename(away / name)
+    with pytest.raises(OperationError, match=r"files are missing: is the right disk mounted\?"):
+        asyncio.run(back_up(site.state, full=False))
+    with pytest.raises(OperationError, match=r"missing stanza path: is the right disk mounted\?"):
+        asyncio.run(backups(site.state))
+    with pytest.raises(OperationError, match=r"has no backups of plantlog: is the right disk mounted\?"):
+        restore(State(tmp_path / "new"), site.repository, PASSPHRASE, None, print)
+    assert configure(site.state, site.cluster, site.options, print) == [], "it is not created anew"
+    for name in ("archive", "backup"):
+        (away / name).rename(site.repository / name)
+    damaged = shutil.copytree(site.repository, tmp_path / "damaged")
+    files = sorted((damaged / "backup").rglob("bundle/1"))
+    files[0].write_bytes(files[0].read_bytes()[:-1000])
+    with pytest.raises(OperationError, match=rf"repository {damaged}: "):
+        restore(State(tmp_path / "new"), damaged, PASSPHRASE, None, print)
+    file = sorted((site.repository / "backup").rglob("bundle/1"))[0]
+    content = file.read_bytes()
+    file.write_bytes(content[:-1000])
+    with pytest.raises(OperationError, match="the repository is damaged"):
+        asyncio.run(verify(site.state))
+    file.write_bytes(content)
+
+
+def test_a_folder_that_is_no_repository_of_this_plant(site: Site, tmp_path: Path) -> None:
+    other = State(tmp_path / "other")
+    other.claim()
+    cluster = provision(other.root, print)
+
+    def problem(repository: Path, passphrase: str = PASSPHRASE) -> str:
+        (tmp_path / "passphrase").write_text(passphrase)
+        options = BackupOptions(repository=str(repository), passphrase_file=tmp_path / "passphrase")
+        (found,) = configure(other, cluster, options, print)
+        with pytest.raises(OperationError, match=f"repository {repository} "):
+            asyncio.run(backups(other))
+        return found
+
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "photos").mkdir()
+    assert problem(foreign) == f"no backups: [backup] repository {foreign} contains 'photos': choose an empty folder"
+    absent = tmp_path / "absent"
+    assert problem(absent) == f"no backups: [backup] repository {absent} is not a folder: mount it, or create it"
+    assert "another plant's backups: choose an empty folder" in problem(site.repository)
+    same_user = shutil.copytree(site.repository, tmp_path / "same user")
+    for path in (same_user, *same_user.rglob("*")):
+        os.chown(path, *(cluster.data.stat().st_uid,) * 2)
+    assert "the repository belongs to another plant: choose an empty folder" in problem(same_user)
+    assert "the passphrase is not that of the repository" in problem(same_user, "another-passphrase")
+    assert asyncio.run(verify(site.state))
+    with pytest.raises(OperationError, match="the passphrase is not that of the repository"):
+        restore(State(tmp_path / "new"), site.repository, "another-passphrase", None, print)
+    with pytest.raises(OperationError, match=r"is of another installation than .*: name a new folder with --into"):
+        other.installation.write_text(str(uuid4()))
+        shutil.rmtree(cluster.data)
+        restore(other, shutil.copytree(site.repository, tmp_path / "copy"), PASSPHRASE, None, print)
+
+
+async def test_jobs_back_up_when_it_is_due(site: Site) -> None:
+    context = JobContext(site.state.dsn("maintenance"), site.state.dsn("owner"), site.state)
+    job = Backups()
+    async with connected(site.state.dsn("owner")) as owner:
+        before = await backups(site.state)
+        first = await job.work(context, owner)
+        assert isinstance(first, JobResult)
+        assert await backups(site.state) == before, "nothing is due"
+        plant = snapshot.plant_in_force(site.state.root, ())
+        hourly = plant.model_copy(update={"backup": plant.backup.model_copy(update={"every": 1.0})})
+        snapshot.save(site.state.root, Path("plant.toml"), {}, hourly)
+        second = await job.work(context, owner)
+        assert isinstance(second, JobResult)
+        assert [backup.kind for backup in (await backups(site.state))[len(before) :]] == ["incr"]
+        assert "proven: 2" in second.detail
+        snapshot.save(site.state.root, Path("plant.toml"), {}, plant)
+        assert "proven: 2" in str(await rehearse_when_due(context, owner))
+
+
+def test_everything_on_any_disk_is_there_after_the_loss_of_the_data_directory(site: Site) -> None:
+    """Killed, with one sample in the journal that no write-ahead log outside has, and one in the spool."""
+    asyncio.run(site.write(sample(4)))
+    asyncio.run(site.spool(sample(5)))
+    site.server.stop(signal.SIGKILL)
+    site.cluster.data.rename(site.state.root / "lost")
+    seal = site.state.root / "secrets" / "seal.key"
+    seal.write_text("newer than the backup")
+    restore(site.state, site.repository, PASSPHRASE, None, print)
+    assert seal.read_text() == "newer than the backup"
+    site.server.start()
+    assert set(asyncio.run(values(site.state))) <= {1, 2, 3, 4}
+    asyncio.run(site.write(sample(6)))
+    assert asyncio.run(values(site.state)) == [1, 2, 3, 4, 5, 6]
+    asyncio.run(back_up(site.state, full=False))
+    assert "status: ok" in asyncio.run(verify(site.state))
