@@ -1,8 +1,9 @@
-"""Which addresses are this machine's own."""
+"""Network addresses: which are this machine's own, and why nobody answers at one."""
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 
 def is_loopback(host: str) -> bool:
@@ -11,3 +12,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def unreachable(address: str, error: Exception) -> str:
+    """Why a connection to ``address`` failed, in words."""
+    match error:
+        case ConnectionRefusedError():
+            return f"nothing listens at {address}"
+        case TimeoutError():
+            return f"{address} does not answer"
+        case socket.gaierror():
+            return f"the host name of {address} cannot be resolved"
+        case OSError(strerror=str(reason)):
+            return f"{address}: {reason}"
+    return f"{type(error).__name__}: {error}".rstrip(": ")

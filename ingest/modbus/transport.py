@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.addresses import unreachable
 from ingest.errors import SourceError
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout
 from ingest.modbus.frame import Frame, Framer, registers, request
@@ -282,7 +283,7 @@ class Connection:
         except TimeoutError as error:
             raise ConnectionLost("connect: timed out", BAD_TIMEOUT) from error
         except (OSError, ValueError) as error:  # ValueError: an invalid host name
-            raise ConnectionLost(f"connect: {error}") from error
+            raise ConnectionLost(f"connect: {unreachable(self.address, error)}") from error
         self._protocol = protocol
         self._pending_answers.clear()
         return protocol

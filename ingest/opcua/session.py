@@ -6,11 +6,13 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from asyncua import Client, ua
 from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
 
+from ingest.addresses import unreachable
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import message_limits, trust, validate
@@ -67,7 +69,7 @@ class _Client(Client):  # type: ignore[misc]
     """asyncua's client, but without sending passwords in clear text by default."""
 
     def __init__(self, source: OpcuaSource) -> None:
-        super().__init__(source.address, timeout=source.time_out)
+        super().__init__(_with_port(source.address), timeout=source.time_out)
         message_limits.apply_limits(self.uaclient)
         self.name = self.description = "plantlog"
         self.secured = False  # the server validates our certificate from here on
@@ -155,6 +157,12 @@ def _policy_and_mode(endpoint: Any) -> str:
     return f"{str(endpoint.SecurityPolicyUri).rpartition('#')[2]} {endpoint.SecurityMode.name}"
 
 
+def _with_port(address: str) -> str:
+    """The address with the port that OPC UA has by default (registered with IANA)."""
+    parts = urlsplit(address)
+    return address if parts.port else parts._replace(netloc=f"{parts.netloc}:4840").geturl()
+
+
 def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | None) -> str:
     """The reason of a failure. ``own_identity``: our identity, which the server may have rejected."""
     if isinstance(error, message_limits.MessageTooLarge):
@@ -175,4 +183,4 @@ def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | No
         return f"the server does not trust plantlog's certificate ({reason}): trust it on the server: {own_identity}"
     if own_identity is not None and isinstance(error, ConnectionError):
         return f"the server closed the connection ({message}); it may not trust plantlog's certificate: {own_identity}"
-    return f"connect: {message}"
+    return f"connect: {unreachable(source.address, error)}"

@@ -17,7 +17,7 @@ from asyncua import Server, ua
 
 from ingest.config.load import load
 from ingest.config.sources import OpcuaSource, OpcuaTag
-from ingest.errors import SourceError
+from ingest.errors import OperationError, SourceError
 from ingest.opcua.browse import Browser
 from ingest.opcua.discover import Discovered, discover, write_tag_list
 from ingest.opcua.session import close, connect
@@ -167,6 +167,25 @@ async def test_discover_without_encryption(tmp_path: Path, capsys: pytest.Captur
         await asyncio.to_thread(command, "mill", False, made, file, state)
     assert "Plant/level,ns=2;s=level," in made.read_text()
     assert "1 variables listed, 0 skipped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("opc.tcp://127.0.0.1:{port}", "nothing listens at opc.tcp://127.0.0.1:{port}"),
+        ("opc.tcp://nobody.invalid:4840", "the host name of opc.tcp://nobody.invalid:4840 cannot be resolved"),
+        (
+            "tcp://127.0.0.1:502",
+            "tcp://127.0.0.1:502 is a Modbus address",
+        ),
+        ("plc:4840", "has no OPC UA source plc:4840"),
+    ],
+)
+def test_discover_of_what_cannot_be_browsed(tmp_path: Path, address: str, said: str) -> None:
+    port = free_port()
+    with pytest.raises((SourceError, OperationError)) as caught:
+        command(address.format(port=port), True, None, None, State(tmp_path / "state"))
+    assert said.format(port=port) in str(caught.value)
 
 
 async def test_discover_respects_server_limits(tmp_path: Path) -> None:
