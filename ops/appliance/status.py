@@ -121,7 +121,8 @@ class StatusMonitor:
         runs = state == "RUNNING" and time.time() - process["since"] > _STABLE_SECONDS
         if reports[name] is None if name in reports else not runs:
             state = "RESTARTING" if state in (*ACTIVE_STATES, "EXITED") else state
-            reason = f"{exit_record}; last log line: {exits.last_lines(self._state, name)}"
+            last = exits.last_lines(self._state, name)
+            reason = f"{exit_record}; last log line: {last}" if last else str(exit_record)
         elif time.time() - exit_record.at < (_RECENT_SECONDS if exit_record.count == 1 else _REPEATED_SECONDS):
             reason = f"exited {time.time() - exit_record.at:.0f} s ago: {exit_record}"
         return {"state": state, "reason": reason, "exits": asdict(exit_record)}

@@ -264,9 +264,11 @@ async def test_history_does_not_delay_live_data(
     spool = Spool(tmp_path / "opcua.sqlite", 512 * MIB)
     durable: list[datetime] = []
     for at in range(5):
+        lag = writer.lag_seconds
         await spool.append(_live(at))
         durable.append(datetime.now(UTC))
-        await until(lambda at=at: _has_live(owner, at + 1))
+        await until(lambda lag=lag: writer.lag_seconds != lag)
+        assert await _has_live(owner, at + 1)
     lag = writer.lag_seconds
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
