@@ -12,7 +12,7 @@ SELECT
 -- to wait while the server recovers.
 SELECT pg_reload_conf()
 FROM pg_stat_archiver AS a
-WHERE coalesce(a.last_archived_time, '-infinity') < now() - interval '2 minutes';
+WHERE coalesce(a.last_archived_time, '-infinity') < greatest(pg_postmaster_start_time(), now() - interval '75 seconds');
 
 -- name: select_newest
 -- Time (µs) of the newest sample of each source that is not in the future.
