@@ -141,7 +141,7 @@ class BackupOptions(Frozen):
     """A file with one line: the passphrase that the backups are encrypted with. Keep a copy elsewhere: without it there
     is no restore."""
     every: Age = 86400.0
-    """The interval between backups. Most are incremental."""
+    """The interval between backups. Most are incremental. `PlantlogBackupOld` fires after three days without one."""
     full_every: Age = 7 * 86400.0
     """The interval between full backups."""
     keep: Span = 30 * 86400.0

@@ -14,9 +14,10 @@ from ingest.config.model import BackupOptions
 from ingest.config.snapshot import plant_in_force
 from ingest.errors import OperationError
 from ops.backup.rehearse import Proof
-from ops.backup.repository import back_up, backups, of
+from ops.backup.repository import back_up, backups
 from ops.backup.state_files import changed_at
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
+from ops.postgres.cluster import existing
 from schema.queries import load
 
 _NO_REPOSITORY = JobSkipped("[backup] has no repository")
@@ -40,7 +41,7 @@ class Backups:
         await connection.fetch(load("backup")["wake_checkpointer"])
         waiting = await connection.fetchval(load("backup")["select_waiting_wal"])
         metrics.backup_waiting_wal.set(waiting)
-        archive = of(context.state).archive
+        archive = existing(context.state.root).archive
         self._wal_may_be_lost |= archive is not None and waiting * _SEGMENT_BYTES > archive.max_wal / 2
         found = await backups(context.state)
         now = time.time() + _EARLY

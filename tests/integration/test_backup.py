@@ -327,6 +327,28 @@ async def test_jobs_back_up_when_it_is_due(site: Site) -> None:
         assert await rehearse_when_due(context, owner) == JobResult(detail="proven: label"), "not a week ago"
 
 
+async def test_the_next_backup_is_made_at_once_after_write_ahead_log_may_have_been_dropped(site: Site) -> None:
+    context = JobContext(site.state.dsn("maintenance"), site.state.dsn("owner"), site.state)
+    job = Backups()
+    archive = site.cluster.archive
+    assert archive is not None
+    async with connected(site.state.dsn("owner")) as owner:
+        await job.work(context, owner)
+        before = await backups(site.state)
+        disk = Disk(site.repository.parent, None)
+        disk.remount("ro")
+        await owner.fetch("SELECT pg_logical_emit_message(true, 'test', 'something')")
+        await owner.fetch("SELECT pg_switch_wal()")
+        await until(lambda: owner.fetchval(load("backup")["select_waiting_wal"]))
+        site.cluster.archive = replace(archive, max_wal=1)
+        with pytest.raises(OperationError, match="is mounted read-only"):
+            await job.work(context, owner)
+        disk.remount("rw")
+        site.cluster.archive = archive
+        await job.work(context, owner)
+        assert len(await backups(site.state)) == len(before) + 1
+
+
 def test_everything_on_any_disk_is_there_after_the_loss_of_the_data_directory(site: Site) -> None:
     """Killed, with one sample in the journal that no write-ahead log outside has, and one in the spool."""
     asyncio.run(site.write(sample(4)))
