@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ingest.config.model import BackupOptions
+from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ops.backup import state_files
 from ops.paths import State
@@ -49,6 +50,12 @@ class Backup:
     ended: datetime
     size: int  # bytes of the database
     stored: int  # bytes that it added to the repository
+
+
+def options_in_force(state: State) -> BackupOptions:
+    """``[backup]`` of the configuration in force; without one, the defaults: no backups."""
+    current = in_force(state.root, ())
+    return BackupOptions() if current is None else current.plant.backup
 
 
 def configure(

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,9 +16,6 @@ from rich.table import Table
 from ingest.errors import OperationError
 from ops.formatting import wide
 from ops.paths import State
-
-if TYPE_CHECKING:
-    from ingest.config.model import BackupOptions
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -100,10 +97,11 @@ def restore(
 
     from ops.appliance.supervisor import Supervisor
     from ops.appliance.up import UpOptions, state_folder_lock, up
+    from ops.backup.repository import options_in_force
     from ops.backup.restore import restore as run
     from ops.forensics.ask import parse_time
 
-    options = _options(State.current())
+    options = options_in_force(State.current())
     folder = repository or (None if options.repository is None else Path(options.repository))
     if folder is None:
         raise OperationError("--repository is required: the state folder has no configuration with [backup]")
@@ -123,14 +121,6 @@ def restore(
     typer.echo(f"{state.root} is restored")
     if start:
         up(UpOptions(), console)
-
-
-def _options(state: State) -> BackupOptions:
-    from ingest.config.model import BackupOptions
-    from ingest.config.snapshot import in_force
-
-    current = in_force(state.root, ())
-    return BackupOptions() if current is None else current.plant.backup
 
 
 def _passphrase(given: Path | None, configured: Path | None) -> str:

@@ -36,6 +36,8 @@ def prepare(config: Path, console: Console, take_over: bool, decisions: TagDecis
                 f"{config}: [collectors] processes is {plant.collectors.processes}: containers start one collector "
                 "per protocol; legal: 1 (or use `plantlog up`)"
             )
+        if plant.backup.repository is not None:
+            raise OperationError(f"{config}: [backup] is not supported in containers; legal: no table [backup]")
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     db = Database(state, None)
     with steps.step("upgrade schema") as step:

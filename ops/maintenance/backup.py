@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 
 from ingest import metrics
 from ingest.config.model import BackupOptions
-from ingest.config.snapshot import plant_in_force
 from ingest.errors import OperationError
 from ops.backup.rehearse import Proof
-from ops.backup.repository import back_up, backups
+from ops.backup.repository import back_up, backups, options_in_force
 from ops.backup.state_files import changed_at
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
 from ops.postgres.cluster import existing
@@ -35,7 +34,7 @@ class Backups:
 
     async def work(self, context: JobContext, connection: Connection) -> JobResult | JobSkipped:
         """A full or an incremental backup by ``[backup]``; sets the gauges ``plantlog_backup_*``."""
-        options = plant_in_force(context.state.root, ()).backup
+        options = options_in_force(context.state)
         if options.repository is None:
             return _NO_REPOSITORY
         await connection.fetch(load("backup")["wake_checkpointer"])
@@ -62,7 +61,7 @@ class Backups:
 
 async def rehearse_when_due(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """``plantlog backup rehearse`` once a week, in a process of its own."""
-    if plant_in_force(context.state.root, ()).backup.repository is None:
+    if options_in_force(context.state).repository is None:
         return _NO_REPOSITORY
     found = await backups(context.state)
     if not found:
