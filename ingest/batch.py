@@ -128,6 +128,7 @@ GAP_REASONS = (
     "clock_set",  # our clock was set: no time is between, or times came twice, and the order of samples is lost
     "spool_full",  # our disk was full or failed
     "spool_corrupt",  # our disk gave back something else than was written
+    "database_restored",  # the database lost what it had, and the journal no longer has it
     "stale",  # no value of the channel for longer than configured
 )
 

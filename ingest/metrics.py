@@ -57,6 +57,10 @@ journal_failures = Counter("plantlog_journal_failures_total", "Groups of batches
 replay_rows = Gauge("plantlog_replay_rows", "Rows of the journal that wait to be written again")
 
 # writer
+database_restored = Gauge(
+    "plantlog_database_restored_timestamp_seconds",
+    "When the writer last noticed that the database had lost what was committed, in seconds since 1970 UTC; 0: never",
+)
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["method"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")
 increments = Counter(

@@ -101,7 +101,7 @@ missing AS (
                         WHEN g.reason IN ('disconnected', 'subscription_lost', 'not_available') THEN 3
                         WHEN g.reason IN ('poll_failed', 'poll_missed', 'overflow', 'undecodable', 'refused') THEN 4
                         WHEN g.reason = 'stale' THEN 5
-                        WHEN g.reason IN ('spool_full', 'spool_corrupt') THEN 6 ELSE 7 END AS why
+                        WHEN g.reason IN ('spool_full', 'spool_corrupt', 'database_restored') THEN 6 ELSE 7 END AS why
         ) AS n
         GROUP BY w.quantity, n.why
     ) AS k

@@ -23,6 +23,7 @@ from ingest.journal.reader import ReplayReader
 from ingest.journal.request import SUFFIX, is_request
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
+from ingest.writer.commit_mark import CommitMark
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Backlog:
         self._folder = folder
         self._max_rows = max_rows
         self.journal = Journal(folder, options)
+        self.mark = CommitMark(folder)
         self._files: dict[Path, SpoolReader | ReplayReader] = {}
         self._committed: deque[tuple[Path, Sequence[SpooledBatch]]] = deque()  # not yet in the journal
         self._kept: deque[tuple[Path, list[int]]] = deque()  # sequences to delete
@@ -123,6 +125,7 @@ class Backlog:
         committed = [self._committed.popleft() for _ in range(len(self._committed))]
         # What comes from the journal stays there.
         self.journal.append([(path, of_file) for path, of_file in committed if not is_request(path)])
+        self.mark.committed(committed)
         self._kept.extend((path, [spooled.sequence for spooled in of_file]) for path, of_file in committed)
         for _ in range(len(self._kept)):
             path, sequences = self._kept.popleft()
@@ -167,6 +170,7 @@ class Backlog:
         for file in self._files.values():
             file.close()
         self.journal.close()
+        self.mark.save()
 
 
 def is_low_priority(path: Path) -> bool:

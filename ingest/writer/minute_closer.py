@@ -25,6 +25,7 @@ from ingest.writer.failures import classify
 from ingest.writer.minute_stream import MINUTE_COLUMNS, STATE_COLUMNS, minute_stream, state_stream
 from ingest.writer.minutes import Accumulator, ClosedMinute
 from ingest.writer.open_minutes import OpenMinutes, PendingGroup
+from ingest.writer.restored import RestoreCheck
 from ingest.writer.rollup_rows import Rows
 from schema.queries import load
 
@@ -39,10 +40,11 @@ _MAX_LISTED = 500  # channels; if there are more, the hour is recomputed for all
 class MinuteCloser:
     """Accumulates committed samples into minutes, and writes the rows of each minute that is over."""
 
-    def __init__(self, dsn: str, time_out: float, minutes: OpenMinutes) -> None:
+    def __init__(self, dsn: str, time_out: float, minutes: OpenMinutes, check: RestoreCheck) -> None:
         self._dsn = dsn
         self._time_out = time_out
         self._minutes = minutes
+        self._check = check
         self._accumulator = Accumulator()  # changed in the thread only
         self._thread = ThreadPoolExecutor(1, "minutes")
         self._connection: asyncpg.Connection[Any] | None = None
@@ -91,10 +93,12 @@ class MinuteCloser:
 
     async def _write(self, minute: ClosedMinute, rows: list[int]) -> bool:
         """Write the minute. Returns whether that worked."""
-        until = time.monotonic() + _RETRY_SECONDS
+        until, database = time.monotonic() + _RETRY_SECONDS, self._minutes.databases
         while True:
             try:
                 connection = await self._connected()
+                if database != self._minutes.databases:
+                    return True  # its rows are gone, and what is written again marks the minute
                 self._accumulator.discrete = await bounded(
                     connection, self._time_out, self._close(connection, minute, rows)
                 )
@@ -145,6 +149,7 @@ class MinuteCloser:
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect_writer(self._dsn, self._time_out, "plantlog writer: rollups")
+            await self._check.check(self._connection)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -165,12 +170,13 @@ class MinuteCloser:
                     self._has_predecessor = False
 
     async def _release(self) -> None:
-        rows, self._minutes.released = self._minutes.released, []
+        (rows, self._minutes.released), database = (self._minutes.released, []), self._minutes.databases
         if rows:
             with suppress(Exception):
                 async with asyncio.timeout(_RELEASE_SECONDS):
                     connection = await self._connected()
-                    await connection.execute(load("write")["release_minutes"], rows)
+                    if database == self._minutes.databases:
+                        await connection.execute(load("write")["release_minutes"], rows)
 
 
 def _fold(accumulator: Accumulator, groups: list[PendingGroup]) -> None:

@@ -52,6 +52,7 @@ class OpenMinutes:
     """Of one writer."""
 
     def __init__(self) -> None:
+        self.databases = 1  # that were written to: rows are of the last one
         self.released: list[int] = []  # rows of rollup_dirty of minutes that this writer does not compute after all
         self._pending: deque[PendingGroup] = deque()  # not yet accumulated
         self._rows: dict[int, list[int]] = {}  # of rollup_dirty, by minute
@@ -130,6 +131,12 @@ class OpenMinutes:
         self._rows.clear()
         for pending in self._pending:
             pending.minutes = range(0)
+
+    def restored(self) -> None:
+        """Another database is written to from now on, whose rollup_dirty has other rows."""
+        self.databases += 1
+        self.release_all()
+        self.released.clear()
 
     def _observe_age(self, newest: int, now: int) -> None:
         """Observe the time of the newest sample of a group."""

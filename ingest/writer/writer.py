@@ -36,6 +36,7 @@ from ingest.writer.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.replayed import split_known
+from ingest.writer.restored import RestoreCheck
 from ingest.writer.transaction import WriteResult, write
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,9 @@ class Writer:
         self._deferred_busy = False  # a worker is writing one of them
         self._repeating = RepeatingChannels()
         self._minutes = OpenMinutes()
+        self._check = RestoreCheck(
+            folder, self._backlog.mark, self._thread, self._options.time_out, self._minutes.restored
+        )
         self._stopping = False
         self.written = 0  # samples committed since the start
         self.increments = 0  # of batches of counts, committed since the start
@@ -73,7 +77,7 @@ class Writer:
         listener = WakeUpListener(self._folder, self._wake_up)
         waking = asyncio.create_task(self._wake_periodically())
         self._wake_up.set()  # the existing backlog
-        closer = asyncio.create_task(MinuteCloser(self._dsn, self._options.time_out, self._minutes).run())
+        closer = asyncio.create_task(MinuteCloser(self._dsn, self._options.time_out, self._minutes, self._check).run())
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.connections):
@@ -100,6 +104,7 @@ class Writer:
             await asyncio.sleep(_WAKE_SECONDS)
             self._wake_up.set()
             self._thread.submit(self._backlog.journal.trim)
+            self._thread.submit(self._backlog.mark.save)
 
     async def _work(self) -> None:
         connection = await self._connect()
@@ -143,6 +148,7 @@ class Writer:
         while True:
             try:
                 connection = await connect_writer(self._dsn, self._options.time_out)
+                await self._check.check(connection)
             except Exception as error:
                 await self._failed(error, waits)
             else:

@@ -157,6 +157,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
         for problem in database["missing"]:
             flow.add_row("", f"[yellow]{escape(problem)}[/]")
+        if database["restored"]:
+            flow.add_row("", f"[yellow]restored {escape(database['restored'])}[/]")
         quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
         gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
         flow.add_row("recorded", f"{gaps}; {quarantined}")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ingest.database import connect, database_errors
 from ingest.errors import DatabaseError, OperationError
-from ingest.journal.replay import replay
 from ops.backup import spool_notes, state_files
 from ops.backup.repository import call
 from ops.paths import State
@@ -19,11 +18,9 @@ from ops.postgres.archive import Archive, check_repository
 from ops.postgres.binaries import provide, provide_pgbackrest
 from ops.postgres.cluster import Cluster
 from ops.postgres.server import Server
-from schema.queries import load
 
 _KEEP_DAYS = 9999  # until `up` reads the configuration
 _MAX_WAL = 2**40
-_SIMULTANEOUS_US = 3_600_000_000  # longer than the writer's connections commit one after the other
 
 
 def restore(
@@ -64,16 +61,14 @@ def restore(
 
 
 async def _catch_up(state: State) -> None:
-    """Bring together what the database has and what the spools have."""
-    connection = await connect(state.dsn("owner"), "plantlog restore")
-    try:
-        if state.installation.exists():
-            newest = await connection.fetchval(load("backup")["select_newest_commit"])
-            replay(state.spool, newest and newest - _SIMULTANEOUS_US)
-        else:
+    """Bring what the spools note up to what the database has. A state folder that was not lost has newer notes, and the
+    writer notices by itself what it has to write again."""
+    if not state.installation.exists():
+        connection = await connect(state.dsn("owner"), "plantlog restore")
+        try:
             await spool_notes.bring_up_to_date(connection, state.spool)
-    finally:
-        await connection.close()
+        finally:
+            await connection.close()
 
 
 def _last_words(log: Path) -> str:

@@ -26,10 +26,6 @@ SELECT g.source_id, g.channel_id, (extract(epoch FROM g.from_time) * 1000000)::i
 FROM plant.gap AS g
 WHERE g.to_time IS NULL;
 
--- name: select_newest_commit
--- Time (µs) of the newest batch.
-SELECT (extract(epoch FROM max(b.written_at)) * 1000000)::int8 FROM plant.ingest_batch AS b;
-
 -- name: select_waiting_wal
 -- Segments of 16 MB that are not in the repository yet.
 SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready';

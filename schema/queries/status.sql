@@ -18,7 +18,7 @@ WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
 -- name: select_database
 -- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
--- Gaps that turned out to be empty do not count.
+-- Gaps that turned out to be empty do not count. restored: the loss that the writer noticed in the last day.
 WITH
 day AS (
     SELECT date_trunc('day', now(), 'UTC') AS began
@@ -39,4 +39,7 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
        (SELECT count(*) FROM outages AS o WHERE upper(o.outage) IS NULL)                    AS outages_open,
        (SELECT count(*) FROM outages AS o CROSS JOIN day AS d
         WHERE lower(o.outage) >= d.began)                                                   AS outages_today,
-       (SELECT count(*) FROM plant.quarantine AS q WHERE q.retried_at IS NULL)              AS quarantined;
+       (SELECT count(*) FROM plant.quarantine AS q WHERE q.retried_at IS NULL)              AS quarantined,
+       (SELECT e.time::text || ': ' || e.text FROM plant.event AS e
+        WHERE e.type = 'database_restored' AND e.time > now() - INTERVAL '1 day'
+        ORDER BY e.time DESC LIMIT 1)                                                       AS restored;

@@ -17,6 +17,55 @@ SELECT b.source_id, b.sequence
 FROM unnest($1::int[], $2::int8[]) AS k (source_id, sequence)
 JOIN plant.ingest_batch AS b ON b.source_id = k.source_id AND b.sequence = k.sequence;
 
+-- name: select_identity
+-- Which server and timeline this is, and when the state folder was registered in the database; no row: a standby.
+SELECT concat_ws('/', s.system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8)) AS server,
+       (SELECT max(i.registered_at)::text FROM plant.installation AS i) AS registered
+FROM pg_control_system() AS s
+WHERE NOT pg_is_in_recovery();
+
+-- name: select_timeline
+-- The same for who may not know the server.
+SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS server,
+       (SELECT max(i.registered_at)::text FROM plant.installation AS i) AS registered
+WHERE NOT pg_is_in_recovery();
+
+-- name: count_registered
+-- How many of the sources $1 int[] and of the channels $2 int[] there are.
+SELECT (SELECT count(*) FROM plant.source AS s WHERE s.id = ANY ($1::int[])) AS sources,
+       (SELECT count(*) FROM plant.channel AS c WHERE c.id = ANY ($2::int[])) AS channels;
+
+-- name: select_newest_samples
+-- Time (µs) of the newest stored sample of the sources $1 int[]: since an hour before the last batches by sequence were
+-- written (those of another spool may be newer), or of these. Without any, since when the source has channels.
+WITH last AS MATERIALIZED (
+    SELECT s.id, l.time, l.written_at
+    FROM unnest($1::int[]) AS s (id)
+    CROSS JOIN LATERAL (
+        SELECT max(least(n.last_time, n.received_at)) FILTER (WHERE n.kind = 'samples') AS time,
+               max(n.written_at) AS written_at
+        FROM (SELECT b.kind, b.last_time, b.received_at, b.written_at FROM plant.ingest_batch AS b
+              WHERE b.source_id = s.id ORDER BY b.sequence DESC LIMIT 1000) AS n
+    ) AS l
+),
+newest AS (
+    SELECT b.source_id, max(least(b.last_time, b.received_at)) AS time
+    FROM plant.ingest_batch AS b
+    WHERE b.written_at >= (SELECT max(l.written_at) - INTERVAL '1 hour' FROM last AS l) AND b.kind = 'samples'
+    GROUP BY b.source_id
+)
+SELECT s.id, (extract(epoch FROM coalesce(greatest(l.time, n.time), c.time)) * 1000000)::int8 AS time
+FROM plant.source AS s
+JOIN last AS l ON l.id = s.id
+LEFT JOIN newest AS n ON n.source_id = s.id
+CROSS JOIN LATERAL (SELECT min(c.configured_at) AS time FROM plant.channel AS c WHERE c.source_id = s.id) AS c;
+
+-- name: insert_restored
+-- The event of a loss that was noticed at $1: $2 text, $3 detail. A second one of that time is a no-op.
+INSERT INTO plant.event (time, id, type, text, detail)
+VALUES ($1, hashtextextended('database_restored', 0) & 9223372036854775807, 'database_restored', $2, $3::text::jsonb)
+ON CONFLICT (time, id) DO NOTHING;
+
 -- name: create_staging
 -- For groups with duplicate rows: one table a connection, emptied by each COMMIT.
 CREATE TEMPORARY TABLE IF NOT EXISTS staging (

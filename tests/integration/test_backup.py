@@ -25,6 +25,7 @@ from ingest.config import snapshot
 from ingest.config.files import digest
 from ingest.config.model import BackupOptions, Plant, SpoolOptions, WriterOptions
 from ingest.errors import OperationError
+from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.spool.file import connect, read_notes
 from ingest.timestamps import microseconds, now_us
@@ -115,7 +116,7 @@ def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site
     state = State(folder / "state")
     state.claim()
     state.installation.write_text(str(uuid4()))
-    state.registry.write_text("{}")
+    Registry({}, {}).save(state.registry)
     (state.pki / "own").mkdir(exist_ok=True)
     (state.pki / "own" / "cert.der").write_bytes(b"trusted")
     disk.mkdir()

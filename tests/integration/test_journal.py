@@ -45,7 +45,7 @@ DAY = 86_400_000_000  # µs
 FUTURE = 400 * DAY  # beyond the writer's limit: quarantine
 _CONTENT = {
     "samples": "SELECT channel_id, time, value, status FROM plant.samples ORDER BY 1, 2",
-    "events": "SELECT time, id, type, source_id, text FROM plant.event ORDER BY 1, 2",
+    "events": "SELECT time, id, type, source_id, text FROM plant.event WHERE type <> 'database_restored' ORDER BY 1, 2",
     "gaps": "SELECT source_id, channel_id, from_time, to_time, reason, revision FROM plant.gap ORDER BY 1, 2, 3",
     "counts": "SELECT bucket, type, channel_id, n FROM plant.event_count_1m ORDER BY 1, 2, 3",
     "quarantine": "SELECT id FROM plant.quarantine ORDER BY 1",
@@ -151,7 +151,11 @@ async def test_live_data_go_first(database: Database, owner: asyncpg.Connection,
     _, rows = await until(found)
     assert rows < 300_001, "not behind all of the replay"
     await until(lambda: writer.written == 300_001)
-    assert (await writer.backlog())[2].waiting_rows == 0
+
+    async def nothing_waits() -> bool:  # the loss was also noticed, and what was asked for twice is written once
+        return (await writer.backlog())[2].waiting_rows == 0
+
+    await until(nothing_waits)
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
     await spool.close()

@@ -1,0 +1,215 @@
+"""Notices that the database lost what was committed to it: restored, failed over to a standby that lagged, reset.
+
+Each new connection compares the database with the writer's mark and with the newest records of the journal. All of
+them are committed batches, so the database has a row in ``plant.ingest_batch`` for each. No loss is reported
+
+- where such a row is 30 days old, and retention may have deleted it: it is not looked for;
+- where a batch was committed, and the writer killed before it noted that: the mark is older than the database;
+- where a batch is not committed, or was rejected as a whole: it is neither in the mark nor in the journal;
+- while a request of an earlier loss or of ``plantlog replay`` waits: only the mark is compared, which begins anew
+  with each recorded loss;
+- after ``down --wipe``, with which the mark is gone;
+- in a database in which ``up`` has registered the state folder anew: one that was created again, or taken over. A
+  backup has the time of the first registration;
+- on another server or timeline that has all batches of the journal: a failover, a move with pg_dump.
+
+On another server or timeline, the whole journal is compared, as the mark may be a second old. A loss is recorded
+once: the time at which it was noticed is durable first; a writer that was killed writes the same event and gaps again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ingest.batch import Gap, GapBatch
+from ingest.database import FAILURES, bounded
+from ingest.errors import OperationError
+from ingest.journal.replay import JournalKey, keys, replay
+from ingest.journal.request import has_requests
+from ingest.registry import Registry
+from ingest.timestamps import iso, now_us, timestamp
+from ingest.writer.commit_mark import CommitMark, Key, Known
+from ingest.writer.gap_rows import write_gaps
+from schema.queries import load
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+_NEWEST = 200  # records of the journal that are compared at the start
+_AT_ONCE = 10_000  # keys a statement
+_DETAIL = "the database was restored, and the journal does not reach back to what it has"
+_KEPT_US = 29 * 86_400_000_000  # rows of ingest_batch, at least
+
+
+class RestoreCheck:
+    """Compares each connection of the writer.
+
+    ``thread`` is that of ``mark``; ``restored`` is called before anything is written to a database with a loss.
+    """
+
+    def __init__(
+        self, spool: Path, mark: CommitMark, thread: Executor, time_out: float, restored: Callable[[], None]
+    ) -> None:
+        self._spool = spool
+        self._mark = mark
+        self._thread = thread
+        self._time_out = time_out
+        self._restored = restored
+        self._lock = asyncio.Lock()
+        self._started = False
+
+    async def check(self, connection: asyncpg.Connection[Any]) -> None:
+        """Compare; record a loss and have the journal write again what is missing, before anything else is written.
+
+        Closes the connection and raises if that fails: OperationError if the database has to be registered first, or
+        what the database or the disk raises.
+        """
+        try:
+            async with self._lock:
+                await self._compare(connection)
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, (*FAILURES, TimeoutError, OperationError)):
+                log.exception("cannot compare the database with the journal")  # a bug: ingest continues
+                return
+            connection.terminate()
+            raise
+
+    async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
+        try:
+            found = await self._fetch(connection, "select_identity")
+        except asyncpg.InsufficientPrivilegeError:  # a managed database
+            found = await self._fetch(connection, "select_timeline")
+        if not found:
+            return  # a standby: nothing can be written
+        server, registered = found[0]
+        known = await self._in_thread(self._mark.known)
+        if known.server is None or registered != known.registered:
+            await self._in_thread(self._mark.begin, server, registered)
+        else:
+            newest = set() if self._started else await asyncio.to_thread(self._newest, known)
+            lost = await self._missing(connection, newest | set(_recent(known.keys, known)))
+            if lost or known.noticed_at or server != known.server:
+                await self._compare_all(connection, known, server, bool(lost))
+        self._started = True
+
+    def _newest(self, known: Known) -> set[Key]:
+        if has_requests(self._spool):
+            return set()
+        return set(_recent(map(_committed, islice(keys(self._spool), _NEWEST)), known))
+
+    async def _compare_all(self, connection: asyncpg.Connection[Any], known: Known, server: str, lost: bool) -> None:
+        journal = await asyncio.to_thread(lambda: list(keys(self._spool)))
+        absent = await self._missing(connection, _recent(map(_committed, journal), known))
+        missing = [key for key in journal if key[:2] in absent]
+        if not missing and not lost and not known.noticed_at:
+            log.info("database: server and timeline %s instead of %s; nothing is missing", server, known.server)
+            await self._in_thread(self._mark.move, server)
+            return
+        await self._check_registered(connection)
+        noticed_at = known.noticed_at or now_us()
+        await self._in_thread(self._mark.notice, noticed_at)
+        self._restored()
+        sources = sorted({*known.newest, *(key.source_id for key in missing)})
+        rows = await self._fetch(connection, "select_newest_samples", sources)
+        there: dict[int, int | None] = {row["id"]: row["time"] for row in rows}
+        # If the oldest record is in both, nothing is between database and journal.
+        gaps = _gaps(known, missing, there, noticed_at, journal_reaches=bool(journal) and journal[-1] not in missing)
+        if missing:
+            await asyncio.to_thread(replay, self._spool, min(key.committed_at for key in missing))
+        newest_known = max((*known.newest.values(), *(key.received_at for key in missing)), default=noticed_at)
+        here = max((time for time in there.values() if time), default=None)
+        text = (
+            f"newest data: {iso(here) if here else 'none'}; known: {iso(newest_known)}; {len(absent):,} batches missing"
+        )
+        detail = {
+            "newest_here": here and iso(here),
+            "newest_known": iso(newest_known),
+            "batches": len(absent),
+            "gaps": len(gaps),
+            "servers": [known.server, server],
+        }
+        await bounded(connection, self._time_out, _record(connection, noticed_at, text, json.dumps(detail), gaps))
+        await self._in_thread(self._mark.begin_restored, server, noticed_at)
+        log.warning("database restored: %s", text)
+
+    async def _check_registered(self, connection: asyncpg.Connection[Any]) -> None:
+        """Raise OperationError if the database lacks sources or channels: what belongs to them cannot be written."""
+        registry = await asyncio.to_thread(_registry, self._spool.parent / "registry.json")
+        if registry is not None:
+            channels = sorted({number for _, number in registry.pairs()})
+            [row] = await self._fetch(connection, "count_registered", list(registry.sources.values()), channels)
+            if (row["sources"], row["channels"]) != (len(registry.sources), len(channels)):
+                raise OperationError("the database was restored and lacks sources or channels: run `plantlog up`")
+
+    async def _missing(self, connection: asyncpg.Connection[Any], wanted: Iterable[Key]) -> set[Key]:
+        """Those that the database does not have."""
+        absent = set(wanted)
+        rest = iter(sorted(absent))
+        while some := list(islice(rest, _AT_ONCE)):
+            rows = await self._fetch(connection, "select_batches", [s for s, _ in some], [n for _, n in some])
+            absent.difference_update((row["source_id"], row["sequence"]) for row in rows)
+        return absent
+
+    async def _fetch(self, connection: asyncpg.Connection[Any], query: str, *parameters: Any) -> list[asyncpg.Record]:
+        return await bounded(connection, self._time_out, connection.fetch(load("write")[query], *parameters))
+
+    async def _in_thread(self, work: Callable[..., Result], *parameters: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *parameters)
+
+
+async def _record(
+    connection: asyncpg.Connection[Any], noticed_at: int, text: str, detail: str, gaps: Sequence[GapBatch]
+) -> None:
+    async with connection.transaction():
+        await connection.execute(load("write")["insert_restored"], timestamp(noticed_at), text, detail)
+        await write_gaps(connection, gaps, ())
+
+
+def _recent(committed: Iterable[tuple[int, int, int]], known: Known) -> Iterator[Key]:
+    """Keys of batches (source id, sequence, when it was committed) that the database must have."""
+    oldest = max(known.since, now_us() - _KEPT_US)
+    return ((source, sequence) for source, sequence, at in committed if at >= oldest)
+
+
+def _committed(key: JournalKey) -> tuple[int, int, int]:
+    return key.source_id, key.sequence, key.committed_at
+
+
+def _registry(path: Path) -> Registry | None:
+    return Registry.load(path) if path.exists() else None
+
+
+def _gaps(
+    known: Known,
+    missing: Sequence[JournalKey],
+    there: Mapping[int, int | None],
+    noticed_at: int,
+    journal_reaches: bool,
+) -> list[GapBatch]:
+    """What neither the database nor the journal has: between both, and after what a journal that failed has."""
+    gaps = []
+    for source, begin in there.items():
+        held = [key for key in missing if key.source_id == source]
+        last = max((key.last_time for key in held), default=begin)
+        spans: list[tuple[int | None, int | None]] = [(last, known.newest.get(source))]
+        if begin is not None and not journal_reaches:
+            # The first one that was committed: some that came later have earlier samples.
+            spans.append((begin, next((key.first_time for key in reversed(held) if key.first_time > begin), None)))
+        found = [
+            Gap(start, end, "database_restored", None, _DETAIL)
+            for start, end in spans
+            if start is not None and end is not None and start < end
+        ]
+        if found:
+            gaps.append(GapBatch(source, noticed_at, found))
+    return gaps
