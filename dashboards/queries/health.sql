@@ -291,8 +291,8 @@ LIMIT 200;
 
 -- name: days_left
 -- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
-SELECT CASE WHEN r.detail LIKE '%room for years%' THEN 3650
-            ELSE replace(substring(r.detail FROM 'room for ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
+SELECT CASE WHEN r.detail LIKE '%disk lasts for years%' THEN 3650
+            ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
 ORDER BY r.started_at DESC

@@ -92,3 +92,10 @@ def days_left(
     else:
         room = disk_free
     return room / net if net > 0 else math.inf
+
+
+def duration(left: float | None) -> str:
+    """What :func:`days_left` says, in words. The dashboards read the number back from them (queries ``days_left``)."""
+    if left is None:
+        return ""
+    return "disk lasts for years" if left > 3650 else f"disk lasts {left:,.0f} days"

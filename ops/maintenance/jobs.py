@@ -15,7 +15,7 @@ from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
 from ops.maintenance.backup import Backups, rehearse_when_due
-from ops.maintenance.disk_budget import StorageUnit, days_left, growth
+from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
 from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
@@ -166,9 +166,8 @@ class Storage:
             warning = f"disk will be full in less than {_LOW_DAYS:.0f} days at the current growth"
             await connection.execute(load("maintenance")["record_retention"], warning, "{}")
         over = budget is not None and size > budget
-        room = "" if left is None else "disk lasts for years" if left > 3650 else f"disk lasts {left:,.0f} days"
-        budget_text = "over the disk budget" if over else ""
-        return JobResult(bytes=size, detail=", ".join(filter(None, (budget_text, room))), wake="retain" if over else "")
+        detail = ", ".join(filter(None, ("over the disk budget" if over else "", duration(left))))
+        return JobResult(bytes=size, detail=detail, wake="retain" if over else "")
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:

@@ -96,7 +96,7 @@ _STORY = (
     SELECT j.job, $2::timestamptz - INTERVAL '1 min' * n, $2::timestamptz - INTERVAL '1 min' * n + INTERVAL '2 s',
            j.outcome, 100 + $1::int, pg_database_size(current_database()), j.detail
     FROM generate_series(1, 40) AS n
-    CROSS JOIN (VALUES ('storage', 'ok', 'room for 41 days'), ('rollups', 'ok', ''), ('seal', 'failed', 'no key'))
+    CROSS JOIN (VALUES ('storage', 'ok', 'disk lasts 41 days'), ('rollups', 'ok', ''), ('seal', 'failed', 'no key'))
                AS j (job, outcome, detail)
     """,
     """

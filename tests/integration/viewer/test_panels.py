@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
+from dashboards.fill import queries
 from dashboards.viewer.library import Dashboard, Library, Query
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
+from ops.maintenance.disk_budget import duration
 from tests.database import Database
 from tests.integration.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.viewer.serving import reading
@@ -48,6 +52,9 @@ def _variables(dashboard: Dashboard) -> Iterator[Query]:
             yield dashboard.variable(variable["name"])
 
 
+_STORAGE_RUN = """
+INSERT INTO plant.job_run (job, started_at, ended_at, outcome, bytes, detail) VALUES ('storage', $1, $1, 'ok', 1, $2)
+"""
 _ALL = list(_queries())
 _EACH = pytest.mark.parametrize("query", [query for _, query in _ALL], ids=[name for name, _ in _ALL])
 
@@ -86,6 +93,13 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for part in plan.get("Plans", ()):
         yield from _nodes(part)
+
+
+@pytest.mark.parametrize("dashboard", ["health", "storage"])
+async def test_disk_space_left_is_what_the_job_says(owner: asyncpg.Connection, dashboard: str) -> None:
+    for second, (left, shown) in enumerate([(41.3, 41), (1234.0, 1234), (math.inf, 3650), (None, None)]):
+        await owner.execute(_STORAGE_RUN, NOW + timedelta(seconds=second), f"over the disk budget, {duration(left)}")
+        assert await owner.fetchval(queries(dashboard)["days_left"]) == shown
 
 
 async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
