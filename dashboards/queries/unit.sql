@@ -68,16 +68,18 @@ CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
 ORDER BY d.time, c.id;
 
 -- name: states
--- The first 16 discrete channels: the highest state of each step; -1 for a missing step.
+-- The first 16 discrete channels: the highest state of each step; -1 for a missing step. Nothing is missing before a
+-- channel was configured.
 SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, coalesce(round(d.high), -1) AS value
 FROM (
-    SELECT c.id, c.name
+    SELECT c.id, c.name, c.configured_at
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
     ORDER BY c.id LIMIT 16
 ) AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
+WHERE d.high IS NOT NULL OR d.time >= coalesce(c.configured_at, '-infinity')
 ORDER BY d.time, c.id;
 
 -- name: channels

@@ -18,7 +18,7 @@ from dashboards.viewer.library import Dashboard, Library, Query
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
 from ops.maintenance.disk_budget import duration
-from tests.database import Database
+from tests.database import Database, add_channels, add_sources
 from tests.integration.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.viewer.serving import reading
 
@@ -100,6 +100,21 @@ async def test_disk_space_left_is_what_the_job_says(owner: asyncpg.Connection, d
     for second, (left, shown) in enumerate([(41.3, 41), (1234.0, 1234), (math.inf, 3650), (None, None)]):
         await owner.execute(_STORAGE_RUN, NOW + timedelta(seconds=second), f"over the disk budget, {duration(left)}")
         assert await owner.fetchval(queries(dashboard)["days_left"]) == shown
+
+
+async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "plc")
+    await add_channels(owner, [2], "mill/pump{}", discrete=True)
+    configured, sampled, until = (NOW - timedelta(minutes=minutes) for minutes in (20, 10, 5))
+    await owner.execute("UPDATE plant.channel SET configured_at = $1", configured)
+    await owner.execute("INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 2, 0)", sampled)
+    over = TimeRange(NOW - timedelta(hours=1), until, 5000)
+    sql, parameters = expand(queries("unit")["states"], {"unit": ["mill"]}, over)
+    rows = await owner.fetch(sql, *parameters)
+    assert all(row["time"] >= configured for row in rows)
+    assert {row["value"] for row in rows} == {-1, 1}, "missing, and then there"
+    await owner.execute("UPDATE plant.channel SET configured_at = NULL")
+    assert min(row["time"] for row in await owner.fetch(sql, *parameters)) < configured
 
 
 async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
