@@ -76,6 +76,9 @@ def reserve(port_file: Path, port: int | None = None) -> int:
     again, and two that start at once have two. ``port``: this one, which is known to be ours.
     """
     with folder_lock(_reservations()):
+        for reservation in _reservations().glob("[0-9]*"):
+            if not _is_reserved(reservation, int(reservation.name)):
+                reservation.unlink()
         port_chosen = free_ports(1) if port is None else port
         (_reservations() / str(port_chosen)).write_text(str(port_file))
         port_file.parent.mkdir(parents=True, exist_ok=True)

@@ -227,6 +227,10 @@ def test_reserved_port_stays_reserved_while_unused(tmp_path: Path, monkeypatch: 
     kept.unlink()  # the state folder is gone: its port is anybody's
     monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", port + 1 + 1)
     assert port in {ports.free_ports(1) for _ in range(60)}
+    other = ports.reserve(tmp_path / "other" / "port")
+    assert [path.name for path in tmp_path.glob("plantlog-ports-*/*")] == [str(other)], (
+        "what is not reserved is removed"
+    )
 
 
 def test_concurrent_starts_get_different_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
