@@ -114,12 +114,12 @@ def coloured_cells_are_plain(dashboard: Json) -> Iterator[str]:
 
 
 def nothing_is_no_data(dashboard: Json) -> Iterator[str]:
-    """A panel without rows says what there is none of; an empty cell of a table stays empty."""
+    """A panel without rows says what there is none of; an empty cell of a table is empty, or says what it means."""
     for panel in _panels(dashboard):
         if not _defaults(panel).get("noValue"):
             yield panel["title"]
         elif panel["type"] == "table" and not any(
-            matcher == "byRegexp" and what == "/.*/" and p.get("noValue") == ""
+            matcher == "byRegexp" and what == "/.*/" and p.get("noValue") in ("", "forever")
             for matcher, what, p in _overrides(panel)
         ):
             yield f"{panel['title']}: its cells"
