@@ -72,7 +72,10 @@ def up(
         typer.Option(min=0.001, max=100.0, help="Values per second and channel, with --channels. Default: 1."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1024, max=65_000, help="First port of the simulated plant. Default: 9100.")
+        int | None,
+        typer.Option(
+            min=1024, max=65_000, help="First port of the demo: its plant, health, dashboards. Default: 9100."
+        ),
     ] = None,
     simulator: Annotated[
         bool | None, typer.Option(help="Start the simulator. Default: only with the example or --channels.")
