@@ -21,7 +21,7 @@ from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.connection import SpoolConnection
-from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, note_crc32, read_notes, used_bytes
+from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, read_notes, used_bytes, write_notes
 from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
@@ -239,12 +239,9 @@ class Spool:
                 if not insert(connection, sequence, record):
                     raise SpoolCorrupt(f"{self.path.name}: sequence {sequence} is already in use")
             noted = _merged_notes(appends)
-            for name, value in noted.items():
-                if value is None:
-                    if name in self._notes:
-                        connection.execute(self._queries["delete_note"], (name,))
-                else:
-                    connection.execute(self._queries["upsert_note"], (name, value, note_crc32(name, value)))
+            deleted = [(name,) for name, value in noted.items() if value is None and name in self._notes]
+            connection.executemany(self._queries["delete_note"], deleted)
+            write_notes(connection, {name: value for name, value in noted.items() if value is not None})
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -265,9 +262,7 @@ class Spool:
         try:
             names = [(name,) for name in read_notes(connection) if self.owns_note(name)]
             connection.executemany(self._queries["delete_note"], names)
-            own_notes = {name: value for name, value in self._notes.items() if self.owns_note(name)}
-            rows = [(name, value, note_crc32(name, value)) for name, value in own_notes.items()]
-            connection.executemany(self._queries["upsert_note"], rows)
+            write_notes(connection, {name: value for name, value in self._notes.items() if self.owns_note(name)})
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -159,6 +160,12 @@ def read_notes(connection: sqlite3.Connection) -> dict[str, str]:
             raise SpoolCorrupt(f"the note {name!r} does not match its checksum")
         notes[name] = value
     return notes
+
+
+def write_notes(connection: sqlite3.Connection, notes: Mapping[str, str]) -> None:
+    """Write notes, in place of those of the same names. Raises sqlite3.Error."""
+    rows = [(name, value, note_crc32(name, value)) for name, value in notes.items()]
+    connection.executemany(load("spool")["upsert_note"], rows)
 
 
 def find_damage(path: Path) -> str | None:

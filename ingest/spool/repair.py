@@ -20,7 +20,7 @@ from ingest.batch import Gap, GapBatch
 from ingest.errors import SpoolCorrupt, SpoolError
 from ingest.files import sync
 from ingest.spool import dead_letter, sqlite_errors
-from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32
+from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32, write_notes
 from ingest.spool.format import Record, decode, encode
 from ingest.spool.metadata import Mark, SpoolLock, read_mark, read_sources
 from ingest.spool.pages import Pages, Value
@@ -159,8 +159,7 @@ def _write(fresh: Path, path: Path, folder: Path, why: str) -> tuple[int, int]:
             insert(connection, given, encode(batch))
         connection.execute(queries["update_last_sequence"], (given,))
         # Of two versions of a note one was replaced: there is no way to tell which is current.
-        notes = [(name, *values, note_crc32(name, *values)) for name, values in found.notes.items() if len(values) == 1]
-        connection.executemany(queries["upsert_note"], notes)
+        write_notes(connection, {name: value for name, (value, *other) in found.notes.items() if not other})
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     sync(fresh)

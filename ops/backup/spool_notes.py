@@ -6,9 +6,7 @@ Otherwise the collectors would record all the time since the backup as a gap.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import asyncpg
 
 from ingest.opcua.sequence import SequenceTracker
-from ingest.spool.file import connect, note_crc32, read_notes
+from ingest.spool.file import connect, read_notes, write_notes
 from schema.queries import load
 
 
@@ -31,8 +29,7 @@ async def bring_up_to_date(connection: asyncpg.Connection[Any], folder: Path) ->
         path = folder / f"{row['kind']}.sqlite"
         if path.exists():
             with closing(connect(path, "FULL", create=False)) as spool:
-                notes = _notes(row["id"], row["time"], gaps[row["id"]], read_notes(spool))
-                write(spool, notes)
+                write_notes(spool, _notes(row["id"], row["time"], gaps[row["id"]], read_notes(spool)))
 
 
 def _notes(
@@ -47,10 +44,3 @@ def _notes(
             tracker = SequenceTracker.read(value)
             notes[name] = SequenceTracker(tracker.first, max(tracker.complete_to, newest)).note()
     return notes
-
-
-def write(spool: sqlite3.Connection, notes: Mapping[str, str]) -> None:
-    """Write notes to an open spool file. Raises sqlite3.Error."""
-    rows = [(name, value, note_crc32(name, value)) for name, value in notes.items()]
-    with spool:
-        spool.executemany(load("spool")["upsert_note"], rows)

@@ -16,8 +16,7 @@ from pathlib import Path
 from ingest.config import snapshot
 from ingest.errors import OperationError, SpoolError
 from ingest.files import atomic_path, write_atomically
-from ingest.spool.file import connect, read_notes
-from ops.backup.spool_notes import write
+from ingest.spool.file import connect, read_notes, write_notes
 from ops.paths import State
 
 NAME = "plantlog-state.tar.gz"
@@ -92,7 +91,7 @@ def unpack(packed: Path, state: State, configuration: bool) -> list[Path]:
             elif kind == "notes" and (content := archive.extractfile(member)) is not None:
                 # The sequences of a new spool file begin after all that were ever used.
                 with closing(connect(state.spool / Path(name).name, "FULL", create=True)) as spool:
-                    write(spool, json.loads(content.read()))
+                    write_notes(spool, json.loads(content.read()))
     return kept
 
 
