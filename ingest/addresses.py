@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
+
 
 def is_loopback(host: str) -> bool:
     """Whether the address is reachable from this machine only."""

@@ -12,7 +12,7 @@ from asyncua import Client, ua
 from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
 
-from ingest.addresses import unreachable
+from ingest.addresses import OPCUA_PORT, unreachable
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import message_limits, trust, validate
@@ -158,9 +158,9 @@ def _policy_and_mode(endpoint: Any) -> str:
 
 
 def _with_port(address: str) -> str:
-    """The address with the port that OPC UA has by default (registered with IANA)."""
+    """The address with a port."""
     parts = urlsplit(address)
-    return address if parts.port else parts._replace(netloc=f"{parts.netloc}:4840").geturl()
+    return address if parts.port else parts._replace(netloc=f"{parts.netloc}:{OPCUA_PORT}").geturl()
 
 
 def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | None) -> str:

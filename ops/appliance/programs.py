@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ingest.addresses import OPCUA_PORT
 from ingest.config import processes
 from ingest.config.files import named_files
 from ingest.config.model import Plant
@@ -23,7 +24,6 @@ from ops.ports import PortRequirement
 from ops.postgres.archive import Archive
 from ops.postgres.cluster import ARCHIVE_FILE
 
-_OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
 
 
@@ -46,7 +46,7 @@ def load_options(deployment: Deployment) -> list[str]:
 
 def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
     """The simulator that serves the plant."""
-    opcua = [_address(source).port or _OPCUA_PORT for source in plant.opcua_sources()]
+    opcua = [_address(source).port or OPCUA_PORT for source in plant.opcua_sources()]
     modbus = [_address(source).port or 0 for source in plant.modbus_sources()]
     command = _python(
         *(
@@ -141,7 +141,7 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
 def _simulator_port(source: Source) -> PortRequirement:
     address = _address(source)
     what = f"the simulator (source {source.name})"
-    return PortRequirement(address.hostname or "", address.port or _OPCUA_PORT, what, _OTHER_PORTS)
+    return PortRequirement(address.hostname or "", address.port or OPCUA_PORT, what, _OTHER_PORTS)
 
 
 def _address(source: Source) -> SplitResult:
