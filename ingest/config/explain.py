@@ -172,9 +172,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("webhook", "smtp"):
-        return _PATTERNS[name]
-    if name == "repository":
+    if name in ("repository", "smtp", "webhook"):
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]
