@@ -24,6 +24,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,13 +86,13 @@ class RestoreCheck:
             raise
 
     async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
-        try:
-            found = await self._fetch(connection, "select_identity")
-        except asyncpg.InsufficientPrivilegeError:  # a managed database
-            found = await self._fetch(connection, "select_timeline")
+        found = await self._fetch(connection, "select_identity")
         if not found:
             return  # a standby: nothing can be written
         server, registered = found[0]
+        with suppress(asyncpg.InsufficientPrivilegeError):  # the timeline has to do
+            [(identifier,)] = await self._fetch(connection, "select_server")
+            server = f"{identifier}/{server}"
         known = await self._in_thread(self._mark.known)
         if known.server is None or registered != known.registered:
             await self._in_thread(self._mark.begin, server, registered)

@@ -18,17 +18,14 @@ FROM unnest($1::int[], $2::int8[]) AS k (source_id, sequence)
 JOIN plant.ingest_batch AS b ON b.source_id = k.source_id AND b.sequence = k.sequence;
 
 -- name: select_identity
--- Which server and timeline this is, and when the state folder was registered in the database; no row: a standby.
-SELECT concat_ws('/', s.system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8)) AS server,
+-- The timeline, and when the state folder was registered in the database; no row: a standby.
+SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline,
        (SELECT max(i.registered_at)::text FROM plant.installation AS i) AS registered
-FROM pg_control_system() AS s
 WHERE NOT pg_is_in_recovery();
 
--- name: select_timeline
--- The same for who may not know the server.
-SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS server,
-       (SELECT max(i.registered_at)::text FROM plant.installation AS i) AS registered
-WHERE NOT pg_is_in_recovery();
+-- name: select_server
+-- Which server this is. A managed database may keep that to itself.
+SELECT s.system_identifier::text FROM pg_control_system() AS s;
 
 -- name: count_registered
 -- How many of the sources $1 int[] and of the channels $2 int[] there are.
