@@ -289,15 +289,6 @@ WHERE $__timeFilter(e.time) AND e.type <> 'text'
 ORDER BY e.time DESC
 LIMIT 200;
 
--- name: days_left
--- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
-SELECT CASE WHEN r.detail LIKE '%disk lasts for years%' THEN 3650
-            ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
-FROM plant.job_run AS r
-WHERE r.job = 'storage' AND r.outcome = 'ok'
-ORDER BY r.started_at DESC
-LIMIT 1;
-
 -- name: alarms_now
 SELECT count(*) FILTER (WHERE a.priority_rank <= 2) AS "High and critical", count(*) AS "All"
 FROM plant.alarm_active AS a;

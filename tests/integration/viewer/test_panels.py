@@ -95,11 +95,12 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
-@pytest.mark.parametrize("dashboard", ["health", "storage"])
+@pytest.mark.parametrize("dashboard", ["plantlog-health", "plantlog-storage"])
 async def test_disk_space_left_is_what_the_job_says(owner: asyncpg.Connection, dashboard: str) -> None:
+    (sql,) = (query.sql for name, query in _ALL if name.startswith(f"{dashboard} ") and "days_left\n" in query.sql)
     for second, (left, shown) in enumerate([(41.3, 41), (1234.0, 1234), (math.inf, 3650), (None, None)]):
         await owner.execute(_STORAGE_RUN, NOW + timedelta(seconds=second), f"over the disk budget, {duration(left)}")
-        assert await owner.fetchval(queries(dashboard)["days_left"]) == shown
+        assert await owner.fetchval(sql) == shown
 
 
 async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg.Connection) -> None:
