@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -11,6 +13,8 @@ import numpy as np
 
 from ingest.timestamps import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from tests.database import Database, connected
+from tests.waiting import until
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
 DAY_US = microseconds(DAY)
@@ -47,6 +51,33 @@ async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Seque
 async def compress(connection: asyncpg.Connection[Any], before: datetime = NEXT_DAY) -> None:
     """Pack the whole hours before a time."""
     await connection.execute("CALL plant.pack_before($1)", before)
+
+
+_PLANNED = """
+CREATE FUNCTION pg_temp.planned() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1); -- the planner calls it, to estimate the number of rows
+    RETURN 0;
+END
+$$
+"""
+_PLANNED_FIRST = "WITH query AS MATERIALIZED ({}) SELECT q.* FROM query AS q WHERE q.rows >= pg_temp.planned()"
+_PLANNING = "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted)"
+
+
+@asynccontextmanager
+async def planned_before(
+    database: Database, owner: asyncpg.Connection[Any], query: str
+) -> AsyncIterator[asyncio.Task[list[asyncpg.Record]]]:
+    """``query``, which returns ``rows``, planned before the block, and run after it."""
+    async with connected(database.owner_dsn) as reader:
+        await reader.execute(_PLANNED)
+        await owner.execute("SELECT pg_advisory_lock(1)")
+        rows = asyncio.create_task(reader.fetch(_PLANNED_FIRST.format(query)))
+        await until(lambda: owner.fetchval(_PLANNING))
+        yield rows
+        await owner.execute("SELECT pg_advisory_unlock(1)")
+        await rows
 
 
 _BLOCKS_READ = """

@@ -14,7 +14,7 @@ import pytest
 from ingest.config.model import WriterOptions
 from ingest.timestamps import timestamp
 from ingest.writer.writer import Writer
-from tests.database import Database
+from tests.database import Database, connected
 from tests.sample_tables import (
     DAY,
     HOUR_US,
@@ -23,6 +23,7 @@ from tests.sample_tables import (
     blocks_read,
     compress,
     copy,
+    planned_before,
     samples_between,
     samples_in_view,
 )
@@ -104,6 +105,18 @@ async def test_readers_see_each_sample_once_at_every_moment(database: Database, 
         await packer.close()
     assert {look for _, look in readers.looks} == {whole}
     assert len({raw for raw, _ in readers.looks}) > 3  # in the middle of it too
+    assert await raw_rows(owner) == 0
+
+
+async def test_query_that_is_being_planned_misses_nothing(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    whole = await filled(owner)
+    async with connected(database.owner_dsn) as packer:
+        async with planned_before(database, owner, _LOOK.format("plant.samples")) as look:
+            packing = asyncio.create_task(compress(packer))
+            await until(lambda: owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_packed')"))
+        await packing
+    [row] = look.result()
+    assert tuple(row)[1:] == whole
     assert await raw_rows(owner) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,10 @@ import asyncpg
 import pytest
 
 from ingest.timestamps import now_us, timestamp
-from tests.database import Database, add_channels
+from tests.database import Database, add_channels, connected
 from tests.integration.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
-from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read
+from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before
+from tests.waiting import until
 
 __all__ = ["owner"]  # a fixture
 _CHUNKS = "SELECT count(*) FROM public.show_chunks('plant.rollup_1m')"
@@ -101,6 +103,18 @@ async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> N
         await plant.write(owner, [(c, DAY_US + late, 7.5, 0) for c in channels])
         await refresh(owner)
         await assert_exact(owner, plant)
+
+
+async def test_query_that_is_being_planned_misses_nothing(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_MINUTES, DAY, 2, 30)
+    query = "SELECT count(*) AS rows FROM plant.samples_1m"
+    async with connected(database.owner_dsn) as packer:
+        async with planned_before(database, owner, query) as look:
+            packing = asyncio.create_task(packer.execute("CALL plant.pack_rollups_before($1)", NEXT_DAY))
+            await until(lambda: owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.rollup_1m_packed')"))
+        await packing
+    assert look.result()[0]["rows"] == 60
+    assert await owner.fetchval("SELECT count(*) FROM plant.rollup_1m_packed") == 2
 
 
 async def test_packing_a_day_reads_no_other(owner: asyncpg.Connection[Any]) -> None:

@@ -8,6 +8,7 @@ DECLARE
     whole_day record;
     channels  int[];
     after     int; -- NULL: nothing of the day is packed
+    known     boolean; -- the packed chunk, to all queries
 BEGIN
     FOR whole_day IN
         SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS name, k.range_start, k.range_end
@@ -26,7 +27,18 @@ BEGIN
                                                    NULL, most);
             END IF;
             EXIT WHEN channels = '{}';
-            IF portions <= 0 OR NOT plant.pack_rollup_channels(whole_day.range_start, channels) THEN
+            IF portions <= 0 THEN
+                RETURN;
+            END IF;
+            EXECUTE 'SELECT EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = $1)' INTO known
+                USING whole_day.range_start;
+            IF NOT known THEN
+                INSERT INTO plant.rollup_1m_packed (day, channel_id, rows) VALUES (whole_day.range_start, 0, 0);
+                DELETE FROM plant.rollup_1m_packed AS p WHERE p.channel_id = 0 AND p.day = whole_day.range_start;
+                CALL plant._await_older_queries('plant.rollup_1m_packed', INTERVAL '1 s', known);
+                EXIT WHEN NOT known; -- the next call tries again
+            END IF;
+            IF NOT plant.pack_rollup_channels(whole_day.range_start, channels) THEN
                 RETURN;
             END IF;
             INSERT INTO plant.rollup_chunk AS c (chunk, packed_to) VALUES (whole_day.name, channels[cardinality(channels)])
