@@ -120,6 +120,7 @@ def server() -> Iterator[str]:
     # comes at any time: into figures of WAL, into plans.
     settings = (
         *("fsync=off", "max_wal_size=512MB", "min_wal_size=80MB", "autovacuum=off", "scram_iterations=1"),
+        "shared_buffers=128MB",  # to make and drop a database reads all of it: with 4 GB, 33 ms more
         "timescaledb.max_background_workers=0",
     )
     options = [part for setting in settings for part in ("-c", setting)]

@@ -1,4 +1,4 @@
-"""The storage benchmark: each cell is filled, and packed hours take the place the issue allows them."""
+"""The storage benchmark: each cell is filled, and is as small as documented."""
 
 from __future__ import annotations
 
