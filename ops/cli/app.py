@@ -297,10 +297,10 @@ def simulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def test(context: typer.Context) -> None:
-    """Run the tests. Arguments are passed on to pytest. Default: unit, integration and end-to-end tests, with one more
-    worker than CPU cores."""
+    """Run the tests. Arguments are passed on to pytest. Default: unit, integration and end-to-end tests, with twice as
+    many workers as CPU cores, and one."""
     os.chdir(CHECKOUT)
-    arguments = context.args or ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
+    arguments = context.args or ["-n", str(2 * (os.cpu_count() or 1) + 1), "--dist", "loadfile"]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
 
 
