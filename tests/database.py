@@ -23,6 +23,7 @@ from schema.queries import load
 
 _CHECKOUT = Path(__file__).parents[1]
 _logins: list[asyncpg.Record] = []  # as the last copy left them
+_used: list[str] = []  # databases of tests that have ended: the next copy drops them, by its own connection
 PASSWORDS = {"ingest": "ingest-of-tests", "reader": "reader-of-tests", "maintenance": "maintenance-of-tests"}
 _MEMORY_BYTES = 8 * 1024**3  # free: for the servers of several workers
 _numbers = itertools.count(1)
@@ -101,11 +102,15 @@ async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await reader.fetch(query)]
 
 
-async def drop(server: str, name: str) -> None:
-    """Without the database, whoever is connected to it."""
-    connection = await asyncpg.connect(maintenance_dsn(server))
-    await connection.execute(await connection.fetchval(load("migrate")["format_drop_database"], name))
-    await connection.close()
+async def drop(server: str, *names: str) -> None:
+    """Without the databases, whoever is connected to them."""
+    async with connected(maintenance_dsn(server)) as connection:
+        await _drop(connection, names)
+
+
+async def _drop(connection: asyncpg.Connection, names: Iterable[str]) -> None:
+    for name in names:
+        await connection.execute(await connection.fetchval(load("migrate")["format_drop_database"], name))
 
 
 @pytest.fixture(scope="session")
@@ -114,6 +119,7 @@ def server() -> Iterator[str]:
     given = os.environ.get("PLANTLOG_TEST_DSN")
     if given:
         yield given
+        asyncio.run(drop(given, *_used))
         return
     os.environ.setdefault("PLANTLOG_ROOTFS", str(_CHECKOUT / ".state" / "postgres" / "rootfs"))
     # TimescaleDB's scheduler, a process per database, has no jobs here. Nothing has to survive the machine. Autovacuum
@@ -135,10 +141,10 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 async def empty_database(server: str) -> AsyncIterator[str]:
-    """The owner's DSN of a database that does not exist yet; dropped afterwards."""
+    """The owner's DSN of a database that does not exist yet; dropped before a later test."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     yield f"{server.rpartition('/')[0]}/{name}"
-    await drop(server, name)
+    _used.append(name)
 
 
 @pytest.fixture(scope="session")
@@ -232,6 +238,8 @@ def prepared(
 
 async def _copied(server: str, template: str, name: str) -> Database:
     connection = await asyncpg.connect(maintenance_dsn(server))
+    await _drop(connection, _used)
+    _used.clear()
     await connection.execute(_COPY.format(template, name))
     await connection.execute(_PRIVILEGES, template, name)
     await connection.execute(_SETTINGS, template, name)
