@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ops.migration.migrate import create_logins
+from ops.migration.migrate import create_logins, standard_logins
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.server import Server
 from schema.queries import load
@@ -245,7 +245,7 @@ async def _copied(server: str, template: str, name: str) -> Database:
     await connection.execute(_SETTINGS, template, name)
     owner_dsn = f"{server.rpartition('/')[0]}/{name}"
     if await connection.fetch(_LOGINS) != _logins:
-        await create_logins(owner_dsn, PASSWORDS)
+        await create_logins(owner_dsn, standard_logins(PASSWORDS))
         _logins[:] = await connection.fetch(_LOGINS)
     await connection.close()
     return logins_of(owner_dsn)

@@ -6,10 +6,13 @@ SELECT pg_database_size(current_database()) AS "Database",
 
 -- name: days_left
 -- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
+-- Of several installations, the one whose settings apply: no other one may see the disk.
 SELECT CASE WHEN r.detail LIKE '%disk lasts for years%' THEN 3650
             ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
+  AND coalesce(r.installation_id = (SELECT s.installation_id FROM plant.setting AS s WHERE s.installation_id IS NOT NULL LIMIT 1),
+               true)
 ORDER BY r.started_at DESC
 LIMIT 1;
 
@@ -84,7 +87,8 @@ ORDER BY sum(s.bytes) DESC;
 
 -- name: retention
 SELECT r.name AS "Class",
-       (SELECT count(*) FROM plant.channel AS c WHERE c.retention = r.name AND c.retired_at IS NULL) AS "Channels",
+       (SELECT count(*) FROM plant.channel_class AS k JOIN plant.channel AS c ON c.id = k.channel_id
+        WHERE k.class = r.name AND c.retired_at IS NULL) AS "Channels",
        extract(epoch FROM r.raw)::float8 AS "Samples", extract(epoch FROM r.minute)::float8 AS "Minutes",
        extract(epoch FROM r.hour)::float8 AS "Hours", extract(epoch FROM r.event)::float8 AS "Events"
 FROM plant.retention_class AS r

@@ -24,6 +24,7 @@ from ingest.config.processes import collector, port
 from ingest.config.snapshot import Snapshot
 from ingest.config.sources import ModbusSource, OpcuaSource, SourceKind
 from ingest.errors import OperationError, PlantlogError
+from ingest.installation import installation_of
 from ingest.push.channels import Channels
 from ingest.push.endpoint import Endpoint, serve
 from ingest.push.gateways import Gateways
@@ -254,7 +255,8 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
 async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Send alarm notifications until ``stop``."""
-    await notifier.run(plant, ingest_dsn(state), port("notifier", plant.health), stop)
+    installation = installation_of(state)
+    await notifier.run(plant, ingest_dsn(state), port("notifier", plant.health), stop, installation)
 
 
 def ingest_dsn(state: Path) -> str:

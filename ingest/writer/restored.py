@@ -34,6 +34,7 @@ import asyncpg
 from ingest.batch import Gap, GapBatch
 from ingest.database import FAILURES, bounded
 from ingest.errors import OperationError
+from ingest.installation import installation_of
 from ingest.journal.replay import JournalKey, keys, replay
 from ingest.journal.request import has_requests
 from ingest.registry import Registry
@@ -86,7 +87,8 @@ class RestoreCheck:
             raise
 
     async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
-        found = await self._fetch(connection, "select_identity")
+        installation = await asyncio.to_thread(installation_of, self._spool.parent)
+        found = await self._fetch(connection, "select_identity", installation)
         if not found:
             return  # a standby: nothing can be written
         server, registered = found[0]

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -13,13 +14,13 @@ from ingest.database import FAILURES, connect
 from ingest.errors import DatabaseError, OperationError
 from ingest.files import write_atomically
 from ops import ports
-from ops.migration.migrate import check_logins, create_logins, migrate
+from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
 from ops.paths import State
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.registration import heartbeat
-from ops.registration.installation import check_ownership, login_mark
+from ops.registration.installation import find_other, installation_id, login_mark
 from schema.queries import load
 
 _EXTERNAL_MARKER = "given-database"  # marks a state folder whose database is not its own
@@ -48,22 +49,22 @@ class Database:
         self.cluster.move()
         progress(f"port {old_port} is in use{ports.holder(old_port)}; the database moves to {self.where}")
 
-    async def prepare(self, take_over: bool = False, progress: Callable[[str], None] = print) -> str:
+    async def prepare(self, take_over: str | None = None, progress: Callable[[str], None] = print) -> str:
         """Create or upgrade schema and logins once the server responds. Returns what was done, as text.
 
-        Raises OperationError, with nothing changed, if the database belongs to another installation and is not to be
-        taken over. The state folder's own server has no other installation.
+        ``take_over``: another installation, whose logins are locked. Raises OperationError, with nothing changed, if it
+        is running, or if a copy of this state folder is.
         """
         owner = self.state.dsn("owner")
         try:
             if self.cluster is not None:
                 await wait_until_ready(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
                 await create_database(owner)
-            login_marks = await self._own_login_marks(take_over, progress)
-            passwords = {role: _password(self.state.dsn(role)) for role in _ROLES}
-            await check_logins(owner, passwords, login_marks)
+            mark = login_mark(installation_id(self.state))
+            await self._check_presence(take_over, mark, progress)
+            logins = await self._choose_logins(mark)
             applied = await migrate(owner)
-            renewed = await create_logins(owner, passwords, login_mark(self.state), login_marks)
+            renewed = await create_logins(owner, logins, mark)
         except FAILURES as error:
             database_name = "PLANTLOG_DSN" if self.cluster is None else "this state folder"
             raise DatabaseError(
@@ -80,19 +81,30 @@ class Database:
         finally:
             await connection.close()
 
-    async def _own_login_marks(self, take_over: bool, progress: Callable[[str], None]) -> frozenset[str] | None:
-        """The marks of logins that may be given another password; None: any."""
+    async def _check_presence(self, take_over: str | None, mark: str, progress: Callable[[str], None]) -> None:
         connection = await connect(self.state.dsn("owner"), "plantlog up")
         try:
-            ownership = await check_ownership(connection, self.state, take_over or self.cluster is not None)
-            if self.cluster is None and not take_over:
+            if take_over is not None:
+                other = await find_other(connection, self.state, take_over)
+                await heartbeat.check_gone(connection, other, progress)
+                await lock_logins(connection, login_mark(other.id), mark)
+            elif self.cluster is None:
                 await heartbeat.check(connection, self.state, progress)
         finally:
             await connection.close()
-        if take_over or self.cluster is not None:
-            return None
-        # Logins from before they were marked are this installation's where the database is.
-        return frozenset((login_mark(self.state), "")) if ownership.ours else frozenset((login_mark(self.state),))
+
+    async def _choose_logins(self, mark: str) -> dict[str, Login]:
+        """The logins by role. Where another installation has a login of that name, ours gets a name of its own."""
+        logins = {role: Login.of(self.state.dsn(role)) for role in _ROLES}
+        marks, rejected = await check_logins(self.state.dsn("owner"), logins.values())
+        for role, login in logins.items():
+            if login.name in rejected and marks[login.name] != mark:
+                own = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
+                dsn = _with_login(self.state.dsn("owner"), own)
+                with suppress(OSError):  # a secret that is mounted read-only: create_logins refuses the login
+                    write_atomically(self.state.dsn_file(role), f"{dsn}\n", 0o600)
+                    logins[role] = own
+        return logins
 
 
 def provide(state: State, progress: Callable[[str], None]) -> Database:
@@ -123,13 +135,20 @@ def _store_dsns(state: State, external_dsn: str) -> None:
     write_atomically(state.dsn_file("owner"), f"{external_dsn}\n", 0o600)
     for role in _ROLES:
         path = state.dsn_file(role)
-        password = _password(state.dsn(role)) if path.exists() else secrets.token_urlsafe(24)
-        login = f"plantlog_{role}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
-        write_atomically(path, f"{urlunsplit(parts._replace(netloc=login))}\n", 0o600)
+        login = Login(_login_name(role), secrets.token_urlsafe(24))
+        if path.exists():
+            login = Login.of(state.dsn(role))
+        write_atomically(path, f"{_with_login(external_dsn, login)}\n", 0o600)
 
 
-def _password(dsn: str) -> str:
-    return urlsplit(dsn).password or ""
+def _login_name(*parts: str) -> str:
+    return "_".join(("plantlog", *parts))
+
+
+def _with_login(dsn: str, login: Login) -> str:
+    parts = urlsplit(dsn)
+    credentials = f"{quote(login.name, safe='')}:{quote(login.password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def psql_command(state: State) -> tuple[list[str], dict[str, str]]:

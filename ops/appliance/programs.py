@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,10 +29,12 @@ _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant
 
 def postgres(state: State) -> Program:
     """The state folder's own database server."""
+    rootfs = os.environ.get("PLANTLOG_ROOTFS")
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
     digest = _digest([archive.repository.encode()]) if archive is not None and archive.archiving else ""
+    environment = _environment(digest) | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
     command = _python("ops.postgres", "--state", str(state.root))
-    return Program("postgres", command, _environment(digest), stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
+    return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
 
 
 def load_options(deployment: Deployment) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from ingest.config.sources import Source
 from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
+from ingest.installation import installation_of
 from ingest.timestamps import now_us
 from ops import health
 from ops.appliance import exits
@@ -21,6 +22,7 @@ from ops.appliance.database import Database
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
 from ops.paths import State
+from ops.registration.installation import installations
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0
@@ -190,11 +192,13 @@ async def _database(state: State) -> dict[str, Any]:
         async with asyncio.timeout(_CONNECT_SECONDS):
             connection = await connect(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2)
             try:
-                row = await connection.fetchrow(load("status")["select_database"])
+                own = installation_of(state.root)
+                row = await connection.fetchrow(load("status")["select_database"], own)
+                others = [str(other) for other in await installations(connection) if other.id != own]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
             finally:
                 connection.terminate()
     except FAILURES as error:
         reason = str(error) or type(error).__name__
         return {"reachable": False, "where": database.where, "reason": reason}
-    return {"reachable": True, "where": database.where, "missing": missing, **dict(row or {})}
+    return {"reachable": True, "where": database.where, "missing": missing, "others": others, **dict(row or {})}

@@ -157,6 +157,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
         for problem in database["missing"]:
             flow.add_row("", f"[yellow]{escape(problem)}[/]")
+        for other in database["others"]:
+            flow.add_row("", escape(f"shared with {other}"))
         if database["restored"]:
             flow.add_row("", f"[yellow]restored {escape(database['restored'])}[/]")
         quarantined = f"{count(database['quarantined'], 'row')} in quarantine"

@@ -55,7 +55,7 @@ class UpOptions:
     hz: float | None = None
     port: int | None = None
     simulator: bool | None = None
-    take_over: bool = False
+    take_over: str | None = None  # an installation
     choice: TagDecisions = field(default_factory=TagDecisions)  # for tags whose meaning changed
 
 
@@ -84,9 +84,7 @@ def up(options: UpOptions, console: Console) -> None:
             for problem in asyncio.run(db.setting_problems()):
                 step.note(problem)
         with steps.step("register sources and channels") as step:
-            # The state folder's own server has no other installation's database.
-            take_over = options.take_over or db.cluster is not None
-            registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, options.choice))
+            registration = asyncio.run(register(plant, state.dsn("owner"), state, options.take_over, options.choice))
             registration.print_changes(step.note)
             programs_wanted = _programs(deployment, plant, db, registration.registry, state)
             current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)
@@ -190,7 +188,7 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     return supervisor
 
 
-def _prepare_database(db: Database, take_over: bool, supervisor: Supervisor, state: State, step: Step) -> str:
+def _prepare_database(db: Database, take_over: str | None, supervisor: Supervisor, state: State, step: Step) -> str:
     """Create schema and logins; what was done, as text. If the server exited, the error says why."""
     try:
         return asyncio.run(db.prepare(take_over, step.note))
@@ -213,7 +211,7 @@ def _replace_other_version(
     supervisor.start(programs_wanted)
     if db.cluster is not None:
         supervisor.start_program("postgres")
-        _prepare_database(db, True, supervisor, state, step)  # it was found to be ours before
+        _prepare_database(db, None, supervisor, state, step)
 
 
 def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> None:

@@ -27,7 +27,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Take over a database that belongs to another installation.")
+    str | None,
+    typer.Option(
+        metavar="INSTALLATION",
+        help="Become this installation of the database, which is gone: its id, the beginning of it, or its plant.",
+    ),
 ]
 _SameQuantity = Annotated[
     list[str] | None,
@@ -80,7 +84,7 @@ def up(
     simulator: Annotated[
         bool | None, typer.Option(help="Start the simulator. Default: only with the example or --channels.")
     ] = None,
-    take_over: _TakeOver = False,
+    take_over: _TakeOver = None,
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
 ) -> None:
@@ -170,6 +174,13 @@ def ask(
         list[str] | None,
         typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated."),
     ] = None,
+    installation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INSTALLATION",
+            help="Only this installation of the database: its plant, its id, or the beginning of that. Default: all.",
+        ),
+    ] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -187,7 +198,12 @@ def ask(
         return
     time_range = forensics.TimeRange(since, until, at, around)
     answer = forensics.ask(
-        State.current(), question, time_range, channel or [], forensics.options(question, context.args)
+        State.current(),
+        question,
+        time_range,
+        channel or [],
+        forensics.options(question, context.args),
+        installation,
     )
     if as_json:
         forensics.write_json(answer)
@@ -252,7 +268,7 @@ def init(
 @app.command()
 def prepare(
     config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="Configuration file.")] = EXAMPLE,
-    take_over: _TakeOver = False,
+    take_over: _TakeOver = None,
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
 ) -> None:

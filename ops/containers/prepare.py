@@ -24,7 +24,7 @@ from ops.registration.register import register
 _ANSWER_SECONDS = 60.0
 
 
-def prepare(config: Path, console: Console, take_over: bool, decisions: TagDecisions) -> None:
+def prepare(config: Path, console: Console, take_over: str | None, decisions: TagDecisions) -> None:
     """Schema, logins and registration. Safe to run again. Raises DatabaseError if the database is unreachable."""
     state = State.current()
     state.claim()

@@ -16,6 +16,7 @@ from ingest.errors import OperationError
 from ingest.timestamps import microseconds, now_us, utc
 from ops.evidence.standalone import Key, UnverifiableError, read_keys
 from ops.paths import State
+from ops.registration.installation import leader
 from schema.queries import load
 
 _FILE = "seal.key"
@@ -106,6 +107,8 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
 
     ``new``: make one that no other vouches for, where the old one is lost. Raises OperationError.
     """
+    if (leading := await leader(connection, state)) is not None:
+        raise OperationError(f"the days of this database are sealed by {leading}: run this command there")
     known = {key.fingerprint: key for key in await stored_keys(connection)}
     next_key = load_signer(state, _NEXT_FILE)
     if next_key is not None and next_key.fingerprint in known:  # a rotation that was interrupted

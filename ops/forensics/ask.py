@@ -24,6 +24,7 @@ from ingest.database import connect, database_errors
 from ingest.errors import OperationError
 from ops.formatting import wide
 from ops.paths import State
+from ops.registration.installation import find, installations
 from schema.forensics import Question, questions
 from schema.queries import load
 
@@ -97,14 +98,23 @@ def options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
 
 
 def ask(
-    state: State, question: Question, time_range: TimeRange, channels: Sequence[str], extra_options: Mapping[str, str]
+    state: State,
+    question: Question,
+    time_range: TimeRange,
+    channels: Sequence[str],
+    extra_options: Mapping[str, str],
+    installation: str | None = None,
 ) -> Answer:
-    """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails."""
+    """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails.
+
+    ``installation``: its id, the beginning of it, or its plant; None: all.
+    """
     since, until = time_range.interval(datetime.now(UTC))
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **extra_options}
     with database_errors():
         try:
-            return asyncio.run(_answer(state.dsn("reader"), question.name, arguments, list(channels)))
+            answer = _answer(state.dsn("reader"), question.name, arguments, list(channels), installation)
+            return asyncio.run(answer)
         except asyncpg.DataError as error:
             raise OperationError(f"{question.name}: {error}") from error
         except asyncpg.QueryCanceledError as error:
@@ -113,12 +123,17 @@ def ask(
             raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
 
 
-async def _answer(dsn: str, name: str, arguments: dict[str, str], channels: list[str]) -> Answer:
+async def _answer(
+    dsn: str, name: str, arguments: dict[str, str], channels: list[str], installation: str | None
+) -> Answer:
     queries = load("ask")
     # Compiling such long statements takes longer than it saves.
     settings = {"jit": "off", "timezone": "UTC"}
     connection = await connect(dsn, "plantlog ask", settings)
     try:
+        if installation is not None:
+            chosen = find("--installation", installation, await installations(connection))
+            await connection.execute(queries["set_installation"], str(chosen.id))
         if channels:
             unmatched = [
                 row["pattern"] for row in await connection.fetch(queries["select_unmatched_patterns"], channels)

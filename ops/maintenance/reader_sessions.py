@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from urllib.parse import unquote, urlsplit
 
 import psutil
 
 from ingest.scheduling import lower_priority
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
-from ops.migration.migrate import create_logins
-from ops.registration.installation import login_mark
+from ops.migration.migrate import Login, create_logins
+from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -59,9 +58,8 @@ async def restore_login(context: JobContext, connection: Connection) -> JobResul
     """Give the reader's login its password and limits back, where somebody who has it changed them."""
     if not context.state.dsn_file("reader").exists():
         return JobSkipped("no reader login in the state folder")
-    password = unquote(urlsplit(context.state.dsn("reader")).password or "")
-    mark = login_mark(context.state)
-    renewed = await create_logins(context.owner_dsn, {"reader": password}, mark, {mark})
+    reader = Login.of(context.state.dsn("reader"))
+    renewed = await create_logins(context.owner_dsn, {"reader": reader}, login_mark(installation_id(context.state)))
     if renewed:
         log.warning("password of %s was changed; restored to that of this state folder", ", ".join(renewed))
     return JobResult(len(renewed))

@@ -119,7 +119,8 @@ def _plan_summary(now: Plan) -> str:
 async def _runs(context: JobContext) -> list[Any]:
     connection = await connect(context.dsn, "plantlog maintenance", _TIMEOUT)
     try:
-        return list(await connection.fetch(load("maintenance")["select_runs"], [job.name for job in jobs()]))
+        names, own = [job.name for job in jobs()], [job.name for job in jobs() if job.own]
+        return list(await connection.fetch(load("maintenance")["select_runs"], names, own, context.installation))
     finally:
         await connection.close()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+from uuid import UUID
 
 import asyncpg
 
@@ -17,6 +18,7 @@ from ingest.errors import PlantlogError
 from ingest.scheduling import lower_priority
 from ops.maintenance.throttle import MAX_LAG
 from ops.paths import State
+from ops.registration.installation import installation_id, leader
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -26,7 +28,9 @@ _KEEP_CONNECTION_SECONDS = 60.0  # between runs of a job that keeps its connecti
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
 _RECORD_TIMEOUT = 2.0
+_TURNS = 1.5  # times the interval of a job, after which another installation does it
 RUNS_ELSEWHERE = "running in another process"
+_DONE_BY = "done by"
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Outcome: TypeAlias = Literal["ok", "failed", "skipped"]
@@ -40,6 +44,11 @@ class JobContext:
     dsn: str  # of the login for maintenance
     owner_dsn: str
     state: State
+
+    @property
+    def installation(self) -> UUID:
+        """The id of this installation."""
+        return installation_id(self.state)
 
     @property
     def server_is_local(self) -> bool:
@@ -76,6 +85,8 @@ class Job:
     work: Callable[[JobContext, Connection], Coroutine[Any, Any, JobResult | JobSkipped]]
     about: str
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
+    own: bool = False  # each installation has it; else the database has, and one of its installations runs it
+    leading: bool = False  # only the leading installation runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +159,15 @@ async def run(
         ran = JobRun("failed", JobResult(detail=f"database: {_error_text(error)}"), started, time.time(), away=True)
     else:
         try:
-            outcome, done = await _run_on(connection, job, context, stop_requested or asyncio.Event())
-            ran = JobRun(outcome, done, started, time.time())
+            if other := await _installation_that_runs(connection, job, context, scheduled=session is not None):
+                ran = JobRun("skipped", JobResult(detail=f"{_DONE_BY} {other}"), started, time.time())
+            else:
+                outcome, done = await _run_on(connection, job, context, stop_requested or asyncio.Event())
+                ran = JobRun(outcome, done, started, time.time())
         except BaseException:
             connection.terminate()
             raise
-        if session is None or outcome == "failed":
+        if session is None or ran.outcome == "failed":
             connection.terminate()
         else:
             await session.give_back(connection)
@@ -176,20 +190,34 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
     return await database.connect(dsn, name, settings)
 
 
+async def _installation_that_runs(connection: Connection, job: Job, context: JobContext, scheduled: bool) -> str:
+    """Another installation that does this job of the database; if it stops, this one does it. Empty: none."""
+    with suppress(*_FAILURES):  # the run itself says what is wrong
+        if job.leading and (leading := await leader(connection, context.state)) is not None:
+            return leading.name
+        if scheduled and not job.own:
+            arguments = (job.name, context.installation, _TURNS * job.every)
+            if await connection.fetchval(load("maintenance")["runs_elsewhere"], *arguments):
+                return "another installation"
+    return ""
+
+
 async def _run_on(
     connection: Connection, job: Job, context: JobContext, stop_requested: asyncio.Event
 ) -> tuple[Outcome, JobResult]:
     queries = load("maintenance")
     run_id: int | None = None
     try:
-        if not await connection.fetchval(queries["try_lock_job"], job.name):
+        installation = context.installation
+        lock = f"{job.name} {installation}" if job.own else job.name
+        if not await connection.fetchval(queries["try_lock_job"], lock):
             return "skipped", JobResult(detail=RUNS_ELSEWHERE)
-        run_id = await connection.fetchval(queries["insert_run"], job.name)
+        run_id = await connection.fetchval(queries["insert_run"], job.name, installation, job.own)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
             done = await _run_unless_stopped(stop_requested, job.work(context, connection))
         if isinstance(done, JobSkipped):
             await connection.execute(queries["delete_run"], run_id)
-            await connection.execute(queries["insert_skipped_run"], job.name, done.why)
+            await connection.execute(queries["insert_skipped_run"], job.name, done.why, installation)
             return "skipped", JobResult(detail=done.why)
         await connection.execute(queries["update_run"], run_id, "ok", done.rows, done.bytes, done.detail)
     except asyncio.CancelledError:
@@ -224,7 +252,7 @@ async def record_wait(job: Job, context: JobContext, why: str) -> None:
     with suppress(*_FAILURES):
         connection = await connect(context.dsn, f"plantlog maintenance: {job.name}", _CONNECT_SECONDS)
         try:
-            await connection.execute(load("maintenance")["insert_skipped_run"], job.name, why)
+            await connection.execute(load("maintenance")["insert_skipped_run"], job.name, why, context.installation)
         finally:
             connection.terminate()
 
@@ -242,6 +270,8 @@ def _error_text(error: BaseException) -> str:
 
 def _update_metrics(job: Job, ran: JobRun) -> None:
     metrics.job_runs.labels(job=job.name, outcome=ran.outcome).inc()
+    if ran.done.detail.startswith(_DONE_BY):
+        metrics.job_last_success.labels(job=job.name).set(ran.ended)
     if ran.outcome == "skipped":
         return
     metrics.job_seconds.labels(job=job.name).observe(ran.ended - ran.started)

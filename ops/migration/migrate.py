@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
@@ -128,57 +129,74 @@ def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[
     return [migration for migration in own_marks if migration.version not in applied_versions]
 
 
-async def create_logins(
-    dsn: str, passwords: Mapping[str, str], mark: str = "", own_marks: Container[str] | None = None
-) -> list[str]:
-    """Make the logins ``plantlog_<role>`` for roles ``ingest``, ``reader``, ``maintenance``, where they don't work.
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login of the server."""
+
+    name: str
+    password: str
+
+    @classmethod
+    def of(cls, dsn: str) -> Login:
+        """That of a DSN."""
+        parts = urlsplit(dsn)
+        return cls(unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def standard_logins(passwords: Mapping[str, str]) -> dict[str, Login]:
+    """The logins ``plantlog_<role>``, by role."""
+    return {role: Login(f"plantlog_{role}", password) for role, password in passwords.items()}
+
+
+async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -> list[str]:
+    """Make the logins for roles ``ingest``, ``reader``, ``maintenance``, where they don't work.
 
     Logins are the server's, and another installation may have them: each bears the mark of whose it is. One that takes
-    its password keeps it; one that does not is given it where its mark is one of ``own_marks`` (None: any), else
-    DatabaseError is raised before anything is altered. Returns the logins that were given another password.
+    its password keeps it; one that does not is given it if it bears ``mark`` (empty: any), else DatabaseError is raised
+    before anything is altered. Returns the logins that were given another password.
     """
     queries = load("migrate")
-    marks, rejected = await check_logins(dsn, passwords, own_marks)
+    marks, rejected = await check_logins(dsn, logins.values())
+    if others := [login for login in rejected if mark and marks[login] != mark]:
+        raise DatabaseError(
+            f"{', '.join(others)} on this server: the password is not that of this state folder, and "
+            f"the owner is {' and '.join({marks[login] or 'unknown' for login in others})}. Nothing was changed: use "
+            "logins with other names in the files secrets/*.dsn"
+        )
     connection = await asyncpg.connect(dsn)
     try:
-        for role, password in passwords.items():
-            login, group = f"plantlog_{role}", f"plant_{role}"
-            if login not in marks or login in rejected:
-                await connection.execute(await connection.fetchval(queries["format_login"], login, password))
-            elif marks[login] not in ("", mark):
+        for role, login in logins.items():
+            name, group = login.name, f"plant_{role}"
+            if name not in marks or name in rejected:
+                await connection.execute(await connection.fetchval(queries["format_login"], name, login.password))
+            elif marks[name] not in ("", mark):
                 continue  # another's, and it works for us as well
-            await connection.execute(await connection.fetchval(queries["format_grant"], login, group))
-            if mark and marks.get(login) != mark:
-                await connection.execute(await connection.fetchval(queries["format_comment"], login, mark))
-            if group == "plant_reader" and (
-                limits := await connection.fetchval(queries["format_reader_limits"], login)
-            ):
+            await connection.execute(await connection.fetchval(queries["format_grant"], name, group))
+            if mark and marks.get(name) != mark:
+                await connection.execute(await connection.fetchval(queries["format_comment"], name, mark))
+            if group == "plant_reader" and (limits := await connection.fetchval(queries["format_reader_limits"], name)):
                 await connection.execute(limits)
         return rejected
     finally:
         await connection.close()
 
 
-async def check_logins(
-    dsn: str, passwords: Mapping[str, str], own_marks: Container[str] | None
-) -> tuple[dict[str, str], list[str]]:
-    """The marks of the logins that there are, and those logins that don't take their password; as create_logins."""
-    by_login = {f"plantlog_{role}": password for role, password in passwords.items()}
+async def check_logins(dsn: str, logins: Iterable[Login]) -> tuple[dict[str, str], list[str]]:
+    """The marks of those logins that there are, and the names of those that don't take their password."""
+    passwords = {login.name: login.password for login in logins}
     connection = await asyncpg.connect(dsn)
     try:
-        rows = await connection.fetch(load("migrate")["select_logins"], list(by_login))
+        rows = await connection.fetch(load("migrate")["select_logins"], list(passwords))
     finally:
         await connection.close()
     marks = {row["login"]: row["comment"] for row in rows}
-    rejected = [login for login in marks if not await _can_log_in(dsn, login, by_login[login])]
-    if others := [login for login in rejected if own_marks is not None and marks[login] not in own_marks]:
-        raise DatabaseError(
-            f"{', '.join(others)} on this server: the password is not that of this state folder, and "
-            f"the owner is {' and '.join({marks[login] or 'unknown' for login in others})}. Logins are global to the "
-            "server, so only one installation can use it. Nothing was changed: use a separate server, or "
-            "--take-over, which sets this state folder's passwords and locks out the other installation"
-        )
-    return marks, rejected
+    return marks, [name for name in marks if not await _can_log_in(dsn, name, passwords[name])]
+
+
+async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: str) -> None:
+    """Nobody can log in with the logins that bear a mark; they get another one."""
+    for row in await connection.fetch(load("migrate")["format_lock"], mark, new_mark):
+        await connection.execute(row["statement"])
 
 
 async def _can_log_in(dsn: str, login: str, password: str) -> bool:

@@ -15,6 +15,7 @@ import asyncpg
 from ingest import metrics
 from ingest.config.model import HealthOptions
 from ingest.database import FAILURES
+from ingest.installation import installation_of
 from ops.overload.measure import Pressure, measure
 from ops.overload.state import Indicators, Overload, to_json
 from ops.paths import State
@@ -35,6 +36,7 @@ class OverloadMonitor:
     def __init__(self, state: State, polling: Sequence[str], options: HealthOptions, connect: Connect) -> None:
         """``polling``: the collectors that do; ``connect``: to the database, as the login for maintenance."""
         self._spool = state.spool
+        self._installation = installation_of(state.root)
         self._polling = polling
         self._options = options
         self._connect = connect
@@ -86,7 +88,9 @@ class OverloadMonitor:
                         resumed = True
                     while self._pending_events:
                         at, what, detail = self._pending_events[0]
-                        await connection.execute(load("maintenance")["record_overload"], at, what, json.dumps(detail))
+                        await connection.execute(
+                            load("maintenance")["record_overload"], at, what, self._to_json(detail)
+                        )
                         self._pending_events.popleft()
                 finally:
                     connection.terminate()
@@ -97,9 +101,13 @@ class OverloadMonitor:
             self._event_queued.clear()
             await self._event_queued.wait()
 
+    def _to_json(self, detail: dict[str, Any]) -> str:
+        owner = {} if self._installation is None else {"installation": str(self._installation)}
+        return json.dumps(detail | owner)
+
     async def _resume(self, connection: asyncpg.Connection[Any]) -> None:
         """One that has no end on record goes on, until it is seen to be over: this process was away meanwhile."""
-        newest = await connection.fetchrow(load("maintenance")["select_newest_overload"])
+        newest = await connection.fetchrow(load("maintenance")["select_newest_overload"], str(self._installation))
         if newest is None or newest["text"] != _OVERLOADED:
             return
         if self._pending_events and self._pending_events[0][1] == _OVERLOADED:

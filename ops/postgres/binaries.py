@@ -63,12 +63,7 @@ def complete(root: Path) -> bool:
 
 def root_file_system(state: Path) -> Path:
     """Where the private root file system lives; ``PLANTLOG_ROOTFS`` lets several state folders share one."""
-    return Path(os.environ.get("PLANTLOG_ROOTFS") or _own(state)).resolve()
-
-
-def _own(state: Path) -> Path:
-    """Of the state folder: the root file system, or a link to the one that it shares."""
-    return state / "postgres" / "rootfs"
+    return Path(os.environ.get("PLANTLOG_ROOTFS") or state / "postgres" / "rootfs").absolute()
 
 
 def find(state: Path) -> Binaries | None:
@@ -83,7 +78,6 @@ def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
     """The binaries, installed if missing. Raises OperationError, with a remedy, if that is impossible."""
     found = find(state)
     if found is not None:
-        _remember(state, found)
         return found
     if os.geteuid() != 0:
         raise OperationError(
@@ -93,18 +87,7 @@ def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
         )
     with folder_lock(root_file_system(state).parent):
         # Whoever was before us may have done it.
-        found = find(state) or _install(state, progress)
-    _remember(state, found)
-    return found
-
-
-def _remember(state: Path, found: Binaries) -> None:
-    """Commands that are not told ``PLANTLOG_ROOTFS`` again use the same binaries."""
-    own = _own(state)
-    if found.private and own.resolve() != found.root and (own.is_symlink() or not own.exists()):
-        own.unlink(missing_ok=True)
-        own.parent.mkdir(parents=True, exist_ok=True)
-        own.symlink_to(found.root)
+        return find(state) or _install(state, progress)
 
 
 def _install(state: Path, progress: Callable[[str], None]) -> Binaries:

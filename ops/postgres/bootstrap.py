@@ -9,7 +9,7 @@ from collections.abc import Callable
 import asyncpg
 
 from ingest.errors import DatabaseError
-from ops.migration.migrate import create_logins, migrate
+from ops.migration.migrate import create_logins, migrate, standard_logins
 from schema.queries import load
 
 _STARTING = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError)
@@ -44,7 +44,7 @@ async def bootstrap(owner_dsn: str, passwords: dict[str, str]) -> list[int]:
     """Database, extension, schema and logins, where missing; returns the schema versions that were applied."""
     await create_database(owner_dsn)
     applied = await migrate(owner_dsn)
-    await create_logins(owner_dsn, passwords)
+    await create_logins(owner_dsn, standard_logins(passwords))
     return applied
 
 

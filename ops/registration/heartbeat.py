@@ -11,12 +11,13 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
 from ingest.errors import OperationError
 from ops.paths import State
-from ops.registration.installation import installation_id
+from ops.registration.installation import Installation, installation_id
 from schema.queries import load
 
 _TIMEOUT = 30.0  # after which nobody is there
@@ -45,24 +46,44 @@ async def record(connection: asyncpg.Connection[Any], state: State) -> None:
 
 async def check(connection: asyncpg.Connection[Any], state: State, progress: Callable[[str], None]) -> None:
     """Raise OperationError, with nothing changed, if another folder of this installation is running."""
-    queries = load("installation")
-    if not await connection.fetchval(queries["has_presence_table"]):
+    if not await connection.fetchval(load("installation")["has_tables"]):
         return
-    first = other = await connection.fetchrow(queries["select_presence"], installation_id(state))
-    while other is not None and other["folder"] != _folder_id(state) and other["age"] < _TIMEOUT:
+    running = await _runs_elsewhere(
+        connection, installation_id(state), _folder_id(state), "this installation", progress
+    )
+    if running is not None:
+        raise OperationError(_conflict_message(state, running))
+
+
+async def check_gone(connection: asyncpg.Connection[Any], other: Installation, progress: Callable[[str], None]) -> None:
+    """Raise OperationError if an installation that is to be taken over is running."""
+    running = await _runs_elsewhere(connection, other.id, "", f"installation {other.id}", progress)
+    if running is not None:
+        raise OperationError(
+            f"{other} is running, and cannot be taken over: stop it with `plantlog down`; if its machine is dead, "
+            f"try again in {_TIMEOUT:.0f} s"
+        )
+
+
+async def _runs_elsewhere(
+    connection: asyncpg.Connection[Any], installation: UUID, folder: str, name: str, progress: Callable[[str], None]
+) -> Any:
+    """The presence of an installation in another folder, which it still updates; None: there is none."""
+    queries = load("installation")
+    first = other = await connection.fetchrow(queries["select_presence"], installation)
+    while other is not None and other["folder"] != folder and other["age"] < _TIMEOUT:
         if first is None or other["seen_at"] != first["seen_at"]:
-            raise OperationError(_conflict_message(state, other))
+            return other
         if other is first:
-            progress(
-                f"this installation was active in {other['place']} {other['age']:.0f} s ago; checking whether it is"
-            )
+            progress(f"{name} was active in {other['place']} {other['age']:.0f} s ago; checking whether it is")
         await asyncio.sleep(_POLL_SECONDS)
-        other = await connection.fetchrow(queries["select_presence"], installation_id(state))
+        other = await connection.fetchrow(queries["select_presence"], installation)
+    return None
 
 
 def _conflict_message(state: State, other: Any) -> str:
     return (
         f"this installation runs in {other['place']} (seen {other['age']:.0f} s ago), and {state.root} is a copy of "
         "its state folder. Stop the other one with `plantlog down`; or, for a second plant, "
-        f"delete {state.installation} here and use a separate database"
+        f"delete {state.installation} here; its sources and channels need names of their own"
     )

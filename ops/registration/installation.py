@@ -1,20 +1,24 @@
-"""Which installation owns a database. An installation is a state folder with its plant.
+"""The installations that share a database. An installation is a state folder with its plant.
 
-A database of another installation is refused, and nothing in it is changed, unless it is to be taken
-over. A database without an owner (an earlier version) is adopted by the state folder whose registry has its ids.
+Each registers, retires and renames only what is its own. Names of sources and channels are unique in the database. One
+that is gone can be taken over by a new state folder, which then is that installation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 
+from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.files import write_atomically
+from ingest.installation import installation_of
 from ingest.registry import Registry
+from ops.formatting import count
 from ops.paths import State
 from schema.queries import load
 
@@ -23,93 +27,128 @@ _MAX_NAMES = 5  # sources that a message names
 
 def installation_id(state: State) -> UUID:
     """The installation id of a state folder, created once. Raises OperationError if its file is damaged."""
-    path = state.installation
-    if not path.exists():
-        write_atomically(path, f"{uuid4()}\n")
-    text = path.read_text().strip()
-    try:
-        return UUID(text)
-    except ValueError:
-        raise OperationError(
-            f"{path} contains {text[:40]!r}, which is not an installation id: restore the file, or delete it and run "
-            "`plantlog up --take-over`"
-        ) from None
+    if not state.installation.exists():
+        write_atomically(state.installation, f"{uuid4()}\n")
+    found = installation_of(state.root)
+    assert found is not None
+    return found
 
 
-def login_mark(state: State) -> str:
-    """The comment that marks the server's logins of this installation."""
-    return f"plantlog installation {installation_id(state)}"
+def login_mark(installation: UUID) -> str:
+    """The comment that marks the server's logins of an installation."""
+    return f"plantlog installation {installation}"
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
-    """Whose a database is."""
+class Installation:
+    """One that is registered in a database."""
 
-    ours: bool  # false: another's, or nobody's
-    others: str  # what taking it over takes, in words; empty: nothing
+    id: UUID
+    plant: str
+    place: str | None  # where it runs or ran; None: not known
+    age: float | None  # s since it was seen there
+
+    @property
+    def name(self) -> str:
+        """Which one it is."""
+        return f"installation {self.id} of plant {self.plant}"
+
+    def __str__(self) -> str:
+        seen = "" if self.age is None else f", last seen {_ago(self.age)} in {self.place}"
+        return f"{self.name}{seen}"
 
 
-async def check_ownership(connection: asyncpg.Connection[Any], state: State, take_over: bool) -> Ownership:
-    """Check who owns the database. Works with every version of the schema, and with none.
+def _ago(seconds: float) -> str:
+    for unit, length in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"
 
-    Raises OperationError if it belongs to another installation and is not to be taken over.
-    """
+
+async def installations(connection: asyncpg.Connection[Any]) -> list[Installation]:
+    """All of a database, in the order of their registration; of one without a schema, none."""
     queries = load("installation")
-    tables = await connection.fetchrow(queries["select_tables"])
-    if tables is None or not tables["sources"]:
-        return Ownership(False, "")
-    known = await connection.fetch(queries["select_installations"]) if tables["installations"] else []
-    others = [row for row in known if row["id"] != installation_id(state)]
-    sources = await connection.fetch(queries["select_sources"])
-    if not others and (known or not sources or await _is_ours(connection, state)):
-        return Ownership(bool(known or sources), "")
-    descriptions = (
-        f"plant {row['plant']} (installation {row['id']}, since {row['registered_at']:%Y-%m-%d})" for row in others
-    )
-    owners = " and ".join(descriptions) or "of an earlier version, whose ids are not in this state folder's registry"
-    description = f"{owners}: {_describe_sources(sources)}"
-    if not take_over:
+    if not await connection.fetchval(queries["has_tables"]):
+        return []
+    return [Installation(**row) for row in await connection.fetch(queries["select_installations"])]
+
+
+def find(option: str, name: str, known: Sequence[Installation]) -> Installation:
+    """The one with this plant, or whose id begins so. Raises OperationError that names the option."""
+    found = [one for one in known if one.plant == name or str(one.id).startswith(name)]
+    if len(found) != 1:
+        listed = "; ".join(map(str, known)) or "none"
+        problem = "more than one installation is" if found else "no installation is"
+        raise OperationError(f"{option}: {problem} {name}; registered: {listed}")
+    return found[0]
+
+
+async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:
+    """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
+    known = await installations(connection)
+    own = installation_id(state)
+    if registered := [one for one in known if one.id == own]:
         raise OperationError(
-            f"the database belongs to another installation, {description}. Use a separate database, or take "
-            "it over with --take-over: channels that are not in this configuration are then retired, settings and "
-            "retention classes are replaced, and `plantlog up` of the other installation is refused"
+            f"{state.root} is {registered[0]} already: only a state folder that is not registered in the database yet "
+            "can take over an installation. Use a new one (PLANTLOG_STATE)"
         )
-    return Ownership(False, description)
+    return find("--take-over", name, known)
 
 
-async def _is_ours(connection: asyncpg.Connection[Any], state: State) -> bool:
-    """Whether the registry of the state folder is of this database."""
-    if not state.registry.exists():
-        return False
-    registry = Registry.load(state.registry)
-    return bool(registry.sources) and not await _fetch_pairs(connection, "select_mismatched_ids", registry)
+async def leader(connection: asyncpg.Connection[Any], state: State) -> Installation | None:
+    """The installation whose settings apply to the database and that seals; None: this one."""
+    id_ = await connection.fetchval(load("installation")["select_leader"], installation_id(state))
+    return next((one for one in await installations(connection) if one.id == id_), None)
 
 
 async def unknown_ids(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
     """Names and ids of a registry that never were this database's: a renamed channel had its former name."""
-    return await _fetch_pairs(connection, "select_unknown_ids", registry)
-
-
-async def _fetch_pairs(connection: asyncpg.Connection[Any], query: str, registry: Registry) -> list[asyncpg.Record]:
     pairs = (list(registry.sources.items()), list(registry.pairs()))
     columns = [[pair[place] for pair in some] for some in pairs for place in (0, 1)]
-    return await connection.fetch(load("installation")[query], *columns)
+    return await connection.fetch(load("installation")["select_unknown_ids"], *columns)
 
 
-async def claim(connection: asyncpg.Connection[Any], state: State, plant: str, take_over: bool) -> tuple[UUID, str]:
-    """Claim the database in the caller's transaction. Returns the installation id, and what was taken over."""
+async def claim(
+    connection: asyncpg.Connection[Any], state: State, plant: str, take_over: str | None
+) -> tuple[UUID, str]:
+    """Register the installation in the caller's transaction. Returns its id, and what was taken over.
+
+    What has no installation yet, of an earlier version, becomes its own.
+    """
     queries = load("installation")
-    taken_over = (await check_ownership(connection, state, take_over)).others
-    installation = installation_id(state)
-    await connection.execute(queries["upsert_installation"], installation, plant)
-    await connection.execute(queries["assign_installation"], installation)
-    await connection.execute(queries["delete_other_installations"], installation)
-    if taken_over:
+    own = installation_id(state)
+    taken_over = ""
+    if take_over is not None:
+        other = await find_other(connection, state, take_over)
+        sources = await connection.fetch(queries["select_sources"], other.id)
+        taken_over = f"plant {other.plant} (installation {other.id}): {_describe_sources(sources)}"
+        await connection.execute(queries["take_over"], other.id, own, plant)
         await connection.execute(queries["insert_takeover_event"], taken_over)
-    return installation, taken_over
+    await connection.execute(queries["upsert_installation"], own, plant)
+    await connection.execute(queries["adopt"], own)
+    return own, taken_over
 
 
-def _describe_sources(sources: list[asyncpg.Record]) -> str:
+async def check_names(connection: asyncpg.Connection[Any], plant: Plant, own: UUID) -> None:
+    """Raise OperationError if a source or a channel of ``plant`` has the name of another installation's.
+
+    The temporary table ``configured`` has the channels.
+    """
+    queries = load("installation")
+    taken = await connection.fetch(queries["select_taken_names"], [source.name for source in plant.sources], own)
+    if not taken:
+        return
+    row, others = taken[0], {one.id: one for one in await installations(connection)}
+    more = f" (and {count(len(taken) - 1, 'more name')})" if taken[1:] else ""
+    raise OperationError(
+        f"{row['what']} {row['name']} belongs to another installation of this database{more}: "
+        f"{others[row['installation_id']]}. Names are unique in a database: choose another one; or use a separate "
+        f"database; or, if that installation is gone, take it over with `plantlog up --take-over "
+        f"{str(row['installation_id'])[:8]}`. Nothing was registered"
+    )
+
+
+def _describe_sources(sources: Sequence[asyncpg.Record]) -> str:
     """What is registered."""
     living = [row for row in sources if not row["retired"]]
     names = [row["name"] for row in (living or sources)]

@@ -21,7 +21,7 @@ from ops.formatting import count
 from ops.paths import State
 from ops.registration.definitions import definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
-from ops.registration.installation import claim, unknown_ids
+from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
 from ops.registration.redefined_tags import TagDecisions, channels_to_replace
 from ops.registration.rename import superseded_name
@@ -39,6 +39,7 @@ class Registration:
     taken_over: str  # what belonged to another installation, as text; empty: nothing
     put_back: PutBack  # what an older database got
     versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
+    not_applied: str  # settings that another installation has otherwise, as text; empty: none
 
     def print_changes(self, note: Callable[[str], None]) -> None:
         """Say each change; nothing if nothing changed."""
@@ -48,16 +49,19 @@ class Registration:
             note(older)
         for line in self.difference.lines():
             note(line)
+        if self.not_applied:
+            note(self.not_applied)
 
 
 async def register(
-    plant: Plant, dsn: str, state: State, take_over: bool = False, decisions: TagDecisions = _NO_DECISIONS
+    plant: Plant, dsn: str, state: State, take_over: str | None = None, decisions: TagDecisions = _NO_DECISIONS
 ) -> Registration:
     """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
 
     Names keep their ids for ever. What this installation had registered and the configuration no longer contains is
-    marked retired. Raises OperationError if the database belongs to another installation, if a tag was redefined
-    and ``decisions`` does not cover it, or if the state folder has ids of another database.
+    marked retired. ``take_over``: an installation that is gone, which this state folder becomes. Raises OperationError
+    if a name belongs to another installation, if a tag was redefined and ``decisions`` does not cover it, or if the
+    state folder has ids of another database.
     """
     sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
     queries = load("register")
@@ -72,10 +76,13 @@ async def register(
             older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
             await _check_spools(connection, state)
             await send_definitions(connection, definitions(plant))
+            await check_names(connection, plant, installation)
             source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
             changes = await _channel_differences(connection, installation)
             moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
-            replaced = channels_to_replace(changes, moved, await connection.fetch(queries["select_renamed"]), decisions)
+            replaced = channels_to_replace(
+                changes, moved, await connection.fetch(queries["select_renamed"], installation), decisions
+            )
             if replaced:
                 await connection.execute(
                     queries["supersede_channels"], replaced, [superseded_name(name) for name in replaced]
@@ -89,7 +96,7 @@ async def register(
             await connection.execute(queries["update_channels"])
             await connection.execute(queries["insert_channels"])
             await connection.execute(queries["retire_channels"])
-            await connection.execute(queries["upsert_settings"], *_columns(_settings(plant), 2), installation)
+            not_applied = await _set_settings(connection, state, plant, installation)
             await connection.execute(
                 queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
             )
@@ -108,7 +115,22 @@ async def register(
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registration(registry, found, taken_over, older, versions)
+    return Registration(registry, found, taken_over, older, versions, not_applied)
+
+
+async def _set_settings(connection: asyncpg.Connection[Any], state: State, plant: Plant, installation: UUID) -> str:
+    """Apply the settings of the database, which are those of one installation; what is not applied, as text."""
+    queries, columns = load("register"), _columns(_settings(plant), 2)
+    leading = await leader(connection, state)
+    if leading is None:
+        await connection.execute(queries["upsert_settings"], *columns, installation)
+        return ""
+    differing = [row["key"] for row in await connection.fetch(queries["select_other_settings"], *columns)]
+    return (
+        f"not applied: {', '.join(differing)}; the database has one value, and it is that of {leading}"
+        if differing
+        else ""
+    )
 
 
 async def _channel_differences(connection: asyncpg.Connection[Any], installation: UUID) -> list[Any]:

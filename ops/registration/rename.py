@@ -18,7 +18,7 @@ from ingest.database import connect, database_errors
 from ingest.errors import OperationError
 from ops.deployment import Deployment
 from ops.paths import State
-from ops.registration.installation import check_ownership
+from ops.registration.installation import installation_id, installations
 from schema.queries import load
 
 
@@ -54,10 +54,12 @@ async def rename_channel(dsn: str, state: State, old: str, new: str) -> asyncpg.
     try:
         async with connection.transaction():
             await connection.execute(queries["lock_registration"])
-            await check_ownership(connection, state, take_over=False)
             rows = {row["name"]: row for row in await connection.fetch(queries["select_named"], [old, new])}
             if old not in rows:
                 raise OperationError(f"there is no channel {old}")
+            owner = rows[old]["installation_id"]
+            if others := [one for one in await installations(connection) if one.id == owner != installation_id(state)]:
+                raise OperationError(f"channel {old} belongs to {others[0]}: rename it there")
             if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
                 # The tag list had the new name before this command: what it made gives way.
                 await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])

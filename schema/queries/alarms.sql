@@ -67,33 +67,37 @@ ON CONFLICT (event_time, event_id) DO NOTHING;
 SELECT pg_advisory_xact_lock(7361023400154);
 
 -- name: select_pending_notices
--- Notices without an outcome, oldest first, with the alarm's state now.
+-- Notices of installation $1 (NULL: all) without an outcome, oldest first, with the alarm's state now.
 SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, c.name AS channel, c.unit, n.limit_name, n.priority,
        n.value, n.threshold, n.late, coalesce(a.state, 'normal') AS state_now,
        plant.unit_of(c.name) AS plant_unit, clock_timestamp() - n.queued_at AS age
 FROM plant.alarm_notice AS n
 JOIN plant.channel AS c ON c.id = n.channel_id
+JOIN plant.source AS s ON s.id = c.source_id
 LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name
-WHERE n.outcome IS NULL
+WHERE n.outcome IS NULL AND coalesce(s.installation_id = $1::uuid, true)
 ORDER BY n.queued_at, n.event_time, n.event_id
 LIMIT 10000;
 
 -- name: select_recent_alarms
--- Alarms sent of those queued within the last $1 seconds, the time of the last flood message, and the time now.
+-- Alarms sent of those queued within the last $1 seconds, the time of the last flood message, and the time now; of
+-- installation $2 (NULL: all).
 SELECT (SELECT count(*) FROM plant.alarm_notice AS n
-        WHERE n.outcome = 'sent' AND n.kind = 'alarm'
+        JOIN plant.notification AS m ON m.id = n.notification_id
+        WHERE n.outcome = 'sent' AND n.kind = 'alarm' AND coalesce(m.installation_id = $2::uuid, true)
           AND n.queued_at > clock_timestamp() - $1::float8 * INTERVAL '1 second')::int AS sent,
-       (SELECT max(m.created_at) FROM plant.notification AS m WHERE m.kind = 'flood') AS flood_at,
+       (SELECT max(m.created_at) FROM plant.notification AS m
+        WHERE m.kind = 'flood' AND coalesce(m.installation_id = $2::uuid, true)) AS flood_at,
        clock_timestamp() AS now;
 
 -- name: insert_notification
--- A message and its delivery to each receiver: $1 kind, $2 subject, $3 body (JSON), $4 targets text[]. Returns its id.
--- Messages older than a year are deleted.
+-- A message and its delivery to each receiver: $1 kind, $2 subject, $3 body (JSON), $4 targets text[], $5 installation.
+-- Returns its id. Messages older than a year are deleted.
 WITH deleted AS (
     DELETE FROM plant.notification AS m WHERE m.created_at < now() - INTERVAL '365 days'
 ),
 inserted AS (
-    INSERT INTO plant.notification (kind, subject, body) VALUES ($1, $2, $3::jsonb) RETURNING id
+    INSERT INTO plant.notification (kind, subject, body, installation_id) VALUES ($1, $2, $3::jsonb, $5) RETURNING id
 ),
 addressed AS (
     INSERT INTO plant.notification_delivery (notification_id, target)
@@ -109,7 +113,7 @@ FROM unnest($1::timestamptz[], $2::int8[]) AS d (event_time, event_id)
 WHERE n.event_time = d.event_time AND n.event_id = d.event_id;
 
 -- name: select_due_deliveries
--- The oldest messages due for delivery to $1, at most $2.
+-- The oldest messages of installation $3 (NULL: all) due for delivery to $1, at most $2.
 SELECT m.id, m.created_at, m.kind, m.subject, m.body::text AS body, d.attempts
 FROM plant.notification_delivery AS d
 JOIN plant.notification AS m ON m.id = d.notification_id
@@ -117,6 +121,7 @@ WHERE d.target = $1
   AND d.delivered_at IS NULL
   AND d.given_up_at IS NULL
   AND d.next_attempt_at <= clock_timestamp()
+  AND coalesce(m.installation_id = $3::uuid, true)
 ORDER BY m.created_at, m.id
 LIMIT $2;
 
@@ -136,8 +141,9 @@ SET attempts = d.attempts + 1, error = $3,
 WHERE d.notification_id = $1 AND d.target = $2;
 
 -- name: count_undelivered
--- Undelivered messages by receiver.
+-- Undelivered messages of installation $1 (NULL: all) by receiver.
 SELECT d.target, count(*)::int AS n
 FROM plant.notification_delivery AS d
-WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
+JOIN plant.notification AS m ON m.id = d.notification_id
+WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL AND coalesce(m.installation_id = $1::uuid, true)
 GROUP BY d.target;

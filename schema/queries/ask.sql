@@ -1,5 +1,9 @@
 -- `plantlog ask` calls the functions of schema/routines/forensics.
 
+-- name: set_installation
+-- plant.channels_like returns only channels of installation $1.
+SELECT set_config('plant.installation', $1, false);
+
 -- name: format_call
 -- A statement that calls function $1 with the parameters in the JSON object $2. PostgreSQL parses each as its type.
 SELECT format('SELECT * FROM plant.%I(%s)', $1::text, string_agg(format('%I => %L', a.key, a.value), ', '))

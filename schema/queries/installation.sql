@@ -1,29 +1,39 @@
--- The installation that owns a database, and where it runs.
+-- The installations that share a database, and where they run.
 
--- name: select_tables
--- Whether the database has sources, and whether they belong to installations (since schema version 19).
-SELECT to_regclass('plant.source') IS NOT NULL AS sources, to_regclass('plant.installation') IS NOT NULL AS installations;
+-- name: has_tables
+SELECT to_regclass('plant.presence') IS NOT NULL;
 
 -- name: select_installations
-SELECT i.id, i.plant, i.registered_at FROM plant.installation AS i ORDER BY i.registered_at;
+SELECT i.id, i.plant, p.place, date_part('epoch', clock_timestamp() - p.seen_at) AS age
+FROM plant.installation AS i
+LEFT JOIN plant.presence AS p ON p.installation_id = i.id
+ORDER BY i.registered_at, i.id;
+
+-- name: select_leader
+-- The installation other than $1 whose settings apply to the database.
+SELECT DISTINCT s.installation_id FROM plant.setting AS s WHERE s.installation_id <> $1;
 
 -- name: select_sources
--- Registered sources: channels, and whether the source is retired.
+-- Sources of installation $1: channels, and whether the source is retired.
 SELECT s.name, count(c.id) AS channels, s.retired_at IS NOT NULL AS retired
 FROM plant.source AS s
 LEFT JOIN plant.channel AS c ON c.source_id = s.id
+WHERE s.installation_id = $1
 GROUP BY s.id
 ORDER BY s.retired_at IS NOT NULL, s.name;
 
--- name: select_mismatched_ids
--- Names and ids of a registry that differ from the database: $1 names, $2 ids of sources; $3 names, $4 ids of channels.
-SELECT n.name, n.id, (SELECT o.id FROM plant.source AS o WHERE o.name = n.name) AS here
-FROM unnest($1::text[], $2::int[]) AS n (name, id)
-WHERE NOT EXISTS (SELECT FROM plant.source AS s WHERE s.id = n.id AND s.name = n.name)
+-- name: select_taken_names
+-- Sources $1 text[] and channels of pg_temp.configured whose names belong to another installation than $2.
+SELECT 'source' AS what, s.name, s.installation_id
+FROM plant.source AS s
+WHERE s.name = ANY ($1::text[]) AND s.installation_id <> $2
 UNION ALL
-SELECT n.name, n.id, (SELECT o.id FROM plant.channel AS o WHERE o.name = n.name)
-FROM unnest($3::text[], $4::int[]) AS n (name, id)
-WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id AND c.name = n.name);
+SELECT 'channel', c.name, s.installation_id
+FROM pg_temp.configured AS n
+JOIN plant.channel AS c ON c.name = n.name
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE s.installation_id <> $2
+ORDER BY 1 DESC, 2;
 
 -- name: select_unknown_ids
 -- Names and ids of a registry that this database never had. Parameters as for select_mismatched_ids.
@@ -36,24 +46,23 @@ FROM unnest($3::text[], $4::int[]) AS n (name, id)
 WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id)
    OR NOT EXISTS (SELECT FROM plant.channel_version AS v WHERE v.channel_id = n.id AND v.name = n.name);
 
+-- name: take_over
+-- Installation $1 becomes $2 with plant $3; what belongs to it follows.
+UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
+
 -- name: upsert_installation
--- $1 id, $2 name of the plant.
-INSERT INTO plant.installation AS i (id, plant) VALUES ($1, $2)
+-- $1 id, $2 name of the plant. Retention classes of the first installation have plain names.
+INSERT INTO plant.installation AS i (id, plant, class_prefix)
+VALUES ($1::uuid, $2,
+        CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END)
 ON CONFLICT (id) DO UPDATE SET plant = excluded.plant WHERE i.plant <> excluded.plant;
 
--- name: assign_installation
--- Makes installation $1 the owner of everything registered. Settings of the database itself (NULL) keep no owner.
+-- name: adopt
+-- What has no installation yet becomes installation $1's. Settings of the database itself keep none.
 WITH sources AS (
-    UPDATE plant.source AS s SET installation_id = $1 WHERE s.installation_id IS DISTINCT FROM $1
-),
-classes AS (
-    UPDATE plant.retention_class AS r SET installation_id = $1 WHERE r.installation_id IS DISTINCT FROM $1
+    UPDATE plant.source AS s SET installation_id = $1 WHERE s.installation_id IS NULL
 )
-UPDATE plant.setting AS s SET installation_id = $1 WHERE s.installation_id <> $1;
-
--- name: delete_other_installations
--- Deletes the installations that installation $1 took over from.
-DELETE FROM plant.installation AS i WHERE i.id <> $1;
+UPDATE plant.retention_class AS r SET installation_id = $1 WHERE r.installation_id IS NULL;
 
 -- name: insert_takeover_event
 -- $1: description of what was taken over.
@@ -61,10 +70,6 @@ INSERT INTO plant.event (time, id, type, text, detail)
 SELECT t.at, hashtextextended(concat_ws(' ', t.at::text, $1::text), 19) & 9223372036854775807, 'taken_over', $1,
        jsonb_build_object('by', session_user)
 FROM (SELECT clock_timestamp()) AS t (at);
-
--- name: has_presence_table
--- Since schema version 30.
-SELECT to_regclass('plant.presence') IS NOT NULL;
 
 -- name: select_presence
 -- Where installation $1 was last seen, and how many seconds ago.

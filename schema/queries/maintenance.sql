@@ -1,17 +1,24 @@
 -- The maintenance process and its commands, as role plant_maintenance.
 
 -- name: try_lock_job
--- Whether this session may run job $1: only one session at a time may.
+-- Whether this session may run job $1 (a name, or one and an installation): only one session at a time may.
 SELECT pg_try_advisory_lock(73610234, hashtext($1));
 
 -- name: insert_run
--- Begins a run of job $1; returns its id. We hold the job's lock, so a run without an end was killed.
+-- Begins a run of job $1 by installation $2; returns its id. We hold the job's lock, so a run without an end was killed;
+-- $3: only one of this installation.
 WITH killed AS (
     UPDATE plant.job_run AS r
     SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'killed or disconnected before it ended'
-    WHERE r.job = $1 AND r.outcome IS NULL
+    WHERE r.job = $1 AND r.outcome IS NULL AND (NOT $3::boolean OR coalesce(r.installation_id = $2, true))
 )
-INSERT INTO plant.job_run (job) VALUES ($1) RETURNING id;
+INSERT INTO plant.job_run (job, installation_id) VALUES ($1, $2) RETURNING id;
+
+-- name: runs_elsewhere
+-- Whether another installation than $2 did job $1 in the last $3 seconds.
+SELECT EXISTS (SELECT FROM plant.job_run AS r
+               WHERE r.job = $1 AND r.outcome = 'ok' AND r.installation_id <> $2
+                 AND r.ended_at > clock_timestamp() - INTERVAL '1 second' * $3::float8);
 
 -- name: update_run
 -- Run $1 ended: $2 outcome, $3 rows, $4 bytes, $5 detail.
@@ -24,9 +31,11 @@ WHERE r.id = $1;
 DELETE FROM plant.job_run AS r WHERE r.id = $1;
 
 -- name: insert_skipped_run
--- Records that job $1 was skipped because of $2. Repeated skips for one reason extend one row.
+-- Records that job $1 of installation $3 was skipped because of $2. Repeated skips for one reason extend one row.
 WITH newest AS (
-    SELECT r.id, r.outcome, r.detail FROM plant.job_run AS r WHERE r.job = $1 ORDER BY r.started_at DESC, r.id DESC LIMIT 1
+    SELECT r.id, r.outcome, r.detail FROM plant.job_run AS r
+    WHERE r.job = $1 AND r.installation_id = $3
+    ORDER BY r.started_at DESC, r.id DESC LIMIT 1
 ),
 extended AS (
     UPDATE plant.job_run AS r SET ended_at = clock_timestamp()
@@ -34,16 +43,20 @@ extended AS (
     WHERE r.id = n.id AND n.outcome = 'skipped' AND n.detail = $2
     RETURNING r.id
 )
-INSERT INTO plant.job_run (job, ended_at, outcome, detail)
-SELECT $1, clock_timestamp(), 'skipped', $2 WHERE NOT EXISTS (SELECT FROM extended);
+INSERT INTO plant.job_run (job, ended_at, outcome, detail, installation_id)
+SELECT $1, clock_timestamp(), 'skipped', $2, $3 WHERE NOT EXISTS (SELECT FROM extended);
 
 -- name: select_runs
--- The newest run of each job of $1 text[], with its newest success.
+-- The newest run of each job of $1 text[], with its newest success; of jobs $2 text[] only those of installation $3.
 SELECT j.name AS job, r.started_at, r.ended_at, r.outcome, r.rows, r.bytes, r.detail,
-       (SELECT max(s.ended_at) FROM plant.job_run AS s WHERE s.job = j.name AND s.outcome = 'ok') AS succeeded_at
+       (SELECT max(s.ended_at) FROM plant.job_run AS s
+        WHERE s.job = j.name AND s.outcome = 'ok'
+          AND (s.job <> ALL ($2::text[]) OR coalesce(s.installation_id = $3, true))) AS succeeded_at
 FROM unnest($1::text[]) WITH ORDINALITY AS j (name, place)
 LEFT JOIN LATERAL (
-    SELECT n.* FROM plant.job_run AS n WHERE n.job = j.name ORDER BY n.started_at DESC, n.id DESC LIMIT 1
+    SELECT n.* FROM plant.job_run AS n
+    WHERE n.job = j.name AND (n.job <> ALL ($2::text[]) OR coalesce(n.installation_id = $3, true))
+    ORDER BY n.started_at DESC, n.id DESC LIMIT 1
 ) AS r ON true
 ORDER BY j.place;
 
@@ -105,7 +118,10 @@ WHERE NOT EXISTS (SELECT FROM plant.event AS e
 SELECT plant.record_overload($1, $2, $3::text::jsonb);
 
 -- name: select_newest_overload
-SELECT e.time, e.text FROM plant.event AS e WHERE e.type = 'overload' ORDER BY e.time DESC LIMIT 1;
+-- Of installation $1.
+SELECT e.time, e.text FROM plant.event AS e
+WHERE e.type = 'overload' AND coalesce(e.detail ->> 'installation' = $1::text, true)
+ORDER BY e.time DESC LIMIT 1;
 
 -- name: select_chunks_to_analyze
 -- Closed chunks that were never analyzed, or of which a fifth changed since, at most $1.
@@ -159,7 +175,9 @@ WITH old AS (
     SELECT r.ctid
     FROM plant.job_run AS r
     WHERE r.started_at < now() - CASE WHEN r.outcome = 'ok' THEN INTERVAL '7 days' ELSE INTERVAL '90 days' END
-      AND EXISTS (SELECT FROM plant.job_run AS n WHERE n.job = r.job AND n.started_at > r.started_at)
+      AND EXISTS (SELECT FROM plant.job_run AS n
+                  WHERE n.job = r.job AND n.started_at > r.started_at
+                    AND n.installation_id IS NOT DISTINCT FROM r.installation_id)
     LIMIT $1
 )
 DELETE FROM plant.job_run AS r USING old AS o WHERE r.ctid = o.ctid;

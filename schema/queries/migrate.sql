@@ -47,6 +47,12 @@ SELECT format('GRANT %I TO %I', $2::text, $1::text);
 -- Mark the login $1 with its owner $2.
 SELECT format('COMMENT ON ROLE %I IS %L', $1::text, $2::text);
 
+-- name: format_lock
+-- Lock the logins that are marked with $1, and mark them with $2.
+SELECT format('ALTER ROLE %1$I NOLOGIN; COMMENT ON ROLE %1$I IS %2$L', r.rolname, $2::text) AS statement
+FROM pg_roles AS r
+WHERE shobj_description(r.oid, 'pg_authid') = $1;
+
 -- name: format_reader_limits
 -- Settings and limits of the reader's login $1; an empty text if they are in force. Its sessions cannot raise the limits
 -- of connections and (if we are a superuser) temporary files. Settings that the login made for itself are reset. jit: it

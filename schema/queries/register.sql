@@ -192,12 +192,13 @@ SELECT plant.advance_ids($1, $2);
 SELECT s.name, s.kind, s.address FROM plant.source AS s WHERE s.installation_id = $1;
 
 -- name: select_renamed
--- Configured names that no channel has now but one had; its present name, and since when.
+-- Configured names that no channel has now but one of installation $1 had; its present name, and since when.
 SELECT DISTINCT ON (d.name) d.name, c.name AS now, next.recorded_at AT TIME ZONE 'UTC' AS since
 FROM pg_temp.difference AS d
 JOIN plant.channel_version AS v ON v.name = d.name
 JOIN plant.channel_version AS next ON next.channel_id = v.channel_id AND next.version = v.version + 1
 JOIN plant.channel AS c ON c.id = v.channel_id
+JOIN plant.source AS s ON s.id = c.source_id AND s.installation_id = $1
 WHERE d.what = 'added'
 ORDER BY d.name, next.recorded_at DESC;
 
@@ -210,7 +211,7 @@ WHERE c.name = n.name;
 
 -- name: select_named
 -- Channels named $1 text[]. Those with the same place read the same data.
-SELECT c.id, c.name, s.name AS source, s.kind = 'push' AND c.name = c.address AS created,
+SELECT c.id, c.name, s.name AS source, s.installation_id, s.kind = 'push' AND c.name = c.address AS created,
        c.retired_at IS NOT NULL AS retired,
        jsonb_build_array(s.id, c.address, c.attributes - '{interval, expected_interval, stale_after}'::text[])::text AS place
 FROM plant.channel AS c
@@ -295,16 +296,25 @@ SELECT n.key, n.value, $3 FROM configured AS n WHERE n.value IS NOT NULL
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, installation_id = excluded.installation_id
 WHERE (s.value, s.installation_id) IS DISTINCT FROM (excluded.value, excluded.installation_id);
 
+-- name: select_other_settings
+-- Keys of the settings $1 whose values in the database are not $2, text[].
+SELECT n.key
+FROM unnest($1::text[], $2::text[]) AS n (key, value)
+LEFT JOIN plant.setting AS s ON s.key = n.key
+WHERE s.value IS DISTINCT FROM n.value;
+
 -- name: upsert_retention_classes
 -- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A retired channel of a
 -- class that the configuration no longer names keeps everything.
 WITH configured AS (
-    SELECT n.name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
+    SELECT i.class_prefix || n.name AS name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
            INTERVAL '1 second' * n.hour AS hour, INTERVAL '1 second' * n.event AS event
     FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[]) AS n (name, raw, minute, hour, event)
+    JOIN plant.installation AS i ON i.id = $6
 ),
 deleted AS (
-    DELETE FROM plant.retention_class AS c WHERE c.installation_id = $6 AND c.name <> ALL ($1::text[])
+    DELETE FROM plant.retention_class AS c
+    WHERE c.installation_id = $6 AND c.name NOT IN (SELECT n.name FROM configured AS n)
 )
 INSERT INTO plant.retention_class AS c (name, raw, minute, hour, event, installation_id)
 SELECT n.name, n.raw, n.minute, n.hour, n.event, $6 FROM configured AS n

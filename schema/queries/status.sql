@@ -18,8 +18,12 @@ WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
 -- name: select_database
 -- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
--- Gaps that turned out to be empty do not count. restored: the loss that the writer noticed in the last day.
+-- Gaps that turned out to be empty do not count. restored: the loss that the writer noticed in the last day. Outages and
+-- quarantine are those of installation $1 (NULL: all).
 WITH
+own AS (
+    SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id = $1::uuid, true)
+),
 day AS (
     SELECT date_trunc('day', now(), 'UTC') AS began
 ),
@@ -27,7 +31,8 @@ outages AS (
     SELECT g.source_id, unnest(range_agg(tstzrange(g.from_time, g.to_time))) AS outage
     FROM plant.gap AS g
     CROSS JOIN day AS d
-    WHERE g.to_time IS NULL OR (g.to_time > g.from_time AND g.to_time >= d.began)
+    WHERE g.source_id IN (SELECT o.id FROM own AS o)
+      AND (g.to_time IS NULL OR (g.to_time > g.from_time AND g.to_time >= d.began))
     GROUP BY g.source_id
 )
 SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')                     AS edition,
@@ -39,7 +44,8 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
        (SELECT count(*) FROM outages AS o WHERE upper(o.outage) IS NULL)                    AS outages_open,
        (SELECT count(*) FROM outages AS o CROSS JOIN day AS d
         WHERE lower(o.outage) >= d.began)                                                   AS outages_today,
-       (SELECT count(*) FROM plant.quarantine AS q WHERE q.retried_at IS NULL)              AS quarantined,
+       (SELECT count(*) FROM plant.quarantine AS q
+        WHERE q.retried_at IS NULL AND q.source_id IN (SELECT o.id FROM own AS o))          AS quarantined,
        (SELECT e.time::text || ': ' || e.text FROM plant.event AS e
         WHERE e.type = 'database_restored' AND e.time > now() - INTERVAL '1 day'
         ORDER BY e.time DESC LIMIT 1)                                                       AS restored;

@@ -18,9 +18,9 @@ FROM unnest($1::int[], $2::int8[]) AS k (source_id, sequence)
 JOIN plant.ingest_batch AS b ON b.source_id = k.source_id AND b.sequence = k.sequence;
 
 -- name: select_identity
--- The timeline, and when the state folder was registered in the database; no row: a standby.
+-- The timeline, and when installation $1 was registered in the database; no row: a standby.
 SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline,
-       (SELECT max(i.registered_at)::text FROM plant.installation AS i) AS registered
+       (SELECT i.registered_at::text FROM plant.installation AS i WHERE i.id = $1) AS registered
 WHERE NOT pg_is_in_recovery();
 
 -- name: select_server
@@ -28,9 +28,9 @@ WHERE NOT pg_is_in_recovery();
 SELECT s.system_identifier::text FROM pg_control_system() AS s;
 
 -- name: count_registered
--- How many of the sources $1 int[] and of the channels $2 int[] there are.
+-- How many of the sources $1 int[] and of their channels $2 int[] there are; others may have the ids of some.
 SELECT (SELECT count(*) FROM plant.source AS s WHERE s.id = ANY ($1::int[])) AS sources,
-       (SELECT count(*) FROM plant.channel AS c WHERE c.id = ANY ($2::int[])) AS channels;
+       (SELECT count(*) FROM plant.channel AS c WHERE c.id = ANY ($2::int[]) AND c.source_id = ANY ($1::int[])) AS channels;
 
 -- name: select_newest_samples
 -- Time (µs) of the newest stored sample of the sources $1 int[]: since an hour before the last batches by sequence were
@@ -256,12 +256,13 @@ UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.id = ANY ($1::int8[
 SELECT clock_timestamp();
 
 -- name: release_predecessor_minutes
--- Leaves to maintenance what a writer that ended before $1 held open.
-UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.open_since < $1::timestamptz;
+-- Leaves to maintenance what a writer of this installation that ended before $1 held open.
+UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.open_since < $1::timestamptz AND d.held_by = session_user;
 
 -- name: release_lost_minutes
 -- The same for minutes up to $1, which is closed: they are of transactions whose COMMIT was never confirmed.
-UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.open_since IS NOT NULL AND d.from_time <= $1;
+UPDATE plant.rollup_dirty AS d SET open_since = NULL
+WHERE d.open_since IS NOT NULL AND d.from_time <= $1 AND d.held_by = session_user;
 
 -- name: select_discrete_channels
 SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' ORDER BY c.id;

@@ -37,9 +37,11 @@ CREATE TABLE plant.notification (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     kind       text        NOT NULL CHECK (kind IN ('alarm', 'return', 'flood')),
     subject    text        NOT NULL,
-    body       jsonb       NOT NULL
+    body       jsonb       NOT NULL,
+    installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE
 );
 COMMENT ON TABLE plant.notification IS 'Messages about alarms. Each message contains its id, so that a receiver can drop duplicates.';
+COMMENT ON COLUMN plant.notification.installation_id IS 'The installation that sends the message. NULL: any.';
 CREATE INDEX notification_created ON plant.notification (created_at);
 
 CREATE TABLE plant.notification_delivery (

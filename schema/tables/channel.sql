@@ -10,7 +10,7 @@ CREATE TABLE plant.source (
     reason          text,
     attributes      jsonb NOT NULL DEFAULT '{}',
     retired_at      timestamptz,
-    installation_id uuid REFERENCES plant.installation (id)
+    installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE
 );
 COMMENT ON TABLE plant.source IS 'Endpoints that channels are read from. state is the last one that the collector reported.';
 COMMENT ON COLUMN plant.source.retired_at IS 'When the source was removed from the configuration of its installation. Its samples are kept.';
@@ -41,7 +41,7 @@ CREATE INDEX channel_unit ON plant.channel (regexp_replace(name, '/[^/]*$', ''),
     WHERE retired_at IS NULL;
 COMMENT ON TABLE plant.channel IS 'Tags. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
 COMMENT ON COLUMN plant.channel.address IS 'OPC UA: node id. Modbus: table:register, counted from 0. Push: the name that the source''s template makes of a line and a field; for a channel that the source created, the same as name.';
-COMMENT ON COLUMN plant.channel.retention IS 'Retention class: a row of plant.retention_class.';
+COMMENT ON COLUMN plant.channel.retention IS 'Retention class, without the prefix of the installation. plant.channel_class has the whole name.';
 COMMENT ON COLUMN plant.channel.configured_at IS 'When the channel was first configured. NULL: before this was recorded.';
 COMMENT ON COLUMN plant.channel.retirements IS 'Past periods in which the channel was retired. No samples are expected in them.';
 -- A push source creates channels that its gateway sends and that are not configured.

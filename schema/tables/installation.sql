@@ -10,19 +10,23 @@ GRANT ALL ON plant.migration TO plant_owner;
 GRANT SELECT ON plant.migration TO plant_ingest, plant_reader;
 GRANT SELECT, MAINTAIN ON plant.migration TO plant_maintenance;
 
--- An installation is a state folder and the plant that it logs. Only its own `up` changes, retires or replaces what it
--- registered. A row whose installation_id is NULL belongs to the database itself, or is not adopted yet.
+-- An installation is a state folder and the plant that it logs. Several can share a database: only its own `up` changes,
+-- retires or replaces what an installation registered. A row whose installation_id is NULL belongs to the database itself,
+-- or is not adopted yet. The settings of the configuration are those of one installation, the leading one: the first that
+-- registered. It also seals. An installation that is taken over gets the id of the new one, and keeps the rest.
 CREATE TABLE plant.installation (
     id            uuid        PRIMARY KEY,
     plant         text        NOT NULL,
-    registered_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    registered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    class_prefix  text        NOT NULL UNIQUE
 );
 COMMENT ON TABLE plant.installation IS 'State folders that are registered in this database, with the name of their plant.';
+COMMENT ON COLUMN plant.installation.class_prefix IS 'What the names of its retention classes begin with in plant.retention_class. Empty: the first installation.';
 GRANT ALL ON plant.installation TO plant_owner;
 
 -- Where an installation runs. Without this, a copy of its state folder would register and write as the same installation.
 CREATE TABLE plant.presence (
-    installation_id uuid        PRIMARY KEY REFERENCES plant.installation (id) ON DELETE CASCADE,
+    installation_id uuid        PRIMARY KEY REFERENCES plant.installation (id) ON UPDATE CASCADE ON DELETE CASCADE,
     place           text        NOT NULL,
     folder          text        NOT NULL,
     seen_at         timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -37,7 +41,7 @@ GRANT ALL ON plant.presence TO plant_owner;
 CREATE TABLE plant.setting (
     key             text PRIMARY KEY,
     value           text NOT NULL,
-    installation_id uuid REFERENCES plant.installation (id)
+    installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE
 );
 COMMENT ON TABLE plant.setting IS 'Properties of this database, such as edition (apache or community) and timescaledb_version, and settings from the configuration.';
 GRANT ALL ON plant.setting TO plant_owner;

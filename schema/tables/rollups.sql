@@ -27,7 +27,7 @@
 -- row to rollup_dirty. If its writer holds the minute open, the row says since when, and refreshing skips all minutes from
 -- there on. The writer closes a minute in one transaction: it deletes its own rows of rollup_dirty, adds those of
 -- rollup_1m, and marks dirty what it cannot guarantee. If a writer does not return, its rows become ordinary ones after
--- plant.open_minute_limit().
+-- plant.open_minute_limit(). Each installation has a writer, with a login of its own: none releases the minutes of another.
 -- A minute depends on the value carried into it. The writer knows what it wrote last, but samples also change otherwise
 -- (late data, delete_samples, another writer), each time with a row in rollup_dirty. Therefore a channel's minute is taken
 -- as exact only if it continues from the channel's newest stored row. Only refreshing changes the value carried out of that
@@ -48,7 +48,8 @@ CREATE TABLE plant.rollup_dirty (
     channels   int[]       CONSTRAINT rollup_dirty_channels CHECK (channels <> '{}'),
     hours      boolean     NOT NULL DEFAULT false,
     onward     boolean     NOT NULL DEFAULT false,
-    open_since timestamptz
+    open_since timestamptz,
+    held_by    text        DEFAULT session_user
 );
 CREATE INDEX rollup_dirty_to ON plant.rollup_dirty (to_time);
 CREATE INDEX rollup_dirty_open ON plant.rollup_dirty (from_time) WHERE open_since IS NOT NULL;
@@ -57,6 +58,7 @@ COMMENT ON COLUMN plant.rollup_dirty.channels IS 'NULL: all channels.';
 COMMENT ON COLUMN plant.rollup_dirty.hours IS 'false: minutes, from samples. true: one hour, from its minutes.';
 COMMENT ON COLUMN plant.rollup_dirty.onward IS 'true: the value carried into the next bucket has changed, even if the last sample is the same, because of a gap.';
 COMMENT ON COLUMN plant.rollup_dirty.open_since IS 'When a writer opened this minute, which it still holds open. NULL: to be recomputed from samples.';
+COMMENT ON COLUMN plant.rollup_dirty.held_by IS 'If open_since is not NULL: the login of that writer. Each installation has its own.';
 GRANT INSERT, DELETE, UPDATE (open_since) ON plant.rollup_dirty TO plant_ingest;
 GRANT ALL ON plant.rollup_dirty TO plant_owner;
 

@@ -16,6 +16,7 @@ from email.message import Message
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -34,7 +35,7 @@ from ingest.config.model import NotifyOptions
 from ingest.writer.alarm_rows import write_alarms
 from ops.ports import free_ports
 from tests.config_in_force import activate
-from tests.database import Database, add_sources
+from tests.database import Database, add_sources, connected
 from tests.samples import T0
 from tests.waiting import PATIENCE, until
 
@@ -387,3 +388,25 @@ async def test_mail_is_sent_over_each_kind_of_connection(
     text = message.get_payload(decode=True)
     assert isinstance(text, bytes)
     assert "value     9.5 bar" in text.decode()
+
+
+async def test_an_installation_sends_its_own_messages_only(
+    database: Database, owner: asyncpg.Connection[Any], ingest: asyncpg.Connection[Any], hook: Hook
+) -> None:
+    ids = [uuid4(), uuid4()]
+    for number, installation in enumerate(ids):
+        query = "INSERT INTO plant.installation (id, plant, class_prefix) VALUES ($1, 'p', $2)"
+        await owner.execute(query, installation, str(number))
+    await owner.execute("UPDATE plant.source SET installation_id = $1", ids[1])
+    options = to(hook)
+    await happen(ingest, alarm(7))
+    for installation, sent in zip(ids, (0, 1), strict=True):
+        notifier = Notifier("demo", options, database.ingest_dsn, receivers(options), installation)
+        async with connected(database.ingest_dsn) as connection:
+            await notifier._make_messages(connection)
+            assert await connection.fetchval("SELECT count(*) FROM plant.notification") == sent
+    for installation, delivered in zip(ids, (0, 1), strict=True):
+        notifier = Notifier("demo", options, database.ingest_dsn, receivers(options), installation)
+        async with connected(database.ingest_dsn) as connection:
+            await notifier._deliver(connection, notifier._receivers[0])
+        assert (notifier.delivered, len(hook.got)) == (delivered, delivered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 from pathlib import Path
@@ -11,19 +12,27 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.errors import DatabaseError, PlantlogError
+from ingest.config.model import Plant
+from ingest.errors import PlantlogError
 from ops.appliance.database import Database as Used
+from ops.appliance.status import StatusMonitor
+from ops.evidence.keys import signer
+from ops.forensics.ask import TimeRange, ask, find_question
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import JobContext, run
-from ops.migration.migrate import migrate
+from ops.maintenance.retention import Retention
+from ops.maintenance.run import Job, JobContext, Session, run
 from ops.paths import State
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from ops.registration import heartbeat
+from ops.registration import register as registering
+from ops.registration.installation import installation_id, leader
+from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
-from schema.queries import load
-from tests.database import Database, rows
+from ops.registration.rename import rename_channel
+from tests.database import Database, connected, rows
 from tests.integration.test_register import plant
+from tests.maintenance import SAMPLES, add_plant, day, sample_counts
 from tests.waiting import until
 
 _TAGS = "a,holding:0,,,,,,,,\n"
@@ -46,24 +55,92 @@ async def everything(database: Database) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_a_second_installation_is_refused_and_changes_nothing(database: Database, tmp_path: Path) -> None:
-    kept = '[retention.default]\nraw = "3650d"\n'
-    await register(plant(tmp_path / "p", _TAGS, kept), database.owner_dsn, state_in(tmp_path / "first"))
+def named(described: Plant, source: str) -> Plant:
+    """The plant with another name of its source."""
+    [found] = described.sources
+    return described.model_copy(update={"name": source, "sources": (found.model_copy(update={"name": source}),)})
+
+
+async def test_two_installations_share_a_database(database: Database, tmp_path: Path) -> None:
+    """Each registers, changes and retires its own only."""
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    ours = plant(tmp_path / "p", _TAGS, '[retention.default]\nraw = "3650d"\n')
+    theirs = named(plant(tmp_path / "q", _OTHERS, '[retention.default]\nraw = "1d"\n'), "theirs")
+    one = (await register(ours, database.owner_dsn, first)).registry
+    joined = await register(theirs, database.owner_dsn, second)
+    other = joined.registry
+    said = (joined.taken_over, joined.not_applied, list(joined.difference.lines()))
+    assert said == ("", "", ["source theirs: added; 1 channel added (b)"])
+    assert (list(one.sources), list(other.sources)) == (["plc"], ["theirs"])
+    assert not {*one.channels["plc"].values()} & {*other.channels["theirs"].values()}
+    prefix = second.installation.read_text()[:8]
+    classes = "SELECT r.name, r.raw::text FROM plant.retention_class AS r ORDER BY r.raw DESC"
+    assert await rows(database, classes) == [("default", "87600:00:00"), (f"{prefix}:default", "24:00:00")]
+    used = "SELECT c.name, k.class FROM plant.channel_class AS k JOIN plant.channel AS c ON c.id = k.channel_id"
+    assert {*await rows(database, used)} == {("a", "default"), ("b", f"{prefix}:default")}
     before = await everything(database)
-    second = plant(tmp_path / "q", _OTHERS, '[retention.default]\nraw = "1d"\n')
-    with pytest.raises(
-        PlantlogError, match=r"belongs to another installation.*plant demo.*1 source \(plc\).*--take-over"
-    ):
-        await register(second, database.owner_dsn, state_in(tmp_path / "second"))
+    for again, state in ((ours, first), (theirs, second)):
+        assert list((await register(again, database.owner_dsn, state)).difference.lines()) == []
     assert await everything(database) == before
+    changed = named(plant(tmp_path / "q", "c,holding:3,,,,,,,,\n", '[retention.default]\nraw = "1d"\n'), "theirs")
+    assert (await register(changed, database.owner_dsn, second)).registry.channels == {"theirs": {"c": 3}}
+    retired = "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL"
+    assert await rows(database, retired) == [("b",)]
+    with pytest.raises(PlantlogError, match=r"channel a belongs to installation .* of plant demo: rename it there"):
+        await rename_channel(database.owner_dsn, second, "a", "x")
+    with pytest.raises(PlantlogError, match="channel 1 already has the name a: choose another"):
+        await rename_channel(database.owner_dsn, second, "c", "a")
+    await rename_channel(database.owner_dsn, first, "a", "former/a")
+    now = named(plant(tmp_path / "q", "a,holding:3,,,,,,,,\n"), "theirs")  # no name of its own was renamed
+    assert (await register(now, database.owner_dsn, second)).registry.channels == {"theirs": {"a": 4}}
+
+
+async def test_settings_are_those_of_the_first_installation(database: Database, tmp_path: Path) -> None:
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    ours = plant(tmp_path / "p", _TAGS, '[storage]\nlateness = "2h"\n')
+    theirs = plant(tmp_path / "q", _OTHERS, '[storage]\nlateness = "3h"\n[sealing]\nenabled = false\n')
+    await register(ours, database.owner_dsn, first)
+    said: list[str] = []
+    (await register(named(theirs, "theirs"), database.owner_dsn, second)).print_changes(said.append)
+    leading = f"installation {installation_id(first)} of plant demo"
+    assert said[-1] == f"not applied: lateness, sealing; the database has one value, and it is that of {leading}"
+    settings = "SELECT key, value FROM plant.setting WHERE key IN ('lateness', 'sealing') ORDER BY key"
+    assert await rows(database, settings) == [("lateness", "7200"), ("sealing", "on")]
+    (seal,) = (job for job in jobs() if job.name == "seal")
+    contexts = [JobContext(database.maintenance_dsn, database.owner_dsn, state) for state in (first, second)]
+    ran = [await run(seal, context) for context in contexts]
+    assert [(one.outcome, one.done.detail) for one in ran] == [("ok", ""), ("skipped", f"done by {leading}")]
+    async with connected(database.owner_dsn) as owner:
+        with pytest.raises(PlantlogError, match=rf"are sealed by {leading}: run this command there"):
+            await signer(owner, second)
+
+
+@pytest.mark.parametrize("what", ["source", "channel"])
+async def test_a_name_of_another_installation_is_refused(database: Database, tmp_path: Path, what: str) -> None:
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
+    before = await everything(database)
+    theirs = plant(tmp_path / "q", _OTHERS if what == "source" else _TAGS)
+    name = "plc" if what == "source" else "a"
+    words = rf"{what} {name} belongs to another installation.*{installation_id(first)} of plant demo.*--take-over"
+    with pytest.raises(PlantlogError, match=words):
+        await register(theirs if what == "source" else named(theirs, "theirs"), database.owner_dsn, second)
+    assert await everything(database) == before
+    assert not second.registry.exists()
 
 
 async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_path: Path) -> None:
-    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    first, second, third = (state_in(tmp_path / name) for name in ("first", "second", "third"))
     described = plant(tmp_path / "p", _TAGS)
     await register(described, database.owner_dsn, first)
+    await register(named(plant(tmp_path / "r", "c,holding:0,,,,,,,,\n"), "theirs"), database.owner_dsn, third)
+    untouched = await rows(database, "SELECT * FROM plant.source WHERE name = 'theirs'")
     others = plant(tmp_path / "q", _OTHERS)
-    taken: Registration = await register(others, database.owner_dsn, second, take_over=True)
+    with pytest.raises(PlantlogError, match=r"no installation is north; registered: installation .* of plant theirs"):
+        await register(others, database.owner_dsn, second, take_over="north")
+    with pytest.raises(PlantlogError, match=r"is installation .* of plant theirs already: only a state folder"):
+        await register(others, database.owner_dsn, third, take_over="demo")
+    taken: Registration = await register(others, database.owner_dsn, second, take_over=str(installation_id(first))[:8])
     assert taken.taken_over.startswith("plant demo (installation ")
     assert taken.taken_over.endswith("1 source (plc) with 1 channels")
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'taken_over'") == [(taken.taken_over,)]
@@ -71,62 +148,115 @@ async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_p
     changes = list(taken.difference.lines())
     assert changes[0] == "source plc: 1 channel added (b); 1 channel retired (a)"
     assert changes[1:] == ["b has the address of retired a: `plantlog rename a b`, then `up`, keeps its history"]
-    with pytest.raises(PlantlogError, match="belongs to another installation"):
+    assert await rows(database, "SELECT * FROM plant.source WHERE name = 'theirs'") == untouched
+    with pytest.raises(PlantlogError, match="source plc belongs to another installation"):
         await register(described, database.owner_dsn, first)
     assert (await register(others, database.owner_dsn, second)).taken_over == ""
+    async with connected(database.owner_dsn) as owner:
+        assert await leader(owner, second) is None  # as the one before it was
 
 
-async def test_retirement_is_limited_to_the_installation(
+async def test_sources_without_installation_are_adopted(database: Database, tmp_path: Path) -> None:
+    """As those of a version that knew no installations."""
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute(
+            "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '');"
+            "INSERT INTO plant.channel (name, source_id, address, kind) VALUES ('a', 1, 'holding:0', 'analog')"
+        )
+    state = state_in(tmp_path / "first")
+    done = await registering.register(
+        plant(tmp_path / "p", _TAGS), database.owner_dsn, state, decisions=TagDecisions(("a",))
+    )
+    assert (done.taken_over, done.registry.channels) == ("", {"plc": {"a": 1}})
+
+
+async def test_retention_is_by_installation(
+    database: Database, owner: asyncpg.Connection, maintenance: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """A day goes as a whole where the classes of all agree; else the rows of the channels whose time is over."""
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    for folder, tags, age, state in (("p", _TAGS, 6, first), ("q", _OTHERS, 3, second)):
+        options = f'[sealing]\nenabled = false\n[retention.default]\nraw = "{age}d"\n'
+        described = plant(tmp_path / folder, tags, options)
+        await register(described if state is first else named(described, "theirs"), database.owner_dsn, state)
+    await add_plant(owner, 9, 5, 2, channels=(1, 2))
+    context = JobContext(database.maintenance_dsn, database.owner_dsn, second)
+    await Retention().work(context, maintenance)
+    assert await sample_counts(owner) == {(5, 1): SAMPLES, (2, 1): SAMPLES, (2, 2): SAMPLES}
+    prefix = second.installation.read_text()[:8]
+    said = (
+        "SELECT detail ->> 'from', detail -> 'classes', detail ->> 'action' FROM plant.event WHERE type = 'retention'"
+    )
+    found = {(begin[:10], action): json.loads(classes) for begin, classes, action in await rows(database, said)}
+    both = sorted((f"{prefix}:default", "default"))
+    days = [f"{day(ago):%Y-%m-%d}" for ago in (9, 5)]
+    assert found == {(days[0], "chunk"): both, (days[1], "rows"): [f"{prefix}:default"]}
+    kept = "SELECT plant.retained_channels('{1,2}', 'raw', $1)"
+    assert [await owner.fetchval(kept, day(ago)) for ago in (9, 5, 2)] == [[], [1], [1, 2]]
+
+
+async def test_jobs_of_the_database_are_done_by_one_installation(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    """Several installations on one database are not made yet; what is another's is left alone all the same."""
-    state = state_in(tmp_path / "first")
-    described = plant(tmp_path / "p", _TAGS)
-    await register(described, database.owner_dsn, state)
-    await owner.execute("INSERT INTO plant.installation VALUES (gen_random_uuid(), 'other')")
-    await owner.execute(
-        "INSERT INTO plant.source (name, kind, address, installation_id)"
-        " SELECT 'theirs', 'modbus', '', i.id FROM plant.installation AS i WHERE i.plant = 'other';"
-        "INSERT INTO plant.channel (name, source_id, address, kind)"
-        " SELECT 'theirs', s.id, 'holding:0', 'analog' FROM plant.source AS s WHERE s.name = 'theirs'"
-    )
-    queries = load("register")
-    ours = await owner.fetchval("SELECT i.id FROM plant.installation AS i WHERE i.plant = 'demo'")
-    async with owner.transaction():
-        await owner.execute(queries["create_temporary_tables"])
-        await owner.execute(
-            "INSERT INTO configured SELECT (jsonb_populate_record(NULL::configured, to_jsonb(c) ||"
-            " jsonb_build_object('place', 0, 'source', s.name, 'lo', c.range_lo, 'hi', c.range_hi))).*"
-            " FROM plant.channel AS c JOIN plant.source AS s ON s.id = c.source_id WHERE c.name = 'a'"
-        )
-        await owner.execute(queries["insert_differences"], ours)
-        assert await owner.fetch("SELECT * FROM difference") == []
-        await owner.execute(queries["retire_channels"])
-    await owner.execute(queries["retire_sources"], ["plc"], ours)
-    await owner.execute(queries["upsert_retention_classes"], [], [], [], [], [], ours)
-    assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NOT NULL") == []
-    assert await rows(database, "SELECT name FROM plant.source WHERE retired_at IS NOT NULL") == []
+    """Another one does them when the first one no longer does."""
+    contexts = []
+    for name in ("first", "second"):
+        state = state_in(tmp_path / name)
+        described = named(plant(tmp_path / f"{name}-plant", f"{name},holding:0,,,,,,,,\n"), name)
+        await register(described, database.owner_dsn, state)
+        contexts.append(JobContext(database.maintenance_dsn, database.owner_dsn, state))
+    shared, own = (next(job for job in jobs() if job.name == name) for name in ("ahead", "presence"))
+
+    async def outcomes(job: Job) -> list[str]:
+        sessions = [Session(job, context) for context in contexts]
+        try:
+            return [
+                (await run(job, context, session=session)).outcome
+                for context, session in zip(contexts, sessions, strict=True)
+            ]
+        finally:
+            for session in sessions:
+                session.close()
+
+    assert await outcomes(shared) == ["ok", "skipped"]
+    assert await outcomes(shared) == ["ok", "skipped"]
+    assert await outcomes(own) == ["ok", "ok"]
+    assert (await run(shared, contexts[1])).outcome == "ok", "by a command it is done at once"
+    await owner.execute("UPDATE plant.job_run SET ended_at = ended_at - INTERVAL '1 second' * $1", 1.6 * shared.every)
+    contexts.reverse()
+    assert await outcomes(shared) == ["ok", "skipped"]
 
 
-async def test_sources_without_installation_are_adopted_by_id(empty_database: str, tmp_path: Path) -> None:
-    state = state_in(tmp_path / "first")
-    await create_database(empty_database)
-    await migrate(empty_database)
-    owner = await asyncpg.connect(empty_database)
+async def test_status_and_questions_are_by_installation(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    states = [state_in(tmp_path / name) for name in ("first", "second")]
+    for state, tags in zip(states, (_TAGS, _OTHERS), strict=True):
+        described = named(plant(tmp_path / f"{state.root.name}-plant", tags), state.root.name)
+        await register(described, database.owner_dsn, state)
+        (state.root / "secrets").mkdir()
+        state.dsn_file("reader").write_text(database.reader_dsn)
+        state.dsn_file("owner").write_text(database.owner_dsn)
     await owner.execute(
-        "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '');"
-        "INSERT INTO plant.channel (name, source_id, address, kind) VALUES ('a', 1, 'holding:0', 'analog')"
+        "INSERT INTO plant.gap (source_id, from_time, reason)"
+        " SELECT s.id, now(), 'stopped' FROM plant.source AS s WHERE s.name = 'second'"
     )
-    await owner.close()
-    described = plant(tmp_path / "p", _TAGS)
-    state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 2}}')
-    used = _used(state, empty_database)
-    with pytest.raises(PlantlogError, match=r"of an earlier version.*1 source \(plc\) with 1 channels"):
-        await used.prepare()
-    state.registry.write_text('{"sources": {"plc": 1}, "channels": {"a": 1}}')
-    await used.prepare()
-    done = await register(described, empty_database, state)
-    assert (done.taken_over, done.registry.channels) == ("", {"plc": {"a": 1}})
+    found = [(await asyncio.to_thread(StatusMonitor(state).snapshot))["database"] for state in states]
+    assert [(one["outages_open"], one["others"]) for one in found] == [
+        (opened, [f"installation {installation_id(other)} of plant {other.root.name}"])
+        for opened, other in zip((0, 1), reversed(states), strict=True)
+    ]
+
+    async def answered(installation: str | None) -> set[str]:
+        question, options = find_question("gaps_and_coverage"), {"complete": "true"}
+        answer = await asyncio.to_thread(ask, states[0], question, TimeRange("1h"), [], options, installation)
+        return {row[answer.columns.index("channel")] for row in answer.rows}
+
+    assert await answered(None) == {"a", "b"}
+    assert await answered("second") == {"b"}
+    assert await answered(str(installation_id(states[0]))[:8]) == {"a"}
+    with pytest.raises(PlantlogError, match="--installation: no installation is third; registered: installation"):
+        await answered("third")
 
 
 async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
@@ -159,28 +289,54 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
     assert len(said) == 1
 
 
-_STORED = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'plantlog%'"
+_STORED = (
+    "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid"
+    " WHERE rolname IN ('plantlog_ingest', 'plantlog_reader', 'plantlog_maintenance')"
+)
 
 
-def test_working_logins_are_kept_and_foreign_ones_refused(server: str, tmp_path: Path) -> None:
+def test_each_installation_has_logins_of_its_own(server: str, tmp_path: Path) -> None:
+    """Logins are the server's: a second installation, in this or in another database, leaves those of the first."""
     assert server  # it sees to the programs being there
 
     async def logins(dsn: str) -> None:
-        first = _used(state_in(tmp_path / "first"), f"{dsn}/north")
-        second = _used(state_in(tmp_path / "second"), f"{dsn}/south", "other")
+        states = [state_in(tmp_path / name) for name in ("first", "second", "elsewhere")]
+        databases = [f"{dsn}/{name}" for name in ("north", "north", "south")]
+        first, second, elsewhere = (
+            _used(state, database, state.root.name) for state, database in zip(states, databases, strict=True)
+        )
         for name in ("north", "south"):
             await create_database(f"{dsn}/{name}")
         await first.prepare()
         before = await _fetchval(f"{dsn}/north", _STORED)
-        with pytest.raises(DatabaseError, match=r"plantlog_ingest.*the owner is.*Nothing was changed.*--take-over"):
-            await second.prepare()
-        assert await _fetchval(f"{dsn}/south", "SELECT to_regnamespace('plant') IS NULL"), "not even its schema"
-        assert await _fetchval(f"{dsn}/north", _STORED) == before
+        assert "new passwords" not in await second.prepare()
+        assert "new passwords" not in await elsewhere.prepare()
         assert "new passwords" not in await first.prepare()
-        assert await _fetchval(f"{dsn}/north", _STORED) == before, "a login that works is not altered"
-        assert "new passwords for plantlog_ingest" in await second.prepare(take_over=True)
-        with pytest.raises(DatabaseError, match="the password is not that of this state folder"):
-            await first.prepare()
+        assert await _fetchval(f"{dsn}/north", _STORED) == before, "those of the first are not altered"
+        roles = ("ingest", "reader", "maintenance")
+        users = [await _fetchval(state.dsn(role), "SELECT session_user") for state in states for role in roles]
+        identities = ["", *(f"_{installation_id(state)!s:.8}" for state in states[1:])]
+        assert users == [f"plantlog_{role}{identity}" for identity in identities for role in roles]
+        await _execute(f"{dsn}/north", "ALTER ROLE plantlog_ingest PASSWORD 'stolen'")
+        assert "new passwords for plantlog_ingest" in await first.prepare(), "its own it restores"
+
+        await register(plant(tmp_path / "p", _TAGS), f"{dsn}/north", states[0])
+        heir = _used(state_in(tmp_path / "heir"), f"{dsn}/north", "heir")
+        async with connected(f"{dsn}/north") as owner:
+            await heartbeat.record(owner, states[0])
+            said: list[str] = []
+            refused = asyncio.create_task(heir.prepare("demo", said.append))
+            await until(lambda: said)
+            await heartbeat.record(owner, states[0])  # it goes on
+            with pytest.raises(PlantlogError, match=r"of plant demo, last seen .* is running, and cannot be taken"):
+                await refused
+        await _execute(f"{dsn}/north", "UPDATE plant.presence SET seen_at = seen_at - INTERVAL '1 minute'")
+        await heir.prepare("demo")
+        assert await _fetchval(heir.state.dsn("ingest"), "SELECT session_user") == "plantlog_ingest"
+        for role in roles:
+            with pytest.raises(asyncpg.InvalidPasswordError):
+                await _fetchval(states[0].dsn(role), "SELECT 1")
+            assert await _fetchval(states[1].dsn(role), "SELECT 1") == 1
 
     with Server(tmp_path / "server") as private:
         asyncio.run(logins(private.owner_dsn.rpartition("/")[0]))
@@ -201,3 +357,8 @@ async def _fetchval(dsn: str, query: str) -> Any:
         return await connection.fetchval(query)
     finally:
         await connection.close()
+
+
+async def _execute(dsn: str, query: str) -> None:
+    async with connected(dsn) as connection:
+        await connection.execute(query)

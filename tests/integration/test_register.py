@@ -245,14 +245,14 @@ async def test_spool_of_another_database_is_refused(database: Database, tmp_path
     await spool.close()
     assert spooled_rows(state.spool) == (1, ())
     with pytest.raises(OperationError, match=r"contains 1 row of another database \(there a has id"):
-        await registering.register(described, database.owner_dsn, state, take_over=True)
+        await registering.register(described, database.owner_dsn, state, take_over="demo")
     spool.path.write_bytes(b"what it holds is not known" * 1000)
     assert spooled_rows(state.spool) == (0, ("modbus.sqlite",))
     with pytest.raises(OperationError, match=r"contains modbus\.sqlite of another database"):
-        await registering.register(described, database.owner_dsn, state, take_over=True)
+        await registering.register(described, database.owner_dsn, state, take_over="demo")
     assert Registry.load(state.registry) == elsewhere
     (state.spool / "modbus.sqlite").unlink()
-    assert (await registering.register(described, database.owner_dsn, state, take_over=True)).registry == registry
+    assert (await registering.register(described, database.owner_dsn, state, take_over="demo")).registry == registry
 
 
 async def test_registration_of_twenty_thousand_channels(database: Database, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from ingest.writer import minute_closer
 from ingest.writer.group import sample_subset
 from ingest.writer.writer import Writer
 from ops.rollups.verify import verify
-from tests.database import Database, add_channels, add_sources
+from schema.queries import load
+from tests.database import Database, add_channels, add_sources, connected
 from tests.sample_tables import DAY_US
 from tests.waiting import PATIENCE, until
 
@@ -63,14 +64,23 @@ async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     return owner
 
 
+@pytest.fixture
+async def other_dsn(database: Database, owner: asyncpg.Connection[Any]) -> str:
+    """The DSN of another installation's writer."""
+    login = "plantlog_ingest_other"
+    if not await owner.fetchval("SELECT to_regrole($1) IS NOT NULL", login):  # it is the server's
+        await owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'other' IN ROLE plant_ingest")
+    return f"postgresql://{login}:other@{database.ingest_dsn.rpartition('@')[2]}"
+
+
 class Running:
     """A writer at work, and the spool that feeds it."""
 
-    def __init__(self, folder: Path, database: Database, clock: Clock) -> None:
+    def __init__(self, folder: Path, database: Database, clock: Clock, dsn: str = "") -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self.spool = Spool(folder / "push.sqlite", 2**29)
-        self.writer = Writer(folder, database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
+        self.writer = Writer(folder, dsn or database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
         self._clock = clock
         self._task = asyncio.create_task(self.writer.run())
 
@@ -89,14 +99,17 @@ class Running:
         backlog = await self.writer.backlog()  # of the files that it has found
         return (self._folder / "push.sqlite") in self.writer._backlog._files and backlog[0] == 0
 
-    async def close(self, owner: asyncpg.Connection[Any], minute: int) -> None:
-        """It closes ``minute`` (since the day began)."""
+    async def close(self, owner: asyncpg.Connection[Any], minute: int, login: str | None = None) -> None:
+        """It closes ``minute`` (since the day began), and so do all others; ``login``: those with this one."""
         begin = DAY_US + minute * MINUTE_US
         self._clock.now = begin + MINUTE_US + 50 * SECOND
 
         async def closed() -> bool:
-            open_rows = "SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL AND from_time <= $1"
-            return not await owner.fetchval(open_rows, timestamp(begin))
+            open_rows = (
+                "SELECT count(*) FROM plant.rollup_dirty"
+                " WHERE open_since IS NOT NULL AND from_time <= $1 AND coalesce(held_by = $2, true)"
+            )
+            return not await owner.fetchval(open_rows, timestamp(begin), login)
 
         await until(closed)
 
@@ -563,15 +576,43 @@ def said_of_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) ->
     return []
 
 
-@pytest.mark.parametrize("seed", range(3))
+async def test_minutes_of_another_installation_stay_open(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str
+) -> None:
+    """A writer that starts, or that closes the same minute first, releases its own only."""
+    some = random.Random(11)
+    async with connected(other_dsn) as other:
+        await other.execute(load("write")["insert_open_minutes"], [timestamp(DAY_US)])
+    held = "SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL AND held_by = $1"
+    running = Running(tmp_path / "1", database, clock)
+    own, others = "plantlog_ingest", "plantlog_ingest_other"
+    await owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time, open_since, held_by)"
+        " VALUES ($1, $2, clock_timestamp(), $3)",
+        timestamp(DAY_US),
+        timestamp(DAY_US + MINUTE_US),
+        own,
+    )
+    await running.send_minute(0, some)
+    assert await owner.fetchval(held, own) > 1
+    await running.close(owner, 0, own)
+    assert [await owner.fetchval(held, login) for login in (own, others)] == [0, 1]
+    await running.stop()
+    assert await owner.fetchval("SELECT plant.first_open_minute()") == timestamp(DAY_US)
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = NULL")
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("seed", range(4))
 async def test_minutes_are_exact_under_random_interference(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, seed: int
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str, seed: int
 ) -> None:
     """Two writers of the same channels, late samples, replays, conflicts, gaps, deletions, and refreshing."""
     some = random.Random(seed)
     if seed == 0:
         await owner.execute("DELETE FROM plant.setting WHERE key = 'lateness'")
-    writers = [Running(tmp_path / str(i), database, clock) for i in range(2)]
+    dsns = ("", other_dsn if seed % 2 else "")  # of one installation, or of two
+    writers = [Running(tmp_path / str(i), database, clock, dsn) for i, dsn in enumerate(dsns)]
     done = False
 
     async def maintenance() -> None:

@@ -79,6 +79,13 @@ async def events(database: Database) -> list[dict[str, Any]]:
     return [json.loads(row[1]) for row in await rows(database, _EVENTS)]
 
 
+async def registered(database: Database) -> str:
+    """The id of a new installation."""
+    async with connected(database.owner_dsn) as owner:
+        query = "INSERT INTO plant.installation (id, plant, class_prefix) SELECT u, 'p', u FROM gen_random_uuid() AS u"
+        return str(await owner.fetchval(f"{query} RETURNING id"))
+
+
 def sample(place: int, source: int = 1) -> SampleBatch:
     """One of the source's channel, so many minutes after T0."""
     return replace(batch([(source, place * MINUTE, 1.0 + place, 0)], source), received_at=T0 + place * MINUTE)
@@ -107,6 +114,19 @@ async def test_what_was_lost_while_the_writer_was_down_is_written_again(
         await spooled(tmp_path, sample(2))
         await written(tmp_path, database)
         assert len(await events(database)) == 1, "it is noticed once"
+
+
+async def test_a_loss_is_noticed_although_another_installation_joined(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    (tmp_path / "installation").write_text(await registered(database))
+    await spooled(folder, sample(0))
+    await written(folder, database)
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute("TRUNCATE plant.ingest_batch")
+    await registered(database)
+    await written(folder, database)
+    assert [event["batches"] for event in await events(database)] == [1]
 
 
 async def test_what_was_lost_while_the_writer_runs_is_written_again(database: Database, tmp_path: Path) -> None:
@@ -241,6 +261,17 @@ async def test_a_database_without_the_channels_is_not_written_to(database: Datab
         await until(lambda: "lacks sources or channels: run `plantlog up`" in writer.database)
         assert (writer.written, await events(database)) == (0, [])
         async with connected(database.owner_dsn) as owner:
+            # Another installation got the id meanwhile.
+            await owner.execute(
+                "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE"
+                " VALUES (3, 'theirs', 'push', '')"
+            )
+            await add_channels(owner, [500], "theirs", source=3)
+            writer.database = ""
+            await until(lambda: "lacks sources or channels: run `plantlog up`" in writer.database)
+            await owner.execute(
+                "DELETE FROM plant.channel WHERE id = 500; DELETE FROM plant.channel_version WHERE channel_id = 500"
+            )
             await add_channels(owner, [500], "later")
         await until(lambda: writer.written == 2)
         writer.drain()
@@ -298,15 +329,17 @@ class TestNoFalseAlarm:
 
     async def test_another_database_is_registered(self, database: Database, tmp_path: Path) -> None:
         """It was created again, or taken over: what is in the journal was never committed to it."""
-        await spooled(tmp_path, *BATCHES)
-        await written(tmp_path, database)
+        folder = tmp_path / "spool"
+        folder.mkdir()
+        await spooled(folder, *BATCHES)
+        await written(folder, database)
+        (tmp_path / "installation").write_text(await registered(database))
         async with connected(database.owner_dsn) as owner:
-            await owner.execute("INSERT INTO plant.installation (id, plant) VALUES (gen_random_uuid(), 'p')")
             await owner.execute("TRUNCATE plant.ingest_batch")
         for place in range(3):
-            await spooled(tmp_path, sample(place))
-            await written(tmp_path, database)
-            forget_server(tmp_path)
+            await spooled(folder, sample(place))
+            await written(folder, database)
+            forget_server(folder)
         assert await events(database) == []
         assert await rows(database, "SELECT count(*) FROM plant.ingest_batch") == [(3,)]
 

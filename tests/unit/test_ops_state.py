@@ -25,7 +25,6 @@ from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment, Running
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
-from ops.postgres import binaries
 from ops.registration.rename import rename
 
 
@@ -169,23 +168,6 @@ def test_logs_of_an_unknown_process_are_refused(tmp_path: Path) -> None:
     assert tail_command(state, "writer", True, 7)[:4] == ["tail", "-n", "7", "-F"]
     with pytest.raises(OperationError, match="no log of process wirter; known: writer"):
         tail_command(state, "wirter", False, 10)
-
-
-def test_shared_root_file_system_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    roots = [tmp_path / name for name in ("first", "second")]
-    for root in roots:
-        for path in ("usr/lib/postgresql/17/bin/postgres", "usr/share/postgresql/17/extension/timescaledb.control"):
-            (root / path).parent.mkdir(parents=True)
-            (root / path).touch()
-    state = tmp_path / "state"
-    if (installed := binaries.find(state)) is not None:
-        assert installed == binaries.Binaries(Path("/"))  # a system with both packages has no use for one
-        return
-    for root in roots:
-        monkeypatch.setenv("PLANTLOG_ROOTFS", str(root))
-        assert binaries.provide(state, lambda line: None) == binaries.Binaries(root)
-        monkeypatch.delenv("PLANTLOG_ROOTFS")
-        assert binaries.find(state) == binaries.Binaries(root)
 
 
 def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,4 +168,4 @@ def test_containers_have_one_collector_per_protocol(tmp_path: Path, monkeypatch:
     with (tmp_path / "plant" / "plant.toml").open("a") as file:
         file.write("\n[collectors]\nprocesses = 2\n")
     with pytest.raises(OperationError, match=r"plant.toml: \[collectors\] processes is 2: .* legal: 1"):
-        prepare(tmp_path / "plant" / "plant.toml", Console(), False, TagDecisions())
+        prepare(tmp_path / "plant" / "plant.toml", Console(), None, TagDecisions())

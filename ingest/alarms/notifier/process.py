@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -34,10 +35,13 @@ _STATEMENT_SECONDS = 30.0
 
 
 class Notifier:
-    """The notifications of one plant."""
+    """The notifications of one installation (None: all)."""
 
-    def __init__(self, plant: str, options: NotifyOptions, dsn: str, to: list[Receiver]) -> None:
+    def __init__(
+        self, plant: str, options: NotifyOptions, dsn: str, to: list[Receiver], installation: UUID | None = None
+    ) -> None:
         self._plant = plant
+        self._installation = installation
         self._options = options
         self._dsn = dsn
         self._receivers = to
@@ -74,9 +78,13 @@ class Notifier:
         queries = load("alarms")
         async with connection.transaction():
             await connection.execute(queries["lock_notifier"])
-            notices = [_notice(row) for row in await connection.fetch(queries["select_pending_notices"])]
+            notices = [
+                _notice(row) for row in await connection.fetch(queries["select_pending_notices"], self._installation)
+            ]
             if notices:
-                recent = await connection.fetchrow(queries["select_recent_alarms"], self._options.flood_window)
+                recent = await connection.fetchrow(
+                    queries["select_recent_alarms"], self._options.flood_window, self._installation
+                )
                 assert recent is not None
                 decision = decide(
                     notices, recent["sent"], recent["flood_at"], recent["now"], self._plant, self._options
@@ -85,7 +93,10 @@ class Notifier:
                     await self._queue_message(connection, message)
                 for why, unsent in decision.unsent.items():
                     await connection.execute(queries["update_notices"], *_keys(unsent), why, None)
-            waiting = {row["target"]: row["n"] for row in await connection.fetch(queries["count_undelivered"])}
+            waiting = {
+                row["target"]: row["n"]
+                for row in await connection.fetch(queries["count_undelivered"], self._installation)
+            }
         for target in self.waiting:
             self.waiting[target] = waiting.get(target, 0)
             metrics.notifications_waiting.labels(target=target).set(self.waiting[target])
@@ -94,14 +105,17 @@ class Notifier:
         queries = load("alarms")
         body = json.dumps(dict(message.body))
         targets = [receiver.target for receiver in self._receivers]
-        number = await connection.fetchval(queries["insert_notification"], message.kind, message.subject, body, targets)
+        number = await connection.fetchval(
+            queries["insert_notification"], message.kind, message.subject, body, targets, self._installation
+        )
         await connection.execute(queries["update_notices"], *_keys(message.notices), "sent", number)
         log.info("new message %s: %s", number, message.subject)
 
     async def _deliver(self, connection: asyncpg.Connection[Any], receiver: Receiver) -> None:
         """Deliver due messages to one receiver; after a failure the rest waits for the next poll."""
         queries = load("alarms")
-        for row in await connection.fetch(queries["select_due_deliveries"], receiver.target, _BATCH):
+        due = await connection.fetch(queries["select_due_deliveries"], receiver.target, _BATCH, self._installation)
+        for row in due:
             message = StoredMessage(row["id"], row["created_at"], row["kind"], row["subject"], json.loads(row["body"]))
             try:
                 await receiver.deliver(message)
@@ -147,7 +161,7 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
     return [notice.time for notice in notices], [notice.event_id for notice in notices]
 
 
-async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
+async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event, installation: UUID | None) -> None:
     """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
     Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
@@ -163,7 +177,7 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event) -> None:
         async with health.serve(plant.health.host, port, idle):
             await stop.wait()
         return
-    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify))
+    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation)
 
     async def report() -> dict[str, Any]:
         return {

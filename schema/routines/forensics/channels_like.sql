@@ -4,6 +4,7 @@
 --
 -- Parameters
 --   patterns  text[]  names, or patterns with * for any text; NULL: every channel
+-- If the setting plant.installation is an installation's id: only its channels.
 -- Cost: one scan of plant.channel.
 -- Example: SELECT * FROM plant.channels_like('{boilerhouse/*/pressure}');
 CREATE OR REPLACE FUNCTION plant.channels_like(patterns text[])
@@ -27,8 +28,9 @@ SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
        coalesce(least(c.retired_at, s.retired_at), 'infinity')
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
-WHERE patterns IS NULL
-   -- Only * is special: names contain _, which LIKE would match with any character. Patterns are converted once.
-   OR c.name LIKE ANY (ARRAY(SELECT replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%')
-                             FROM unnest(patterns) AS p (pattern)))
+WHERE (patterns IS NULL
+       -- Only * is special: names contain _, which LIKE would match with any character. Patterns are converted once.
+       OR c.name LIKE ANY (ARRAY(SELECT replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%')
+                                 FROM unnest(patterns) AS p (pattern))))
+  AND coalesce(s.installation_id = (SELECT nullif(current_setting('plant.installation', true), '')::uuid), true)
 $$;

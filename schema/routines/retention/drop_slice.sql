@@ -46,11 +46,11 @@ BEGIN
         END IF;
     END IF;
     present := plant.channels_between(relation, unit.column_name, from_time, to_time);
-    SELECT array_agg(p.id ORDER BY p.id), array_agg(DISTINCT coalesce(c.retention, 'default'))
+    SELECT array_agg(p.id ORDER BY p.id), array_agg(DISTINCT coalesce(c.class, 'default'))
     INTO going, retention
     FROM unnest(present) AS p (id)
-    LEFT JOIN plant.channel AS c ON c.id = p.id
-    WHERE classes IS NULL OR coalesce(c.retention, 'default') = ANY (classes);
+    LEFT JOIN plant.channel_class AS c ON c.channel_id = p.id
+    WHERE classes IS NULL OR coalesce(c.class, 'default') = ANY (classes);
     IF going IS NULL THEN
         RETURN;
     END IF;

@@ -5,7 +5,7 @@ SET search_path = pg_catalog
 AS $$
 SELECT coalesce(array_agg(i.id), '{}')
 FROM unnest(channels) AS i (id)
-LEFT JOIN plant.channel AS c ON c.id = i.id
-LEFT JOIN plant.dropped AS d ON d.what = retained_channels.what AND d.retention = coalesce(c.retention, 'default')
+LEFT JOIN plant.channel_class AS c ON c.channel_id = i.id
+LEFT JOIN plant.dropped AS d ON d.what = retained_channels.what AND d.retention = coalesce(c.class, 'default')
 WHERE d.until IS NULL OR d.until <= at
 $$;

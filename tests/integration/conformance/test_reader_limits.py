@@ -14,7 +14,7 @@ from ops.maintenance.jobs import jobs
 from ops.maintenance.reader_sessions import largest_backends
 from ops.maintenance.run import JobContext, run
 from ops.paths import State
-from ops.registration.installation import login_mark
+from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
 from tests.database import Database
 from tests.waiting import until
@@ -137,7 +137,7 @@ async def test_changes_of_the_reader_login_are_undone(
     (tmp_path / "secrets").mkdir()
     state.dsn_file("reader").write_text(database.reader_dsn)
     site = JobContext(database.maintenance_dsn, database.owner_dsn, state)
-    await owner.execute(f"COMMENT ON ROLE plantlog_reader IS '{login_mark(state)}'")
+    await owner.execute(f"COMMENT ON ROLE plantlog_reader IS '{login_mark(installation_id(state))}'")
     reader: asyncpg.Connection = await asyncpg.connect(database.reader_dsn)
     given = await reader.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = current_user")
     name = await reader.fetchval("SELECT current_database()")

@@ -209,7 +209,7 @@ async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
 async def test_status_counts_outages_too(story: tuple[Database, datetime]) -> None:
     database, now = story
     connection = await asyncpg.connect(database.reader_dsn)
-    found = await connection.fetchrow(load("status")["select_database"])
+    found = await connection.fetchrow(load("status")["select_database"], None)
     await connection.close()
     assert found is not None
     began = [now - timedelta(seconds=ago) for ago in (2100, 1500, 1000, 500)]  # slow, and three
