@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from ingest.batch import Batch
 from ingest.errors import SpoolError, SpoolFull
+from ingest.time_limits import TimeLimits
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,10 @@ class Appender(Protocol):
     @property
     def notes(self) -> Mapping[str, str]:
         """Key-value notes that :meth:`append` or :meth:`note` made durable, in this process or an earlier one."""
+
+    @property
+    def limits(self) -> TimeLimits:
+        """What is outside is not stored as a sample."""
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return once ``batch`` and ``notes`` are on disk (fsync). Acknowledge to the source only after that.

@@ -201,3 +201,15 @@ class CountBatch:
 
 
 Batch: TypeAlias = SampleBatch | EventBatch | GapBatch | CountBatch
+
+
+def sample_subset(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
+    """The samples of a batch selected by a mask."""
+    return SampleBatch(
+        batch.source_id,
+        batch.received_at,
+        batch.channel_id[which],
+        batch.time[which],
+        batch.value[which],
+        batch.status[which],
+    )

@@ -101,6 +101,10 @@ class Gaps:
         gap = self._gap(channel)
         return "" if gap is None else gap.reason
 
+    def ends_with(self, time: int) -> bool:
+        """Whether a sample of ``time`` (µs) ends a gap: not if it is dated so far ahead that it is quarantined."""
+        return time <= self._spool.limits.bounds(now_us())[1]
+
     def _gap(self, channel: int | None) -> _OpenGap | None:
         return self._open.get(_SOURCE if channel is None else channel)
 
@@ -114,7 +118,8 @@ class Gaps:
     async def open_each(self, begins: Iterable[tuple[Channels, int]], reason: str, detail: str = "") -> None:
         """Samples of channels are missing from the given times on. Each channel at most once."""
         fresh: dict[_OpenGap, list[Int32s]] = {}
-        for begin, before, channels in self._with_last_closed([(c, (at,)) for c, at in begins]):
+        each = [(c, (at if self.ends_with(at) else now_us(),)) for c, at in begins]
+        for begin, before, channels in self._with_last_closed(each):
             gap = _OpenGap(begin[0], reason, detail)
             if before is not None and before.end >= gap.from_time:
                 same, end = before.gap.reason == reason, before.end
@@ -137,7 +142,7 @@ class Gaps:
         """Close gaps of channels, each at the time of the first sample after it."""
         ended: dict[_ClosedGap, list[Int32s]] = {}
         for of, to_time in ends:
-            for gap, channels in self._open.pop(_ids(of)):
+            for gap, channels in self._open.pop(_ids(of)) if self.ends_with(to_time) else ():
                 end = max(to_time, gap.certain_to or gap.from_time)
                 ended.setdefault(_ClosedGap(replace(gap, certain_to=None), end), []).append(channels)
         if ended:
@@ -152,7 +157,7 @@ class Gaps:
 
     async def record_each(self, spans: Iterable[tuple[Channels, int, int]], reason: str, detail: str = "") -> None:
         """Record gaps that have already ended: (channels, from, to) each."""
-        each = [(channels, (start, end)) for channels, start, end in spans]
+        each = [(channels, (start, end if self.ends_with(end) else now_us())) for channels, start, end in spans]
         named = np.concatenate([_NO_CHANNELS, *(_ids(channels) for channels, _ in each)])
         if len(np.unique(named)) == len(named):
             self._record(each, reason, detail)

@@ -10,6 +10,7 @@ import numpy as np
 from ingest.appender import Notes
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.errors import SpoolFull
+from ingest.time_limits import TimeLimits
 from tests.waiting import PATIENCE, until
 
 
@@ -19,6 +20,7 @@ class MemoryAppender:
     def __init__(self, notes: Mapping[str, str] | None = None) -> None:
         self.batches: list[Batch] = []
         self.full = False
+        self.limits = TimeLimits(86_400.0, 3650 * 86_400.0)
         self.notes: dict[str, str] = dict(notes or {})
         self._changed = asyncio.Event()
 

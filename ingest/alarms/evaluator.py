@@ -21,9 +21,10 @@ from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import PRIORITIES, limits_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED
 from ingest.appender import Appender, Notes
-from ingest.batch import Batch, Event, EventBatch, SampleBatch
+from ingest.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
 from ingest.config.sources import Source
 from ingest.errors import SpoolError
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
@@ -78,10 +79,16 @@ class AlarmEvaluator:
         """Those of the spool."""
         return self._spool.notes
 
+    @property
+    def limits(self) -> TimeLimits:
+        """Those of the spool."""
+        return self._spool.limits
+
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Evaluate samples, then append. Raises SpoolFull and SpoolError."""
         if isinstance(batch, SampleBatch) and self.columns is not None:
-            self._queue(self.columns.evaluate(batch))
+            inside = self.limits.inside(batch.received_at, batch.time)
+            self._queue(self.columns.evaluate(batch if inside.all() else sample_subset(batch, inside)))
         if not self._unwritten:
             await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
             return

@@ -232,7 +232,8 @@ class Receiver:
     async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
         """Close the gaps of moved channels among these."""
         channels = tags.ids[message.place]
-        awaited = np.flatnonzero(np.isin(channels, list(self._first_awaited)))
+        inside = self._spool.limits.inside(message.arrival, message.time)
+        awaited = np.flatnonzero(inside & np.isin(channels, list(self._first_awaited)))
         first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
         self._first_awaited -= first.keys()
         await self._gaps.close_each([([channel], at) for channel, at in first.items()])

@@ -41,6 +41,8 @@ class Unreadable:
             await self._gaps.open(int(last[at]) or arrival, _REASON, what, [channel])
             events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": what}))
         for channel, again in self._again(tags, change, place, time, status, found):
+            if not self._gaps.ends_with(again):
+                continue
             self._channels.discard(channel)
             self._status.bad_channels.pop(tags.tag(channel).name, None)
             if self._gaps.reason(channel) == _REASON:

@@ -39,7 +39,7 @@ class TypeMismatches:
             assert event.channel_id is not None
             times.setdefault(event.channel_id, []).append((event.time, True))
         for channel, time in zip(found.channel_id, found.time, strict=True):
-            if channel in times:
+            if channel in times and self._gaps.ends_with(time):
                 times[channel].append((time, False))
         spans: list[tuple[list[int], int, int]] = []
         for channel, of_channel in times.items():

@@ -33,6 +33,7 @@ from ingest.run import capacity
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
 
@@ -94,10 +95,13 @@ async def run_collectors(
 ) -> None:
     """Read the sources of one kind that are assigned to process ``number``, until ``stop``."""
     since, process = now_us(), collector(kind, number)
-    spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes)
+    limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
+    spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes, limits)
     # What is read from a source's history: the writer takes it when nothing else waits.
     backfill_spool = (
-        Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4) if kind == "opcua" else spool
+        Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4, limits)
+        if kind == "opcua"
+        else spool
     )
     collectors = Collectors(state, spool, backfill_spool, process)
     servers: dict[int, OpcuaSource] = {}  # of all processes, by source id
@@ -187,7 +191,8 @@ def _alarms(evaluators: Iterable[AlarmEvaluator]) -> dict[str, int]:
 async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Accept data from gateways until ``stop``. Ready: they can push; whether they do is each source's state."""
     since = now_us()
-    spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes)
+    limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
+    spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes, limits)
     try:
         gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
         endpoint = Endpoint(plant.push, gateways)

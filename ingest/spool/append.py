@@ -25,6 +25,7 @@ from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, rea
 from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.wake import Waker
+from ingest.time_limits import NO_LIMITS, TimeLimits
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,11 @@ class Spool:
     A damaged file is repaired, on opening as well as later; raises SpoolError if that fails.
     """
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    def __init__(self, path: Path, max_bytes: int, limits: TimeLimits = NO_LIMITS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.max_bytes = max_bytes
+        self.limits = limits
         self._queries = load("spool")
         self._ballast = Ballast(path)
         self._disk_full = not self._ballast.restore()  # remaining disk space is reserved for events and gaps

@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch
+from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch, sample_subset
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.writer import quarantine
-from ingest.writer.group import Group, TimeLimits, assemble, sample_subset
+from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import Quarantined
 
 # Days per transaction. Creating a chunk takes 6.4 locks until its end (measured), and no server has fewer than

@@ -10,12 +10,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import CountBatch, Event, EventBatch, Float64s, GapBatch, Int32s, Int64s, SampleBatch, UInt32s
+from ingest.batch import (
+    CountBatch,
+    Event,
+    EventBatch,
+    Float64s,
+    GapBatch,
+    Int32s,
+    Int64s,
+    SampleBatch,
+    UInt32s,
+    sample_subset,
+)
 from ingest.spool.format import SpooledBatch
-from ingest.timestamps import EARLIEST_US, LATEST_US
+from ingest.time_limits import TimeLimits
 from ingest.writer import quarantine
 from ingest.writer.counts import NO_COUNTS, Counts, Increments, aggregate, subset
-from ingest.writer.quarantine import Quarantined, Reason
+from ingest.writer.quarantine import Quarantined
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,28 +56,6 @@ class CountedBatch:
     key: tuple[int, int]  # source id, sequence
     inside: Increments  # the time limits
     quarantined: tuple[Quarantined, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """How far a time may be from its arrival. Data outside would create chunks where none belong."""
-
-    future: float  # s
-    oldest: float  # s
-
-    def bounds(self, received_at: int) -> tuple[int, int]:
-        """The earliest and latest valid time (µs) of data that arrived at ``received_at``."""
-        earliest = received_at - round(self.oldest * 1e6)
-        return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
-
-    def inside(self, received_at: int, time: Int64s) -> NDArray[np.bool_]:
-        """Mask of the times (µs) within the bounds, (n,)."""
-        earliest, latest = self.bounds(received_at)
-        return (time >= earliest) & (time <= latest)
-
-    def reason(self, received_at: int, time: int) -> Reason:
-        """The quarantine reason of a time outside."""
-        return "future" if time > self.bounds(received_at)[1] else "ancient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +139,6 @@ def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> Co
         for i, time in enumerate(outside.time.tolist())
     )
     return CountedBatch(spooled.key, subset(batch, inside), tuple(quarantined))
-
-
-def sample_subset(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
-    """The samples of a batch selected by a mask."""
-    return SampleBatch(
-        batch.source_id,
-        batch.received_at,
-        batch.channel_id[which],
-        batch.time[which],
-        batch.value[which],
-        batch.status[which],
-    )
 
 
 def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[int, Event], ...]]:

@@ -26,11 +26,12 @@ from ingest.database import bounded, connect_writer
 from ingest.journal.journal import JournalReport
 from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
-from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.group import assemble
 from ingest.writer.minute_closer import MinuteCloser
 from ingest.writer.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace

@@ -26,6 +26,7 @@ from ingest.errors import OperationError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS
 from ingest.opcua.data_change import data_change
 from ingest.spool.append import Spool
+from ingest.time_limits import NO_LIMITS
 from ingest.writer.writer import Writer
 from ops.bench.copy_speed import BenchDatabase
 from ops.bench.workload import Workload
@@ -196,6 +197,7 @@ class _NullSpool:
     """A spool that costs nothing."""
 
     notes: Mapping[str, str] = MappingProxyType({})
+    limits = NO_LIMITS
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Take it and forget it."""

@@ -17,11 +17,12 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from ingest.batch import SampleBatch
+from ingest.batch import SampleBatch, sample_subset
 from ingest.database import connect_writer
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ingest.writer.group import TimeLimits, assemble, sample_subset
+from ingest.writer.group import assemble
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ops.bench.copy_speed import BenchDatabase, prepare

@@ -23,9 +23,10 @@ from ingest.database import FAILURES, connect_writer
 from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
+from ingest.time_limits import NO_LIMITS, TimeLimits
 from ingest.writer.bisect import bisect, undivided
 from ingest.writer.failures import classify
-from ingest.writer.group import Group, TimeLimits, assemble
+from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import to_batch
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
@@ -34,7 +35,6 @@ from schema.queries import load
 
 _ROWS = 1000  # of the quarantine, a transaction
 _FIRST_ID = -1  # ids are positive
-_NO_LIMITS = TimeLimits(1e12, 1e12)
 _NO_FILE = Path("quarantine")
 
 
@@ -52,7 +52,7 @@ def retry(state: State, anyway: bool) -> dict[str, int]:
     dsn = state.dsn("owner")
     snapshot = in_force(state.root, tags_of=())
     options = WriterOptions() if snapshot is None else snapshot.plant.writer
-    limits = _NO_LIMITS if anyway else TimeLimits(options.future_limit, options.oldest)
+    limits = NO_LIMITS if anyway else TimeLimits(options.future_limit, options.oldest)
     counts = _Counts()
     try:
         asyncio.run(_retry(dsn, options.time_out, limits, state.spool / dead_letter.FOLDER, counts))
@@ -112,7 +112,7 @@ async def _write_rows(
             locked = {row["id"] for row in await connection.fetch(queries["lock_rows"], [number for number, _ in rows])}
             to_write = [spooled for number, spooled in rows if number in locked]
             if to_write:
-                await write(connection, assemble([(_NO_FILE, to_write)], _NO_LIMITS), (), RepeatingChannels())
+                await write(connection, assemble([(_NO_FILE, to_write)], NO_LIMITS), (), RepeatingChannels())
                 await connection.execute(queries["delete_rows"], list(locked))
     except Exception as error:
         if classify(error) != "poison":

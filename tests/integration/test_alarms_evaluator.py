@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,19 @@ async def test_batch_without_changes_leaves_the_checkpoint_alone(spool: Spool) -
     assert dict(spool.notes) == {}
     await evaluator.append(one(8.5, T0 + 9 * SECOND), {"mine": "1"})
     assert set(spool.notes) == {"mine", checkpoint.note_name(IDS["a/level"])}
+
+
+async def test_samples_that_are_quarantined_change_no_alarm() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    await evaluator.append(one(9.5, T0))
+    raised = len(appender.events("alarm"))
+    for late in (2, -20 * 365):  # days: beyond future_limit, and older than oldest
+        await evaluator.append(replace(one(5.0, T0), time=np.array([T0 + late * 86_400 * SECOND], np.int64)))
+    assert len(appender.events("alarm")) == raised
+    assert len(appender.samples(IDS["a/level"])) == 3
+    await evaluator.append(one(5.0, T0 + SECOND))
+    assert len(appender.events("alarm")) > raised
 
 
 async def test_alarm_events_are_spooled_before_their_samples() -> None:

@@ -23,9 +23,10 @@ from ingest.config.model import WriterOptions
 from ingest.database import connect_writer
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import microseconds, now_us
 from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.group import assemble
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ingest.writer.writer import Writer

@@ -206,6 +206,9 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
     async with here.running():  # goes on with the gap
         answer = await here.push(b'boiler pressure="short" 3000\nboiler pressure="short" 4000')
         assert answer.message.startswith("0 values written, 2 bad lines")
+        # Of the year 2096: it will be in the quarantine, and the gap goes on.
+        assert (await here.push(b"boiler pressure=1.6 4000000000000000000")).status == 204
+        assert (await here.health())["sources"][0]["open_gaps"] == 1
         assert (await here.push(b"boiler pressure=1.6 5000\nboiler pressure=1.7 6000")).status == 204
         (source,) = (await here.health())["sources"]
         assert (source["state"], source["bad_channels"], source["open_gaps"]) == ("connected", {}, 0)
@@ -226,7 +229,7 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
         (7, "short", 0x80740000),
     ]
     assert [e.text for e in events if e.type == "channel_state"] == ["bad", "good"]
-    assert [value for _, _, value in here.samples()] == [1.5, 1.6, 1.7, 1.8]
+    assert [value for _, _, value in here.samples()] == [1.5, 1.6, 1.6, 1.7, 1.8]
 
 
 async def test_numbers_for_a_text_channel_that_was_created_are_texts(database: Database, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ import pytest
 
 from ingest.batch import Batch, Gap, GapBatch, SampleBatch
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import microseconds, timestamp
-from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.group import assemble
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
 from ops.rollups.verify import verify

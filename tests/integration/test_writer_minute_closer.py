@@ -15,12 +15,11 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import Batch, Gap, GapBatch, SampleBatch
+from ingest.batch import Batch, Gap, GapBatch, SampleBatch, sample_subset
 from ingest.config.model import WriterOptions
 from ingest.spool.append import Spool
 from ingest.timestamps import timestamp
 from ingest.writer import minute_closer
-from ingest.writer.group import sample_subset
 from ingest.writer.writer import Writer
 from ops.rollups.verify import verify
 from schema.queries import load

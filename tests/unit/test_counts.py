@@ -19,9 +19,10 @@ from ingest.batch import MAX_INCREMENT, CountBatch
 from ingest.errors import SpoolCorrupt
 from ingest.spool.format import SpooledBatch, decode, encode
 from ingest.spool.integer_columns import pack_integers, unpack_integers
+from ingest.time_limits import TimeLimits
 from ingest.writer.bisect import bisect, undivided
 from ingest.writer.counts import MINUTE_US, Counts, aggregate, columns, of_events, of_quality
-from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.group import assemble
 from ingest.writer.quarantine import columns as quarantine_columns
 from ingest.writer.quarantine import to_batch
 from tests.samples import T0, Increment, count_batch

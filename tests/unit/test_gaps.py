@@ -15,6 +15,7 @@ from ingest.batch import Batch, Gap, GapBatch
 from ingest.errors import SpoolError, SpoolFull
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from tests.memory_appender import MemoryAppender
 
 
@@ -59,6 +60,23 @@ async def test_channels_of_one_cause_share_a_gap() -> None:
     await gaps.close(20, [1, 3])
     assert disk.said()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
     assert shown.open_gaps == 1 and gaps.open_since(1) is None
+
+
+async def test_sample_from_the_future_ends_no_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    future = now_us() + 2 * 86_400_000_000
+    await gaps.open(10, "stale", "", [1])
+    await gaps.close(future, [1])
+    assert gaps.open_since(1) == 10
+    await gaps.close(20, [1])
+    await gaps.record(30, future, "overflow", "", [2])
+    await gaps.open(future, "stale", "", [3])
+    ends = [gap.to_time for gap in disk.said()]
+    assert ends[:2] == [None, 20]
+    assert ends[2] is not None and ends[2] <= now_us()
+    since = gaps.open_since(3)
+    assert since is not None and since <= now_us()
 
 
 async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:

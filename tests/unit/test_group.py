@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from ingest.batch import Event, EventBatch
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import timestamp
-from ingest.writer.group import Group, TimeLimits, assemble
+from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import columns, to_batch
 from tests.samples import T0, batch
 

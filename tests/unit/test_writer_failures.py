@@ -11,9 +11,10 @@ from asyncpg import exceptions as pg
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.database import addresses
 from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
 from ingest.writer.bisect import MOST_DAYS, Piece, bisect, split_by_days, undivided
 from ingest.writer.failures import Failure, backoffs, classify, timed_out, too_much
-from ingest.writer.group import TimeLimits, assemble
+from ingest.writer.group import assemble
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)
