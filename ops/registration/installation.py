@@ -18,7 +18,6 @@ from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ingest.installation import installation_of
 from ingest.registry import Registry
-from ops.formatting import count
 from ops.paths import State
 from schema.queries import load
 
@@ -139,7 +138,9 @@ async def check_names(connection: asyncpg.Connection[Any], plant: Plant, own: UU
     if not taken:
         return
     row, others = taken[0], {one.id: one for one in await installations(connection)}
-    more = f" (and {count(len(taken) - 1, 'more name')})" if taken[1:] else ""
+    more = (
+        "" if len(taken) == 1 else " (and 1 more name)" if len(taken) == 2 else f" (and {len(taken) - 1:,} more names)"
+    )
     raise OperationError(
         f"{row['what']} {row['name']} belongs to another installation of this database{more}: "
         f"{others[row['installation_id']]}. Names are unique in a database: choose another one; or use a separate "

@@ -48,6 +48,9 @@ WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.id = n.id)
 
 -- name: take_over
 -- Installation $1 becomes $2 with plant $3; what belongs to it follows.
+WITH runs AS (
+    UPDATE plant.job_run AS r SET installation_id = $2 WHERE r.installation_id = $1
+)
 UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
 
 -- name: upsert_installation

@@ -121,6 +121,9 @@ async def test_a_name_of_another_installation_is_refused(database: Database, tmp
     await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
     before = await everything(database)
     theirs = plant(tmp_path / "q", _OTHERS if what == "source" else _TAGS)
+    both = r"source plc belongs to another installation of this database \(and 1 more name\): installation"
+    with pytest.raises(PlantlogError, match=both):
+        await register(plant(tmp_path / "r", _TAGS), database.owner_dsn, second)
     name = "plc" if what == "source" else "a"
     words = rf"{what} {name} belongs to another installation.*{installation_id(first)} of plant demo.*--take-over"
     with pytest.raises(PlantlogError, match=words):
@@ -225,6 +228,11 @@ async def test_jobs_of_the_database_are_done_by_one_installation(
     await owner.execute("UPDATE plant.job_run SET ended_at = ended_at - INTERVAL '1 second' * $1", 1.6 * shared.every)
     contexts.reverse()
     assert await outcomes(shared) == ["ok", "skipped"]
+    heir = state_in(tmp_path / "heir")
+    described = named(plant(tmp_path / "heir-plant", "c,holding:0,,,,,,,,\n"), "heir")
+    await register(described, database.owner_dsn, heir, take_over="second")
+    contexts[0] = JobContext(database.maintenance_dsn, database.owner_dsn, heir)
+    assert await outcomes(shared) == ["ok", "skipped"], "what it took over was not done by another one"
 
 
 async def test_status_and_questions_are_by_installation(
