@@ -30,7 +30,7 @@ from ops.registration.installation import installation_id, leader
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
 from ops.registration.rename import rename_channel
-from tests.database import Database, connected, rows
+from tests.database import Database, backup_of, connected, rows
 from tests.integration.test_register import plant
 from tests.maintenance import SAMPLES, add_plant, day, sample_counts
 from tests.waiting import until
@@ -157,6 +157,29 @@ async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_p
     assert (await register(others, database.owner_dsn, second)).taken_over == ""
     async with connected(database.owner_dsn) as owner:
         assert await leader(owner, second) is None  # as the one before it was
+
+
+@pytest.mark.parametrize("first_adds", [False, True])
+async def test_each_installation_puts_its_own_ids_back(database: Database, tmp_path: Path, first_adds: bool) -> None:
+    """In a restored database. An id that another one was given there meanwhile is refused."""
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    ours = plant(tmp_path / "p", _TAGS)
+    await register(ours, database.owner_dsn, first)
+    await register(named(plant(tmp_path / "q", _OTHERS), "theirs"), database.owner_dsn, second)
+    theirs = named(plant(tmp_path / "q", f"{_OTHERS}c,holding:1,,,,,,,,\n"), "theirs")
+    async with backup_of(database) as backup:
+        known = (await register(theirs, database.owner_dsn, second)).registry
+        if first_adds:
+            ours = plant(tmp_path / "p", f"{_TAGS}d,holding:1,,,,,,,,\n")
+        assert (await register(ours, backup.owner_dsn, first)).put_back.describe() == ""
+        if first_adds:
+            before = await everything(backup)
+            with pytest.raises(PlantlogError, match="channel c has id 3; in the database, channel d has this id"):
+                await register(theirs, backup.owner_dsn, second)
+            assert await everything(backup) == before
+        else:
+            done = await register(theirs, backup.owner_dsn, second)
+            assert (done.put_back.channels, done.registry) == (["c"], known)
 
 
 async def test_sources_without_installation_are_adopted(database: Database, tmp_path: Path) -> None:
