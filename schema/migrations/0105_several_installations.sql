@@ -21,3 +21,5 @@ COMMENT ON COLUMN plant.rollup_dirty.held_by IS 'If open_since is not NULL: the 
 -- Each installation sends its own messages.
 ALTER TABLE plant.notification ADD COLUMN installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE;
 COMMENT ON COLUMN plant.notification.installation_id IS 'The installation that sends the message. NULL: any.';
+-- plant._change_event replaces it.
+DROP FUNCTION IF EXISTS plant._record_change;

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import asyncpg
 
-from tests.database import Database, rows
+from tests.database import Database, add_channels, add_sources, rows
 
 _SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ('plc', 'modbus', '')"
 _CHANNEL = (
@@ -67,3 +68,25 @@ async def test_clock_set_back_keeps_the_order_of_versions(database: Database, ow
         ("K",),
         ("mK",),
     ]
+
+
+async def test_many_channels_are_changed_in_linear_time(owner: asyncpg.Connection) -> None:
+    """After a change of none: a plan for the rows of that one would compare each channel with each."""
+    channels = 2_000
+    await add_sources(owner, "s")
+    await add_channels(owner, range(1, channels + 1))
+    removed: list[int] = []
+
+    def listen(_: object, message: asyncpg.PostgresLogMessage) -> None:
+        removed.extend(map(int, re.findall(r'"Rows Removed by Join Filter": (\d+)', str(message.message))))
+
+    owner.add_log_listener(listen)
+    await owner.execute("LOAD 'auto_explain'; SET client_min_messages = log; SET auto_explain.log_min_duration = 0")
+    await owner.execute("SET auto_explain.log_nested_statements = on; SET auto_explain.log_analyze = on")
+    await owner.execute("SET auto_explain.log_format = json")
+    await owner.execute("UPDATE plant.channel SET description = 'none' WHERE id < 0")
+    await owner.execute("UPDATE plant.channel SET description = 'changed'")
+    owner.remove_log_listener(listen)
+    assert removed and sum(removed) < channels
+    assert await owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'channel_changed'") == channels
+    assert await owner.fetchval("SELECT count(*) FROM plant.channel_version WHERE version = 1") == channels

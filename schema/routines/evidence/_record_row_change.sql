@@ -10,8 +10,10 @@ DECLARE
     former jsonb := to_jsonb(OLD) - aside;
     fresh  jsonb := CASE TG_OP WHEN 'UPDATE' THEN to_jsonb(NEW) - aside END;
 BEGIN
-    PERFORM plant._record_change(TG_ARGV[0], clock_timestamp(), (to_jsonb(OLD) ->> 'id')::int, NULL,
-                                 coalesce(former ->> 'name', former ->> 'key'), former, fresh);
+    INSERT INTO plant.event
+    SELECT e.*
+    FROM plant._change_event(TG_ARGV[0], clock_timestamp(), (to_jsonb(OLD) ->> 'id')::int, NULL,
+                             coalesce(former ->> 'name', former ->> 'key'), former, fresh) AS e;
     RETURN NULL;
 END
 $$;
