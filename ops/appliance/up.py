@@ -127,7 +127,11 @@ def state_folder_lock(state: State, console: Console) -> Iterator[None]:
 
 
 def deployment_for(state: State, options: UpOptions) -> Deployment:
-    """The deployment for the options; without any, that of the last ``up``, or the example."""
+    """The deployment for the options; without any, that of the last ``up``, or the example.
+
+    A simulated plant that is generated again keeps its port.
+    """
+    last = Deployment.load(state)
     if options.hz is not None and options.channels is None:
         raise OperationError("--hz requires --channels")
     if options.channels is not None or options.port is not None:
@@ -137,8 +141,8 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
                 "[health] port, [viewer] port, [push] port"
             )
         served = options.simulator is not False
-        return Deployment(state.plant / "plant.toml", served, options.channels, options.hz or 1.0, options.port)
-    last = Deployment.load(state)
+        port = last.port if options.port is None and last is not None else options.port
+        return Deployment(state.plant / "plant.toml", served, options.channels, options.hz or 1.0, port)
     if options.config is None and last is not None:
         return last if options.simulator is None else replace(last, simulator=options.simulator)
     chosen = (options.config or EXAMPLE).absolute()

@@ -122,6 +122,9 @@ def test_up_without_config_uses_the_last_one(tmp_path: Path) -> None:
     assert deployment_for(state, UpOptions(simulator=True)).simulator
     load = deployment_for(state, UpOptions(channels=20_000, hz=0.5, port=21000))
     assert (load.config, load.simulator, load.generated) == (state.plant / "plant.toml", True, True)
+    load.save(state)
+    assert deployment_for(state, UpOptions(channels=10)).port == 21000
+    assert deployment_for(state, UpOptions(port=22000)).channels is None
 
 
 def test_check_without_config_uses_the_last_one(tmp_path: Path) -> None:
