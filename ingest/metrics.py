@@ -99,6 +99,7 @@ certificate_expiry = Gauge(
 backup_last = Gauge(
     "plantlog_backup_last_timestamp_seconds", "Time of the newest backup in seconds since 1970 UTC; 0: there is none"
 )
+backup_interval = Gauge("plantlog_backup_interval_seconds", "The interval between backups: [backup] every")
 backup_proven = Gauge(
     "plantlog_backup_proven_timestamp_seconds",
     "Time of the newest backup that was restored and verified in seconds since 1970 UTC; 0: there is none",

@@ -71,6 +71,19 @@ def device() -> list[str]:
     return [str(_built("libmodbus", [source], build) / "device")]
 
 
+def versitygw() -> str:
+    """The path of an S3 server."""
+    module = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+    folder = _cache() / f"versitygw-{module.rpartition('@')[2]}"
+    with folder_lock(_cache()):
+        if not (folder / "versitygw").exists():
+            partial = folder.with_suffix(".partial")
+            _run(["env", f"GOBIN={partial}", "GOFLAGS=-mod=mod -buildvcs=false", "go", "install", module])
+            folder.mkdir(exist_ok=True)
+            (partial / "versitygw").rename(folder / "versitygw")
+    return str(folder / "versitygw")
+
+
 def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plantlog" / "peers"
 

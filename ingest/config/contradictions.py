@@ -36,11 +36,30 @@ def in_options(options: object) -> Iterator[Contradiction]:
     """Between options of one table."""
     if isinstance(options, ViewerOptions) and options.token_file is None and not is_loopback(options.host):
         yield "token_file", "nothing", f"a file with a token, as host {options.host} is not loopback"
-    if isinstance(options, BackupOptions) and (options.repository is None) != (options.passphrase_file is None):
-        if options.repository is None:
+    if isinstance(options, BackupOptions):
+        yield from in_backup(options)
+
+
+def in_backup(options: BackupOptions) -> Iterator[Contradiction]:
+    """Between options of the table [backup]."""
+    if options.repository is None:
+        if options.passphrase_file is not None:
             yield "repository", "nothing", "a folder for the backups, as there is a passphrase_file"
-        else:
-            yield "passphrase_file", "nothing", "a file with the passphrase of the repository"
+        return
+    if options.passphrase_file is None:
+        yield "passphrase_file", "nothing", "a file with the passphrase of the repository"
+    remote = not options.repository.startswith("/")
+    if remote and options.key_file is None:
+        yield "key_file", "nothing", f"a file with the key for {shown(options.repository)}"
+    if options.repository.startswith("sftp:"):
+        if options.known_hosts_file is None:
+            yield "known_hosts_file", "nothing", "a file with the server's host key, as `ssh-keyscan` prints it"
+        if not _reachable(options.repository):
+            yield "repository", shown(options.repository), "a host, and a port from 1 to 65535"
+    if options.repository.startswith("s3:") and options.s3_endpoint is None:
+        yield "s3_endpoint", "nothing", "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com"
+    if options.s3_endpoint is not None and not _reachable(f"https://{options.s3_endpoint}"):
+        yield "s3_endpoint", shown(options.s3_endpoint), "a host, and a port from 1 to 65535"
 
 
 def in_source(source: Source) -> Iterator[Contradiction]:

@@ -37,7 +37,9 @@ from ingest.errors import Problem
 
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
-    "repository": "the absolute path of a folder, as in /mnt/backup",
+    "repository": "an absolute path as in /mnt/backup, sftp://USER@HOST[:PORT]/PATH, or s3://BUCKET/PATH",
+    "s3_endpoint": "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com",
+    "s3_region": "a region, as in eu-central-1",
     "name": "at most 63 lower-case letters, digits, underscores and hyphens, as in boiler-house",
     "channel": "letters, digits and . _ % -, separated by slashes, as in north/boiler1/level, at most 255 characters",
     "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
@@ -172,7 +174,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("repository", "smtp", "webhook"):
+    if name in ("repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]

@@ -65,8 +65,11 @@ _TABLES: dict[str, type[BaseModel]] = {
 }
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
 _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
-_FILES = ("passphrase_file", "password_file", "server_certificate", "token_file")  # options that name a file
-_SECRETS = ("passphrase_file", "password_file", "token_file", "webhook_secret_file", "smtp_password_file")
+_FILES = (  # options that name a file
+    *("ca_file", "key_file", "known_hosts_file"),
+    *("passphrase_file", "password_file", "server_certificate", "token_file"),
+)
+_SECRETS = ("key_file", "passphrase_file", "password_file", "token_file", "webhook_secret_file", "smtp_password_file")
 
 
 def load(path: Path) -> Plant:

@@ -131,17 +131,36 @@ class SealingOptions(Frozen):
     """Seal closed days. No day is dropped before it is sealed."""
 
 
+_REPOSITORY = r"^(sftp://[^/@:\s]+@[^/@\s]+|s3://[^/@:\s]+)?/[^\n]*[^/\s]$"
+
+
 class BackupOptions(Frozen):
     """Backups of plantlog's own database and of the keys and the configuration, by pgBackRest. Without `repository`
     none are made. It requires `passphrase_file`."""
 
-    repository: Annotated[str, Field(pattern=r"^/[^\n]*[^/\s]$")] | None = None
-    """The folder for the backups, empty at first: on another disk or, better, another machine (such as NFS)."""
+    repository: Annotated[str, Field(pattern=_REPOSITORY)] | None = None
+    """Where the backups go: a folder on another disk or, better, another machine (such as NFS);
+    `sftp://USER@HOST[:PORT]/PATH`, which requires `key_file` and `known_hosts_file`; or `s3://BUCKET/PATH`, which
+    requires `key_file` and `s3_endpoint`. Empty at first."""
     passphrase_file: Path | None = None
     """A file with one line: the passphrase that the backups are encrypted with. Keep a copy elsewhere: without it there
     is no restore."""
+    key_file: Path | None = None
+    """SFTP: a file with the private key, which has no passphrase. S3: a file with one line: the access key ID, a space,
+    and the secret access key."""
+    known_hosts_file: Path | None = None
+    """SFTP: a file with the server's host key, as `ssh-keyscan` prints it."""
+    s3_endpoint: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$")] | None = None
+    """S3: HOST or HOST:PORT of the service. It is called by HTTPS."""
+    s3_region: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
+    """S3: the region of the bucket."""
+    s3_uri_style: Literal["path", "host"] = "path"
+    """S3: whether the bucket is named in the path or in the host name."""
+    ca_file: Path | None = None
+    """S3: the CA certificates that the service's certificate is verified with. Not set: those of the system."""
     every: Age = 86400.0
-    """The interval between backups. Most are incremental. `PlantlogBackupOld` fires after three days without one."""
+    """The interval between backups. Most are incremental. `PlantlogBackupOld` fires after three intervals without
+    one."""
     full_every: Age = 7 * 86400.0
     """The interval between full backups."""
     keep: Span = 30 * 86400.0

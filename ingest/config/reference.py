@@ -67,13 +67,17 @@ _LISTED = ("one of ", "a list of bad-signature", "a whole number from ")  # what
 
 # What the sample shows of options that have no default, and of those whose default is an empty list.
 EXAMPLES: Mapping[str, Any] = {
+    "ca_file": "pki/s3.pem",
     "compression": "packed",
     "disk_budget": "200 GiB",
+    "key_file": "secrets/backup_key",
+    "known_hosts_file": "secrets/known_hosts",
     "mail_from": "plantlog@example.org",
     "mail_to": ["operators@example.org"],
     "passphrase_file": "secrets/backup_passphrase",
     "password_file": "secrets/kiln_password",
     "repository": "/mnt/backup",
+    "s3_endpoint": "s3.eu-central-1.amazonaws.com",
     "sampling_interval": "250ms",
     "server_certificate": "pki/kiln.der",
     "smtp": "mail.example.org:587",

@@ -5,39 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ingest.config.model import BackupOptions
 from ingest.config.snapshot import in_force
+from ingest.database import connect, database_errors
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 from ops.backup import state_files
+from ops.backup.pgbackrest import call, explain
 from ops.paths import State
 from ops.postgres.archive import Archive, check_writable
 from ops.postgres.binaries import provide_pgbackrest
 from ops.postgres.cluster import Cluster, existing
+from schema.queries import load
 
-# What pgBackRest's error codes mean for an operator (src/build/error/error.yaml).
-_MEANINGS = {
-    28: "the repository belongs to another plant: choose an empty folder",
-    50: "another backup is running",
-    55: "files are missing: is the right disk mounted?",
-    56: "the database does not respond",
-    75: "it has no backup of that time",
-    82: "it does not take the write-ahead log: see `plantlog logs postgres`",
-}
 _WAL_PART = 8  # of its disk that waiting write-ahead log may take
-_UNREADABLE = re.compile("FormatError|CryptoError")
-_WRONG_KEY = "the passphrase is not that of the repository, or its files are damaged"
+_OTHER = 99  # its status code where a repository can't be read
 _ANSWERED = (0, 2)  # status codes of `info`: whole, no backup yet
-_ERROR = re.compile(r"ERROR: \[(\d+)\]: (.*(?:\n {2,}.*)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +48,36 @@ def options_in_force(state: State) -> BackupOptions:
     return BackupOptions() if current is None else current.plant.backup
 
 
+def archive_of(options: BackupOptions) -> Archive:
+    """The repository that ``options`` describe. Raises OperationError where a file can't be used."""
+    assert options.repository is not None
+
+    def content(file: Path | None) -> str:
+        try:
+            return "" if file is None else file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise OperationError(f"[backup] {file}: {error}") from error
+
+    key = content(options.key_file)
+    if options.repository.startswith("s3:") and len(key.split()) != 2:
+        raise OperationError(
+            f"[backup] {options.key_file}: found {len(key.split())} words; legal: one line with the access key ID, a "
+            "space, and the secret access key"
+        )
+    return Archive(
+        options.repository,
+        content(options.passphrase_file).strip(),
+        math.ceil(options.keep / 86400),
+        int(options.max_wal),
+        key,
+        content(options.known_hosts_file),
+        content(options.ca_file),
+        options.s3_endpoint or "",
+        options.s3_region,
+        options.s3_uri_style,
+    )
+
+
 def configure(
     state: State, cluster: Cluster | None, options: BackupOptions, progress: Callable[[str], None]
 ) -> list[str]:
@@ -73,26 +93,69 @@ def configure(
         raise OperationError("[backup] is for plantlog's own database: back up that of PLANTLOG_DSN where it runs")
     provide_pgbackrest(cluster.binaries, progress)
     before = cluster.archive
-    max_wal = min(options.max_wal, shutil.disk_usage(cluster.data).total // _WAL_PART)
-    keep_days = math.ceil(options.keep / 86400)
-    wanted = Archive(options.repository, options.passphrase_file.read_text().strip(), keep_days, max_wal)
-    archiving = before is not None and before.archiving and before.repository == wanted.repository
-    cluster.archive = replace(wanted, archiving=archiving)
     try:
+        wanted = archive_of(options)
+        wanted = replace(wanted, max_wal=min(wanted.max_wal, shutil.disk_usage(cluster.data).total // _WAL_PART))
+        if before is not None and before.repository == wanted.repository:
+            wanted = replace(wanted, archiving=before.archiving, held=before.held)
+        cluster.archive = wanted
+        if wanted.held:
+            return [f"no backups: {_held(wanted)}"]
         cluster.configure_archive()
-        if not archiving:  # once: a folder that is empty later is a disk that is not mounted
-            asyncio.run(call(state, cluster, "stanza-create", "--no-online"))
+        if not wanted.archiving:  # once: a folder that is empty later is a disk that is not mounted
+            asyncio.run(_begin(state, cluster))
             cluster.archive = replace(wanted, archiving=True)
     except OperationError as error:
         return [f"no backups: {error}"]
     return []
 
 
+def _held(archive: Archive) -> str:
+    return (
+        f"this appliance was restored from {archive.repository}, and the first one may still back up to it: once that "
+        "one no longer runs, run `plantlog backup take-over` and `plantlog up`; or choose another repository"
+    )
+
+
+def take_over(state: State) -> str:
+    """Let the next ``up`` archive to the repository that the state folder was restored from. Returns its name."""
+    cluster = existing(state.root)
+    if cluster.archive is None or not cluster.archive.held:
+        raise OperationError(f"{state.root} was not restored from the backups of an appliance that may still run")
+    cluster.configure_archive()  # gives a folder to our user
+    cluster.archive = replace(cluster.archive, held=False)
+    return cluster.archive.repository
+
+
+async def _begin(state: State, cluster: Cluster) -> None:
+    """Create the repository's files, and let the server archive the timelines that it began while it did not."""
+    await call(state, cluster, "repo-ls")  # what it says of a server is clearer than what the others say
+    await call(state, cluster, "stanza-create", "--no-online")
+    log = cluster.data / "pg_wal"
+    for history in log.glob("*.history"):
+        ready = log / "archive_status" / f"{history.name}.ready"
+        ready.touch()
+        cluster.give(ready)
+    _list_file(state).unlink(missing_ok=True)
+    due_file(state).touch()
+
+
+def due_file(state: State) -> Path:
+    """It exists if a backup is due whatever the time: write-ahead log may be missing in the repository."""
+    return state.run / "backup-due"
+
+
+def _list_file(state: State) -> Path:
+    return state.run / "backups.json"
+
+
 async def back_up(state: State, full: bool) -> Backup:
     """Make a backup now. Raises OperationError."""
     cluster = of(state)
     assert cluster.archive is not None
-    check_writable(cluster.archive.path)
+    if cluster.archive.folder is not None:
+        check_writable(cluster.archive.folder)
+    await _check_timeline(state, cluster)
     path = cluster.data / state_files.NAME
     state_files.pack(state, path)
     try:
@@ -100,20 +163,50 @@ async def back_up(state: State, full: bool) -> Backup:
         await call(state, cluster, "backup", f"--type={'full' if full else 'incr'}", nice=True)
     finally:
         path.unlink()
+    due_file(state).unlink(missing_ok=True)
     return (await backups(state))[-1]
+
+
+async def _check_timeline(state: State, cluster: Cluster) -> None:
+    """Raises OperationError if another appliance was restored from the repository, and has taken it over."""
+    with database_errors():
+        connection = await connect(state.dsn("owner"), "plantlog backup")
+        try:
+            following = await connection.fetchval(load("backup")["select_next_timeline"])
+        finally:
+            await connection.close()
+    name = f"{following:08X}.history"
+    folder = await call(state, cluster, "repo-ls", f"--filter=^{name}$", "archive/plantlog/17-1")
+    if name in folder.split():
+        assert cluster.archive is not None
+        raise OperationError(
+            f"repository {cluster.archive.repository} was taken over by an appliance that was restored from it: stop "
+            "this one, or choose another repository"
+        )
 
 
 async def backups(state: State) -> list[Backup]:
     """All backups, oldest first. Raises OperationError."""
     cluster = of(state)
-    found = json.loads(await call(state, cluster, "info", "--output=json"))
-    for stanza in found:
+    text = await call(state, cluster, "info", "--output=json")
+    for stanza in json.loads(text):
         if stanza["status"]["code"] not in _ANSWERED:
-            message = stanza["status"]["message"]
-            raise OperationError(
-                f"repository {cluster.archive and cluster.archive.repository}: {message}: is the right disk mounted?"
-            )
-    return [_backup(item) for stanza in found for item in stanza["backup"] if not item.get("error")]
+            code, message = stanza["status"]["code"], f"{stanza['status']['message']}: is the right disk mounted?"
+            if code == _OTHER:
+                message = stanza["repo"][0]["status"]["message"]
+            raise OperationError(explain("info", f"ERROR: [{code}]: {message}", cluster))
+    write_atomically(_list_file(state), text)
+    return _parsed(text)
+
+
+def listed(state: State) -> list[Backup]:
+    """As :func:`backups` when it was last asked; empty: not yet."""
+    file = _list_file(state)
+    return _parsed(file.read_text()) if file.exists() else []
+
+
+def _parsed(text: str) -> list[Backup]:
+    return [_backup(item) for stanza in json.loads(text) for item in stanza["backup"] if not item.get("error")]
 
 
 async def verify(state: State) -> str:
@@ -129,45 +222,12 @@ def of(state: State) -> Cluster:
     cluster = existing(state.root)
     if cluster.archive is None:
         raise OperationError("the configuration has no [backup] repository: add it and run `plantlog up`")
+    if cluster.archive.held:
+        raise OperationError(_held(cluster.archive))
     cluster.configure_archive()
     if not cluster.archive.archiving:
         raise OperationError(f"repository {cluster.archive.repository} was not accepted: `plantlog up` says why")
     return cluster
-
-
-async def call(state: State, cluster: Cluster, *arguments: str, data: Path | None = None, nice: bool = False) -> str:
-    """The output of pgBackRest. Ends it when cancelled. Raises OperationError with what it said.
-
-    ``data``: another data directory than the server's; ``nice``: ingest goes first.
-    """
-    password = urlsplit(state.dsn("owner")).password or "" if state.dsn_file("owner").exists() else ""
-    process = await asyncio.create_subprocess_exec(
-        *(("nice", "-n", "19") if nice else ()),
-        *cluster.pgbackrest(*arguments, data=data),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd="/",
-        env={**os.environ, "PGPASSWORD": password},
-    )
-    try:
-        output, errors = (text.decode(errors="replace") for text in await process.communicate())
-    except BaseException:
-        process.terminate()
-        await process.wait()
-        raise
-    if process.returncode:
-        raise OperationError(_explain(arguments[0], output + errors, cluster))
-    return output
-
-
-def _explain(command: str, text: str, cluster: Cluster) -> str:
-    repository = "" if cluster.archive is None else cluster.archive.repository
-    found = _ERROR.search(text)
-    if found is None:
-        return f"pgbackrest {command}, repository {repository}: {text.strip()[-500:]}"
-    meaning = _WRONG_KEY if _UNREADABLE.search(text) else _MEANINGS.get(int(found[1]))
-    message = f"pgbackrest {command}: [{found[1]}] {found[2].splitlines()[0]}"
-    return f"repository {repository}: {meaning} ({message})" if meaning else f"repository {repository}: {message}"
 
 
 def _backup(item: Any) -> Backup:

@@ -6,47 +6,49 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ingest.database import connect, database_errors
 from ingest.errors import DatabaseError, OperationError
 from ops.backup import spool_notes, state_files
-from ops.backup.repository import call
+from ops.backup.pgbackrest import call
 from ops.paths import State
 from ops.postgres.archive import Archive, check_repository
 from ops.postgres.binaries import provide, provide_pgbackrest
 from ops.postgres.cluster import Cluster
 from ops.postgres.server import Server
 
-_KEEP_DAYS = 9999  # until `up` reads the configuration
-_MAX_WAL = 2**40
-
 
 def restore(
     state: State,
-    repository: Path,
-    passphrase: str,
+    repository: Archive,
     at: datetime | None,
     progress: Callable[[str], None],
     rehearsal: bool = False,
+    take_over: bool = False,
 ) -> Cluster:
     """Restore the newest data, or those of ``at``, and start the server once, so that it recovers.
 
     A state folder that lost only its database keeps all it has. A new one gets the files of the backup, and
     configuration files go where they were; those that exist there are kept. One for a ``rehearsal`` gets no
-    configuration, and its server does not archive. A restore that failed or was killed can be repeated.
-    Raises OperationError.
+    configuration, and its server does not archive; neither does that of any new one, unless it is to ``take_over`` the
+    repository. A restore that failed or was killed can be repeated. Raises OperationError.
     """
-    check_repository(repository)
-    if not (repository / "backup").is_dir():
-        raise OperationError(f"{repository} has no backups of plantlog: is the right disk mounted?")
+    if (folder := repository.folder) is not None:
+        check_repository(folder)
+        if not (folder / "backup").is_dir():
+            raise OperationError(f"{folder} has no backups of plantlog: is the right disk mounted?")
     cluster = Cluster(state.root, provide(state.root, progress))
     if cluster.data.exists() and not (cluster.data / "recovery.signal").exists():
         raise OperationError(f"{state.root} has a database already: name a new folder with --into, or move it away")
     state.claim()
     provide_pgbackrest(cluster.binaries, progress)
-    cluster.archive = Archive(str(repository), passphrase, _KEEP_DAYS, _MAX_WAL, archiving=not rehearsal)
+    before = cluster.archive
+    copy = not state.installation.exists() or (before is not None and before.held)
+    held = copy and not take_over
+    cluster.archive = replace(repository, archiving=not (rehearsal or held), held=held)
     shutil.rmtree(cluster.data, ignore_errors=True)
     try:
         _restore_files(state, cluster, at, progress, rehearsal)
@@ -85,6 +87,9 @@ def _restore_files(
     partial.mkdir(parents=True, mode=0o700)
     cluster.give(partial.parent, partial)
     cluster.configure_archive()
+    if "backup" not in asyncio.run(call(state, cluster, "repo-ls")).split():  # it also says what is wrong with a server
+        assert cluster.archive is not None
+        raise OperationError(f"{cluster.archive.repository} has no backups of plantlog: is the path right?")
     progress("restoring the data directory")
     target = ["--type=default"]
     if at is not None:

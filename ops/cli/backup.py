@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from rich.table import Table
 from ingest.errors import OperationError
 from ops.formatting import wide
 from ops.paths import State
+
+if TYPE_CHECKING:
+    from ingest.config.model import BackupOptions
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -78,34 +81,63 @@ def rehearse() -> None:
     )
 
 
+@app.command(name="take-over")
+def take_over() -> None:
+    """Back up to the repository that this appliance was restored from: the first one no longer runs."""
+    from ops.backup.repository import take_over as run
+
+    typer.echo(f"the next `plantlog up` begins to back up to {run(State.current())}")
+
+
 def restore(
     repository: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Repository. Default: that of the configuration.")
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="Folder, sftp://USER@HOST[:PORT]/PATH or s3://BUCKET/PATH. Default: as configured."
+        ),
     ] = None,
     passphrase_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"File with the passphrase. Default: ${_VARIABLE}, or the configuration's."),
+        typer.Option(metavar="FILE", help=f"File with the passphrase. Default: ${_VARIABLE}, or as configured."),
     ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="As configured; so are the next options.")
+    ] = None,
+    known_hosts_file: Annotated[Path | None, typer.Option(metavar="FILE", help="SFTP.")] = None,
+    s3_endpoint: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="S3.")] = None,
+    s3_region: Annotated[str | None, typer.Option(metavar="REGION", help="S3.")] = None,
+    s3_uri_style: Annotated[str | None, typer.Option(metavar="STYLE", help="S3: path or host.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(metavar="FILE", help="S3.")] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="Restore the database as it was then. Default: all.")
     ] = None,
     into: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New state folder.")] = None,
     start: Annotated[bool, typer.Option(help="Start the appliance.")] = True,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Back up to the repository: the first appliance no longer runs.")
+    ] = False,
 ) -> None:
     """Restore the database, or a whole appliance on a new machine, from its backups, and start it."""
     from datetime import UTC, datetime
 
     from ops.appliance.supervisor import Supervisor
     from ops.appliance.up import UpOptions, state_folder_lock, up
-    from ops.backup.repository import options_in_force
+    from ops.backup.repository import archive_of, options_in_force
     from ops.backup.restore import restore as run
     from ops.forensics.ask import parse_time
 
-    options = options_in_force(State.current())
-    folder = repository or (None if options.repository is None else Path(options.repository))
-    if folder is None:
-        raise OperationError("--repository is required: the state folder has no configuration with [backup]")
-    passphrase = _passphrase(passphrase_file, options.passphrase_file)
+    configured = options_in_force(State.current())
+    given = {
+        "repository": repository,
+        "key_file": key_file,
+        "known_hosts_file": known_hosts_file,
+        "s3_endpoint": s3_endpoint,
+        "s3_region": s3_region,
+        "s3_uri_style": s3_uri_style,
+        "ca_file": ca_file,
+    }
+    options = _options(configured, {name: value for name, value in given.items() if value is not None})
+    archive = replace(archive_of(options), passphrase=_passphrase(passphrase_file, configured.passphrase_file))
     now = datetime.now(UTC)
     time = None if at is None else parse_time("--at", at, now)
     if time is not None and time > now:
@@ -117,10 +149,37 @@ def restore(
     with state_folder_lock(state, console):
         if (supervisor := Supervisor(state)).answers():
             supervisor.stop_programs("postgres")  # it waits for its data; collectors go on
-        run(state, folder.absolute(), passphrase, time, typer.echo)
+        run(state, archive, time, typer.echo, take_over=take_over)
     typer.echo(f"{state.root} is restored")
     if start:
         up(UpOptions(), console)
+
+
+def _options(configured: BackupOptions, given: dict[str, str | Path]) -> BackupOptions:
+    """``[backup]`` with the options that are given on the command line."""
+    from pydantic import ValidationError
+
+    from ingest.config.contradictions import in_backup
+    from ingest.config.explain import found, legal_values
+    from ingest.config.model import BackupOptions
+
+    if isinstance(repository := given.get("repository"), str) and "://" not in repository:
+        given["repository"] = str(Path(repository).absolute())
+    try:
+        options = BackupOptions.model_validate({**configured.model_dump(), **given})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        raise _wrong(str(detail["loc"][0]), found(detail), legal_values(BackupOptions, detail)) from None
+    if options.repository is None:
+        raise OperationError("--repository is required: the state folder has no configuration with [backup]")
+    for name, value, legal in in_backup(options):
+        if name != "passphrase_file":
+            raise _wrong(name, value, legal)
+    return options
+
+
+def _wrong(option: str, found: str, legal: str) -> OperationError:
+    return OperationError(f"--{option.replace('_', '-')}: found {found}; legal: {legal}")
 
 
 def _passphrase(given: Path | None, configured: Path | None) -> str:

@@ -13,9 +13,10 @@ from ingest import metrics
 from ingest.config.model import BackupOptions
 from ingest.errors import OperationError
 from ops.backup.rehearse import Proof
-from ops.backup.repository import back_up, backups, options_in_force
+from ops.backup.repository import Backup, back_up, backups, due_file, listed, options_in_force
 from ops.backup.state_files import changed_at
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
+from ops.paths import State
 from ops.postgres.cluster import existing
 from schema.queries import load
 
@@ -26,44 +27,49 @@ _EARLY = 60.0  # s: jobs don't start to the second
 _SEGMENT_BYTES = 16 * 1024**2
 
 
-class Backups:
-    """Makes a backup where one is due."""
+async def back_up_when_due(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
+    """A full or an incremental backup by ``[backup]``; sets the gauges ``plantlog_backup_*``."""
+    state, options = context.state, options_in_force(context.state)
+    if options.repository is None:
+        return _NO_REPOSITORY
+    await connection.fetch(load("backup")["wake_checkpointer"])
+    row = await connection.fetchrow(load("backup")["select_waiting_wal"])
+    assert row is not None
+    waiting, failing = row
+    metrics.backup_waiting_wal.set(waiting)
+    metrics.backup_interval.set(options.every)
+    archive = existing(state.root).archive
+    if archive is not None and waiting * _SEGMENT_BYTES > archive.max_wal / 2:
+        due_file(state).touch()  # beyond max_wal all of it is dropped at once
+    found = listed(state)
+    _show(state, found)
+    if failing or not found:  # else the repository is not asked
+        found = await backups(state)
+    now = time.time() + _EARLY
+    full = now - max((b.started.timestamp() for b in found if b.kind == "full"), default=0.0) >= options.full_every
+    if full or _is_due(state, options, found[-1].started.timestamp(), now):
+        found.append(await back_up(state, full))
+    proven = _show(state, found)
+    return JobResult(detail=f"newest: {found[-1].started:%F %R} UTC; {proven}")
 
-    def __init__(self) -> None:
-        self._wal_may_be_lost = False
 
-    async def work(self, context: JobContext, connection: Connection) -> JobResult | JobSkipped:
-        """A full or an incremental backup by ``[backup]``; sets the gauges ``plantlog_backup_*``."""
-        options = options_in_force(context.state)
-        if options.repository is None:
-            return _NO_REPOSITORY
-        await connection.fetch(load("backup")["wake_checkpointer"])
-        waiting = await connection.fetchval(load("backup")["select_waiting_wal"])
-        metrics.backup_waiting_wal.set(waiting)
-        archive = existing(context.state.root).archive
-        self._wal_may_be_lost |= archive is not None and waiting * _SEGMENT_BYTES > archive.max_wal / 2
-        found = await backups(context.state)
-        now = time.time() + _EARLY
-        full = now - max((b.started.timestamp() for b in found if b.kind == "full"), default=0.0) >= options.full_every
-        if full or self._is_due(context, options, found[-1].started.timestamp(), now):
-            found.append(await back_up(context.state, full))
-            self._wal_may_be_lost = False
-        proof = Proof.load(context.state)
-        metrics.backup_last.set(found[-1].started.timestamp())
-        metrics.backup_proven.set(0 if proof is None else proof.started)
-        proven = "none proven" if proof is None else f"proven: {datetime.fromtimestamp(proof.started, UTC):%F %R}"
-        return JobResult(detail=f"newest: {found[-1].started:%F %R} UTC; {proven}")
+def _show(state: State, found: list[Backup]) -> str:
+    proof = Proof.load(state)
+    metrics.backup_last.set(found[-1].started.timestamp() if found else 0)
+    metrics.backup_proven.set(0 if proof is None else proof.started)
+    return "none proven" if proof is None else f"proven: {datetime.fromtimestamp(proof.started, UTC):%F %R}"
 
-    def _is_due(self, context: JobContext, options: BackupOptions, last: float, now: float) -> bool:
-        changed = changed_at(context.state) > last and now - last >= _CHANGED_SECONDS
-        return changed or self._wal_may_be_lost or now - last >= options.every
+
+def _is_due(state: State, options: BackupOptions, last: float, now: float) -> bool:
+    changed = changed_at(state) > last and now - last >= _CHANGED_SECONDS
+    return changed or due_file(state).exists() or now - last >= options.every
 
 
 async def rehearse_when_due(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """``plantlog backup rehearse`` once a week, in a process of its own."""
     if options_in_force(context.state).repository is None:
         return _NO_REPOSITORY
-    found = await backups(context.state)
+    found = listed(context.state)
     if not found:
         return JobSkipped("no backup yet")
     proof = Proof.load(context.state)

@@ -14,7 +14,7 @@ from ingest import metrics
 from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
-from ops.maintenance.backup import Backups, rehearse_when_due
+from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
 from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
@@ -79,7 +79,7 @@ def jobs() -> tuple[Job, ...]:
             "measure database size and days until the disk is full",
             own=True,
         ),
-        Job("backup", 60.0, 6 * 3600.0, False, Backups().work, "back up by [backup]", owner=True, own=True),
+        Job("backup", 60.0, 6 * 3600.0, False, back_up_when_due, "back up by [backup]", owner=True, own=True),
         Job(
             "rehearse", 600.0, 6 * 3600.0, False, rehearse_when_due, "restore the newest backup and verify it", own=True
         ),

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ingest.errors import OperationError
 from ingest.files import write_atomically
@@ -19,8 +20,7 @@ _OWN = frozenset({"archive", "backup", "lost+found"})  # what a repository's fol
 _CONFIG = """\
 # Made at every start; changes here are lost.
 [global]
-repo1-path={repository}
-repo1-cipher-type=aes-256-cbc
+{storage}repo1-cipher-type=aes-256-cbc
 repo1-cipher-pass={passphrase}
 repo1-retention-full-type=time
 repo1-retention-full={keep_days}
@@ -45,6 +45,35 @@ pg1-user={user}
 pg1-database=postgres
 """
 
+_FOLDER = """\
+repo1-path={path}
+"""
+
+_SFTP = """\
+repo1-type=sftp
+repo1-path={path}
+repo1-sftp-host={host}
+repo1-sftp-host-port={port}
+repo1-sftp-host-user={user}
+repo1-sftp-host-key-hash-type=sha256
+repo1-sftp-private-key-file={home}/repository-key
+repo1-sftp-known-host={home}/repository-known-hosts
+"""
+
+_S3 = """\
+repo1-type=s3
+repo1-path={path}
+repo1-s3-bucket={bucket}
+repo1-s3-endpoint={host}
+repo1-storage-port={port}
+repo1-s3-region={region}
+repo1-s3-uri-style={uri_style}
+repo1-s3-key={key}
+repo1-s3-key-secret={secret}
+repo1-storage-ca-file={home}/repository-ca
+"""
+_SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
+
 SERVER = """
 # Backups: what is committed is in the repository within a minute.
 archive_mode = on
@@ -62,12 +91,19 @@ class Archive:
     passphrase: str
     keep_days: int
     max_wal: int  # bytes
+    key: str = ""
+    known_hosts: str = ""
+    ca: str = ""  # empty: the system's
+    s3_endpoint: str = ""
+    s3_region: str = ""
+    s3_uri_style: str = ""
     archiving: bool = False  # whether the server archives: once the repository has its files; a copy only reads
+    held: bool = False  # a copy: the appliance that it was made from may still archive
 
     @property
-    def path(self) -> Path:
-        """The repository as this process sees it."""
-        return Path(self.repository)
+    def folder(self) -> Path | None:
+        """The repository's folder; None: it is on a server."""
+        return Path(self.repository) if self.repository.startswith("/") else None
 
     @classmethod
     def load(cls, path: Path) -> Archive | None:
@@ -79,10 +115,29 @@ class Archive:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(self)), 0o600)
 
-    def config(self, repository: Path, home: Path, data: str, socket_folder: str, port: int, user: str) -> str:
-        """pgBackRest's configuration; the paths are those that the server sees."""
-        options = {**asdict(self), "repository": repository, "home": home, "data": data, "stanza": STANZA}
-        return _CONFIG.format(**options, socket_folder=socket_folder, port=port, user=user)
+    def config(self, mounted: Path, home: Path, data: str, socket_folder: str, port: int, user: str) -> str:
+        """pgBackRest's configuration; the paths are those that the server sees. ``mounted``: a folder's."""
+        options = {**asdict(self), "storage": self._storage(mounted, home), "home": home, "data": data}
+        return _CONFIG.format(**options, stanza=STANZA, socket_folder=socket_folder, port=port, user=user)
+
+    def _storage(self, mounted: Path, home: Path) -> str:
+        parts = urlsplit(self.repository)
+        if parts.scheme == "sftp":
+            user = unquote(parts.username or "")
+            return _SFTP.format(path=parts.path, host=parts.hostname, port=parts.port or 22, user=user, home=home)
+        if parts.scheme == "s3":
+            endpoint = urlsplit(f"https://{self.s3_endpoint}")
+            key, secret = self.key.split()
+            options = {"bucket": parts.netloc, "region": self.s3_region, "uri_style": self.s3_uri_style, "home": home}
+            address = {"host": endpoint.hostname, "port": endpoint.port or 443}
+            return _S3.format(path=parts.path, key=key, secret=secret, **address, **options)
+        return _FOLDER.format(path=mounted)
+
+    def files(self) -> dict[str, str]:
+        """What the server's user needs beside the configuration: content by name. Raises OSError."""
+        if self.repository.startswith("sftp:"):
+            return {"repository-key": self.key, "repository-known-hosts": self.known_hosts}
+        return {"repository-ca": self.ca or _SYSTEM_CA.read_text()} if self.repository.startswith("s3:") else {}
 
 
 def check_repository(folder: Path) -> None:

@@ -48,6 +48,9 @@ if [ -d "$repository" ]; then
 fi
 if [ "$root" != / ]; then
     mount --bind "$accounts" "$root/etc/passwd"
+    for file in /etc/hosts /etc/resolv.conf; do
+        if [ -f "$file" ] && [ -f "$root$file" ]; then mount --bind "$file" "$root$file"; fi
+    done
     mount --rbind /dev "$root/dev"
     mount -t proc proc "$root/proc"
 fi
@@ -178,13 +181,17 @@ class Cluster:
             return
         home = Path(self._path_in_namespace(self._folder))
         root = os.geteuid() == 0
-        repository = Path("/var/lib/pgbackrest") if root else wanted.path
-        text = wanted.config(repository, home, self.data.name, self._socket_folder, self.port, OWNER)
-        path = self._folder / archive.CONFIG
-        write_atomically(path, text, 0o600)
-        self.give(path)
-        if root:
-            archive.give(wanted.path, *self._server_ids(), ours=wanted.archiving)
+        mounted = Path("/var/lib/pgbackrest") if root else wanted.folder or Path("/")
+        text = wanted.config(mounted, home, self.data.name, self._socket_folder, self.port, OWNER)
+        try:
+            files = wanted.files() | {archive.CONFIG: text}
+        except OSError as error:
+            raise OperationError(f"[backup] the system's CA certificates: {error}: set ca_file") from error
+        for name, content in files.items():
+            write_atomically(self._folder / name, content, 0o600)
+            self.give(self._folder / name)
+        if root and wanted.folder is not None:
+            archive.give(wanted.folder, *self._server_ids(), ours=wanted.archiving or wanted.held)
 
     @property
     def _socket_folder(self) -> str:
@@ -237,7 +244,7 @@ class Cluster:
         (self.binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
         root, owner = str(self.binaries.root), ":".join(map(str, self._server_ids()))
         enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner, str(self._accounts())]
-        enter.append("" if (wanted := self.archive) is None else wanted.repository)
+        enter.append("" if (wanted := self.archive) is None else str(wanted.folder or ""))
         return ["unshare", "--mount", "--propagation", "slave", *enter, *command]
 
     def _path_in_namespace(self, path: Path) -> str:

@@ -7,6 +7,10 @@ SELECT
     (SELECT coalesce(sum(rows), 0)::int8 FROM plant.ingest_batch WHERE written_at < $1) AS rows,
     (SELECT count(*) FROM plant.day_seal WHERE sealed_at < $1) AS seals;
 
+-- name: select_next_timeline
+-- That of a server which was restored from this one's backups.
+SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4 + 1;
+
 -- name: wake_checkpointer
 -- PostgreSQL 17's checkpointer ignores archive_timeout until something wakes it, for up to checkpoint_timeout: it begins
 -- to wait while the server recovers.
@@ -27,5 +31,8 @@ FROM plant.gap AS g
 WHERE g.to_time IS NULL;
 
 -- name: select_waiting_wal
--- Segments of 16 MB that are not in the repository yet.
-SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready';
+-- Segments of 16 MB that are not in the repository yet, and whether the newest attempt failed.
+SELECT
+    (SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready') AS segments,
+    coalesce(a.last_failed_time > coalesce(a.last_archived_time, '-infinity'), FALSE) AS failing
+FROM pg_stat_archiver AS a;

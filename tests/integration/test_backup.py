@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,14 +31,15 @@ from ingest.spool.file import connect, read_notes
 from ingest.timestamps import microseconds, now_us
 from ingest.writer.writer import Writer
 from ops.backup.rehearse import Proof, rehearse
-from ops.backup.repository import back_up, backups, configure, verify
+from ops.backup.repository import back_up, backups, configure, due_file, take_over, verify
 from ops.backup.restore import restore
 from ops.cli import backup as command
-from ops.maintenance.backup import Backups, rehearse_when_due
+from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.run import JobContext, JobResult
 from ops.paths import State
+from ops.postgres.archive import Archive
 from ops.postgres.bootstrap import bootstrap
-from ops.postgres.cluster import Cluster, provision
+from ops.postgres.cluster import Cluster, existing, provision
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import add_channels, add_sources, connected
@@ -57,6 +58,10 @@ SELECT 1, 7, 'samples', 5, b.first_time, b.last_time, b.received_at, $1 FROM pla
 """
 
 
+def archive(repository: Path, passphrase: str = PASSPHRASE) -> Archive:
+    return Archive(str(repository), passphrase, 30, 2**34)
+
+
 def sample(value: float) -> SampleBatch:
     now = now_us()
     return replace(batch([(1, now - T0, value, 0)]), received_at=now)
@@ -69,13 +74,17 @@ class Site:
     state: State
     cluster: Cluster
     server: Server
-    repository: Path
-    passphrase: Path
+    options: BackupOptions
     second_written: datetime | None = None
 
     @property
-    def options(self) -> BackupOptions:
-        return BackupOptions(repository=str(self.repository), passphrase_file=self.passphrase)
+    def repository(self) -> Path:
+        return Path(str(self.options.repository))
+
+    @property
+    def passphrase(self) -> Path:
+        assert self.options.passphrase_file is not None
+        return self.options.passphrase_file
 
     async def spool(self, *batches: SampleBatch | GapBatch) -> None:
         spool = Spool(self.state.spool / "modbus.sqlite", MIB)
@@ -108,35 +117,48 @@ async def fetchval(state: State, query: str, *parameters: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """With a full backup, and samples that are only in the write-ahead log in the repository."""
     assert server, "it sees to the programs being there"
     folder = tmp_path_factory.mktemp("backup")
-    disk = folder / "disk"
-    repository = disk / "repository"
+    with tmpfs(folder / "disk") as disk, running(folder, options_of(disk)) as made:
+        yield made
+
+
+def options_of(disk: Path) -> BackupOptions:
+    (disk / "repository").mkdir()
+    return BackupOptions(repository=str(disk / "repository"), passphrase_file=disk.with_name("passphrase"))
+
+
+@contextmanager
+def tmpfs(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={256 * MIB}", "plantlog-test", folder)
+    try:
+        yield folder
+    finally:
+        run("umount", "--lazy", folder)
+
+
+@contextmanager
+def running(folder: Path, options: BackupOptions) -> Iterator[Site]:
+    """With a full backup, and samples that are only in the write-ahead log in the repository."""
     state = State(folder / "state")
     state.claim()
     state.installation.write_text(str(uuid4()))
     Registry({}, {}).save(state.registry)
     (state.pki / "own").mkdir(exist_ok=True)
     (state.pki / "own" / "cert.der").write_bytes(b"trusted")
-    disk.mkdir()
-    run("mount", "-t", "tmpfs", "-o", f"size={256 * MIB}", "plantlog-test", disk)
-    repository.mkdir()
     (folder / "passphrase").write_text(f"{PASSPHRASE}\n")
     cluster = provision(state.root, print)
     settings = "autovacuum=off timescaledb.max_background_workers=0 archive_timeout=0"
     private = Server(state.root, [part for setting in settings.split() for part in ("-c", setting)])
-    made = Site(state, cluster, private, repository, folder / "passphrase")
+    made = Site(state, cluster, private, options)
     file = folder / "plant.toml"
     file.write_text("as it was")
     snapshot.save(state.root, file, {str(file): str(digest(file))}, Plant(name="p", sources=(), backup=made.options))
-    try:
-        assert configure(state, cluster, made.options, print) == []
-        with private:
-            asyncio.run(filled(made))
-            yield made
-    finally:
-        run("umount", "--lazy", disk)
+    assert configure(state, cluster, made.options, print) == []
+    with private:
+        asyncio.run(filled(made))
+        yield made
 
 
 async def filled(site: Site) -> None:
@@ -162,17 +184,32 @@ def test_a_new_machine_needs_only_repository_and_passphrase(
     """Notes are as of the newest data, so that the time since the backup is no gap."""
     file = site.passphrase.with_name("plant.toml")
     file.unlink()
-    repository = shutil.copytree(site.repository, tmp_path / "mounted")
+    repository = shutil.copytree(site.repository, tmp_path / "mounted", symlinks=True)
     monkeypatch.setenv("PLANTLOG_BACKUP_PASSPHRASE", PASSPHRASE)
     monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "none"))
     new = State(tmp_path / "new")
-    command.restore(repository, None, None, new.root, start=False)
+    command.restore(str(repository), into=new.root, start=False)
     for name in ("installation", "registry.json", "pki/own/cert.der"):
         assert (new.root / name).read_bytes() == (site.state.root / name).read_bytes()
     assert file.read_text() == "as it was"
     with closing(connect(new.spool / "modbus.sqlite", "FULL", create=False)) as spool:
         notes = read_notes(spool)
+    cluster, options = existing(new.root), site.options.model_copy(update={"repository": str(repository)})
+    archiving = "SELECT current_setting('archive_mode')"
+    assert configure(new, cluster, options, print) == [
+        f"no backups: this appliance was restored from {repository}, and the first one may still back up to it: once "
+        "that one no longer runs, run `plantlog backup take-over` and `plantlog up`; or choose another repository"
+    ]
+    with Server(new.root), pytest.raises(OperationError, match="the first one may still back up to it"):
+        assert asyncio.run(fetchval(new, archiving)) == "off"
+        asyncio.run(back_up(new, full=False))
+    assert take_over(new) == str(repository)
+    assert configure(new, cluster, options, print) == []
+    with pytest.raises(OperationError, match="was not restored from the backups of an appliance that may still run"):
+        take_over(new)
     with Server(new.root):
+        assert asyncio.run(fetchval(new, archiving)) == "on"
+        assert asyncio.run(back_up(new, full=False)).kind == "incr"
         assert asyncio.run(values(new)) == [1, 2, 3]
         newest = asyncio.run(fetchval(new, _NEWEST))
         refused = asyncio.run(fetchval(new, "SELECT g.from_time FROM plant.gap AS g WHERE g.to_time IS NULL"))
@@ -181,20 +218,26 @@ def test_a_new_machine_needs_only_repository_and_passphrase(
         "heard:1": str(microseconds(newest)),
         "gaps:1": f'[[2, {microseconds(refused)}, "refused", ""]]',
     }
+    first = site.cluster.archive
+    site.cluster.archive = replace(archive(repository), archiving=True)
+    with pytest.raises(OperationError, match=f"{repository} was taken over by an appliance that was restored from it"):
+        asyncio.run(back_up(site.state, full=False))
+    site.cluster.archive = first
+    site.cluster.configure_archive()
     with pytest.raises(OperationError, match="has a database already: name a new folder with --into, or move it away"):
-        restore(new, repository, PASSPHRASE, None, print)
+        restore(new, archive(repository), None, print)
 
 
 def test_a_point_in_time(site: Site, tmp_path: Path) -> None:
     """A restore that fails can be repeated."""
     repository = shutil.copytree(site.repository, tmp_path / "mounted")
     state = State(tmp_path / "new")
-    with pytest.raises(OperationError, match="it has no backup of that time"):
-        restore(state, repository, PASSPHRASE, datetime(2026, 1, 1, tzinfo=UTC), print)
+    with pytest.raises(OperationError, match="it has no backup, or none of that time"):
+        restore(state, archive(repository), datetime(2026, 1, 1, tzinfo=UTC), print)
     with pytest.raises(OperationError, match="does not recover: recovery ended before configured recovery target"):
         late = datetime.now(UTC) + timedelta(days=1)
-        restore(state, repository, PASSPHRASE, late, print)
-    restore(state, repository, PASSPHRASE, site.second_written, print)
+        restore(state, archive(repository), late, print)
+    restore(state, archive(repository), site.second_written, print)
     with Server(state.root):
         assert asyncio.run(values(state)) == [1, 2]
 
@@ -256,7 +299,7 @@ def test_a_repository_that_is_not_mounted_or_damaged(
     with pytest.raises(OperationError, match=r"missing stanza path: is the right disk mounted\?"):
         asyncio.run(backups(site.state))
     with pytest.raises(OperationError, match=r"has no backups of plantlog: is the right disk mounted\?"):
-        restore(State(tmp_path / "new"), site.repository, PASSPHRASE, None, print)
+        restore(State(tmp_path / "new"), archive(site.repository), None, print)
     assert configure(site.state, site.cluster, site.options, print) == [], "it is not created anew"
     for name in ("archive", "backup"):
         (away / name).rename(site.repository / name)
@@ -264,7 +307,7 @@ def test_a_repository_that_is_not_mounted_or_damaged(
     files = sorted((damaged / "backup").rglob("bundle/1"))
     files[0].write_bytes(files[0].read_bytes()[:-1000])
     with pytest.raises(OperationError, match=rf"repository {damaged}: "):
-        restore(State(tmp_path / "new"), damaged, PASSPHRASE, None, print)
+        restore(State(tmp_path / "new"), archive(damaged), None, print)
     file = sorted((site.repository / "backup").rglob("bundle/1"))[0]
     content = file.read_bytes()
     file.write_bytes(content[:-1000])
@@ -300,27 +343,36 @@ def test_a_folder_that_is_no_repository_of_this_plant(site: Site, tmp_path: Path
     assert "the passphrase is not that of the repository" in problem(same_user, "another-passphrase")
     assert asyncio.run(verify(site.state))
     with pytest.raises(OperationError, match="the passphrase is not that of the repository"):
-        restore(State(tmp_path / "new"), site.repository, "another-passphrase", None, print)
+        restore(State(tmp_path / "new"), archive(site.repository, "another-passphrase"), None, print)
     with pytest.raises(OperationError, match=r"is of another installation than .*: name a new folder with --into"):
         other.installation.write_text(str(uuid4()))
         shutil.rmtree(cluster.data)
-        restore(other, shutil.copytree(site.repository, tmp_path / "copy"), PASSPHRASE, None, print)
+        restore(other, archive(shutil.copytree(site.repository, tmp_path / "copy")), None, print)
+
+
+def test_backups_of_another_database_are_refused(site: Site) -> None:
+    with pytest.raises(
+        OperationError, match=r"\[backup\] is for plantlog's own database: back up that of PLANTLOG_DSN"
+    ):
+        configure(site.state, None, site.options, print)
 
 
 async def test_jobs_back_up_when_it_is_due(site: Site) -> None:
     context = JobContext(site.state.dsn("maintenance"), site.state.dsn("owner"), site.state)
-    job = Backups()
     proof = Proof("label", 86400.0, time.time(), 1, 0, 1.0)
     (site.state.run / "backup-proof.json").write_text(json.dumps(asdict(proof)))
     async with connected(site.state.dsn("owner")) as owner:
         before = await backups(site.state)
-        first = await job.work(context, owner)
+        first = await back_up_when_due(context, owner)
         assert isinstance(first, JobResult)
         assert await backups(site.state) == before, "nothing is due"
+        away = site.repository.rename(site.repository.with_name("away"))
+        assert await back_up_when_due(context, owner) == first, "the repository is not asked"
+        away.rename(site.repository)
         plant = snapshot.plant_in_force(site.state.root, ())
         hourly = plant.model_copy(update={"backup": plant.backup.model_copy(update={"every": 1.0})})
         snapshot.save(site.state.root, Path("plant.toml"), {}, hourly)
-        second = await job.work(context, owner)
+        second = await back_up_when_due(context, owner)
         assert isinstance(second, JobResult)
         assert [backup.kind for backup in (await backups(site.state))[len(before) :]] == ["incr"]
         assert second.detail.endswith("proven: 1970-01-02 00:00")
@@ -330,11 +382,10 @@ async def test_jobs_back_up_when_it_is_due(site: Site) -> None:
 
 async def test_the_next_backup_is_made_at_once_after_write_ahead_log_may_have_been_dropped(site: Site) -> None:
     context = JobContext(site.state.dsn("maintenance"), site.state.dsn("owner"), site.state)
-    job = Backups()
     archive = site.cluster.archive
     assert archive is not None
     async with connected(site.state.dsn("owner")) as owner:
-        await job.work(context, owner)
+        await back_up_when_due(context, owner)
         before = await backups(site.state)
         disk = Disk(site.repository.parent, None)
         disk.remount("ro")
@@ -343,10 +394,11 @@ async def test_the_next_backup_is_made_at_once_after_write_ahead_log_may_have_be
         await until(lambda: owner.fetchval(load("backup")["select_waiting_wal"]))
         site.cluster.archive = replace(archive, max_wal=1)
         with pytest.raises(OperationError, match="is mounted read-only"):
-            await job.work(context, owner)
+            await back_up_when_due(context, owner)
         disk.remount("rw")
         site.cluster.archive = archive
-        await job.work(context, owner)
+        assert due_file(site.state).exists(), "whether maintenance is restarted or not"
+        await back_up_when_due(context, owner)
         assert len(await backups(site.state)) == len(before) + 1
 
 
@@ -358,7 +410,7 @@ def test_everything_on_any_disk_is_there_after_the_loss_of_the_data_directory(si
     site.cluster.data.rename(site.state.root / "lost")
     seal = site.state.root / "secrets" / "seal.key"
     seal.write_text("newer than the backup")
-    restore(site.state, site.repository, PASSPHRASE, None, print)
+    restore(site.state, archive(site.repository), None, print)
     assert seal.read_text() == "newer than the backup"
     site.server.start()
     assert set(asyncio.run(values(site.state))) <= {1, 2, 3, 4}
