@@ -624,7 +624,7 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Verify one file: 0 as sealed, 1 not."""
+    """Verify one file: 0 as sealed, 1 not, 2 cannot be verified here."""
     parser = argparse.ArgumentParser(description="Verify a Parquet file that plantlog exported.")
     parser.add_argument("file")
     parser.add_argument("--key", help="the plant's public key in PEM form (plantlog seal --public-key)")
@@ -639,6 +639,9 @@ def main() -> int:
     except (UnverifiableError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        print(f"{error}: run python3 -m pip install pyarrow cryptography", file=sys.stderr)
+        return 2
     print(
         json.dumps(as_json(arguments.file, verdict), indent=2)
         if arguments.json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.timestamps import microseconds
+from ops.evidence import standalone
 from ops.evidence.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from ops.evidence.reader import Series, begin
 from ops.evidence.standalone import (
@@ -192,3 +194,10 @@ def test_verifier_needs_only_pyarrow_and_cryptography() -> None:
     names += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     others = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
     assert others == {"pyarrow", "cryptography"}
+
+
+def test_verifier_without_its_libraries_says_what_to_install() -> None:
+    command = [sys.executable, "-I", "-S", standalone.__file__, "day.parquet"]  # -S: only the standard library
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 2, "1 is a file that is not as sealed"
+    assert run.stderr == "No module named 'pyarrow': run python3 -m pip install pyarrow cryptography\n"
