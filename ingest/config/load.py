@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +41,7 @@ from ingest.config.sources import (
     PushSource,
     PushTag,
     Source,
+    Tag,
 )
 from ingest.config.tags import read_tags
 from ingest.errors import ConfigError, OperationError, Problem
@@ -274,8 +275,10 @@ class _Loader:
         tags = self._push_tags(place, table, channels) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
-            listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests)
-            self._check_tags(self.path.parent / file, listed, channels)
+            faulty: list[tuple[Tag, int]] = []
+            listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests, faulty)
+            rows = sorted([*listed, *faulty], key=lambda row: row[1])
+            self._check_tags(self.path.parent / file, rows, channels)
             tags += listed
         elif file is not None or kind != "push":
             self._problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
@@ -344,7 +347,7 @@ class _Loader:
             if checked and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
                 self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
-    def _check_tags(self, file: Path, tags: list[tuple[Any, int]], channels: dict[str, tuple[Path, int]]) -> None:
+    def _check_tags(self, file: Path, tags: Sequence[tuple[Tag, int]], channels: dict[str, tuple[Path, int]]) -> None:
         """Check that channel names are unique in the plant and retention classes exist."""
         for tag, line in tags:
             if tag.retention not in self._classes:

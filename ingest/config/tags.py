@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +21,20 @@ from ingest.errors import Problem
 __all__ = ["read_tags", "width"]
 
 T = TypeVar("T", bound=Tag)
+_IDENTITY = ("name", "retention")  # what can be checked of a row even if other cells are illegal
+_TAG: TypeAdapter[Tag] = TypeAdapter(Tag)
 
 
 def read_tags(
-    path: Path, model: type[T], problems: list[Problem], digests: dict[str, str] | None = None
+    path: Path,
+    model: type[T],
+    problems: list[Problem],
+    digests: dict[str, str] | None = None,
+    faulty: list[tuple[Tag, int]] | None = None,
 ) -> list[tuple[T, int]]:
     """Every legal row of a tag list with its line number; what is not legal goes to ``problems``.
 
-    The file's SHA-256 goes to ``digests``.
+    The file's SHA-256 goes to ``digests``. The name and retention class of the other rows go to ``faulty``.
     """
     text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests)
     if text is None:
@@ -38,13 +45,15 @@ def read_tags(
         try:
             tag = adapter.validate_python(row, context={"written": True})
         except ValidationError as error:
-            problems += _problems(path, line, model, error)
-            continue
-        wrong = [Problem(str(path), line, *what) for what in contradictions.in_tag(tag)]
-        if wrong:
-            problems += wrong
+            wrong = list(_problems(path, line, model, error))
         else:
-            tags.append((tag, line))
+            wrong = [Problem(str(path), line, *what) for what in contradictions.in_tag(tag)]
+            if not wrong:
+                tags.append((tag, line))
+        problems += wrong
+        if wrong and faulty is not None:
+            with suppress(ValidationError):  # without a legal name
+                faulty.append((_TAG.validate_python({name: row[name] for name in _IDENTITY if name in row}), line))
     return tags
 
 
