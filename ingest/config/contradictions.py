@@ -166,7 +166,8 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
     if tag.length != 1 and tag.type != "string":
         yield "length", shown(tag.length), "no value: a length requires type string"
     if tag.type == "string" and tag.kind != "text":
-        yield "kind", shown(tag.kind), "text for type string"
+        default = ", the default" if tag.kind == fields_of(Tag)["kind"].default else ""
+        yield "kind", f"{shown(tag.kind)}{default}", "text for type string"
     if tag.kind == "text":
         yield from _in_text(tag)
     for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):

@@ -61,6 +61,7 @@ _PARSED: dict[Any, str] = {
     parse_span: SPAN_LEGAL,
 }
 
+UNKNOWN_OPTION = "an unknown option"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
     int: "a whole number",
@@ -127,16 +128,16 @@ def shortened(text: str) -> str:
 def found(error: ErrorDetails) -> str:
     """What stands where ``error`` was found."""
     if error["type"] in _UNKNOWN:
-        return "an unknown option"
+        return UNKNOWN_OPTION
     return "nothing" if error["type"] == "missing" else shown(error["input"])
 
 
 def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
-    """The legal names, the closest match first."""
+    """The legal names, and the closest match."""
     names = sorted(legal_values)
     close = difflib.get_close_matches(name, names, 1)
     choices = f"one of {', '.join(names)}"
-    return f"did you mean {close[0]}? {choices}" if close else choices
+    return f"{choices}; did you mean {close[0]}?" if close else choices
 
 
 def legal_values(model: type[Any], error: ErrorDetails) -> str:

@@ -14,7 +14,7 @@ from pydantic_core import SchemaValidator
 
 from ingest.config import contradictions, secrets
 from ingest.config.base import fields_of
-from ingest.config.explain import did_you_mean, found, legal_values, read_text, shortened, shown
+from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
 from ingest.config.model import (
     AlarmOptions,
@@ -239,7 +239,11 @@ class _Loader:
             return filled
         except ValidationError as error:
             for detail in error.errors():
-                self._problem((*place, *detail["loc"][:1]), found(detail), legal_values(model, detail))
+                where: Place = (*place, *detail["loc"][:1])
+                if found(detail) == UNKNOWN_OPTION and (other := _tables_with(where[-1])):
+                    self._problem(where, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
+                else:
+                    self._problem(where, found(detail), legal_values(model, detail))
             return None
 
     def _sources(self, tables: Any) -> list[Source]:
@@ -359,6 +363,11 @@ class _Loader:
                 self.problems.append(Problem(str(file), line, "name", shown(tag.name), allowed))
             else:
                 channels[tag.name] = file, line
+
+
+def _tables_with(option: Any) -> str:
+    """The tables that have an option."""
+    return " and ".join(f"[{name}]" for name, model in _TABLES.items() if option in fields_of(model))
 
 
 def _toml_error(error: tomllib.TOMLDecodeError) -> str:
