@@ -138,7 +138,8 @@ def verify(
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
         _verify_file(state, what, key, as_json)
         return
-    report = _run(run(state.dsn("reader"), state, key, _parse_day(what), channel or []))
+    day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
+    report = _run(run(state.dsn("reader"), state, key, day, channel or []))
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
@@ -207,11 +208,11 @@ def export(
         )
 
 
-def _parse_day(text: str | None) -> date | None:
+def _parse_day(text: str | None, wrong: str = "not a day such as 2026-03-09") -> date | None:
     try:
         return None if text is None else date.fromisoformat(text)
     except ValueError:
-        raise OperationError(f"{text!r} is neither a day such as 2026-03-09 nor an existing file") from None
+        raise OperationError(f"{text!r} is {wrong}") from None
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:

@@ -63,7 +63,10 @@ async def export(dsn: str, day: date, to: Path, patterns: Sequence[str], with_ve
         day_seals = [series for series in await seals(connection) if series.day == day.isoformat()]
         if not day_seals:
             when = await seal_time(connection, day)
-            after = f" after {when:%Y-%m-%d %H:%M} UTC" if when > datetime.now(UTC) else ""
+            closed = when <= datetime.now(UTC)
+            if closed and not await connection.fetchval(load("evidence")["has_data"], begin(day), begin(day, 24)):
+                raise OperationError(f"no data on {day}: nothing to export")
+            after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
             raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`{after}")
         sealed = await sealed_day(connection, day, day_seals)
         writer = _Export(connection, sealed, await stored_keys(connection))

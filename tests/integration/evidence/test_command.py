@@ -114,7 +114,10 @@ async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("seal", "yesterday"), "'yesterday' is neither a day such as 2026-03-09 nor an existing file"),
+        (("seal", "yesterday"), "'yesterday' is not a day such as 2026-03-09"),
+        (("export", "2026-13-01"), "'2026-13-01' is not a day such as 2026-03-09"),
+        (("verify", "2026-13-01"), "'2026-13-01' is neither a day such as 2026-03-09 nor an existing file"),
+        (("export", "2026-01-09"), "no data on 2026-01-09: nothing to export"),
         (("seal", "--before", "noon"), "--before: found 'noon'; legal: a time such as"),
         (("verify", "nothing.parquet"), "nothing.parquet is not a complete Parquet file"),
         (("verify", "2026-03-09"), "2026-03-09 is not sealed"),
