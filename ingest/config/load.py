@@ -131,14 +131,18 @@ class _Loader:
         if content is None:
             return None
         tables = content.get("source")
-        indices = {
-            table["name"]: index
+        kinds = {
+            (table["name"], table.get("kind")): index
             for index, table in enumerate(tables if isinstance(tables, list) else ())
-            if isinstance(table, dict) and table.get("kind") == "opcua" and isinstance(table.get("name"), str)
+            if isinstance(table, dict) and isinstance(table.get("name"), str) and isinstance(table.get("kind"), str)
         }
-        if name not in indices:
-            raise OperationError(f"{self.path} has no OPC UA source {name}; it has {', '.join(indices) or 'none'}")
-        source = self._options(("source", indices[name]), content["source"][indices[name]], OpcuaSource, ())
+        index = kinds.get((name, "opcua"))
+        if index is None:
+            if found_kinds := [kind for source, kind in kinds if source == name]:
+                raise OperationError(f"source {name} has kind {found_kinds[0]}: only kind opcua can be browsed")
+            opcua = [source for source, kind in kinds if kind == "opcua"]
+            raise OperationError(f"{self.path} has no OPC UA source {name}; it has {', '.join(opcua) or 'none'}")
+        source = self._options(("source", index), content["source"][index], OpcuaSource, ())
         return source if isinstance(source, OpcuaSource) else None
 
     def _content(self) -> dict[str, Any] | None:

@@ -107,8 +107,10 @@ def test_minimal_configuration_of_one_source_is_valid(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_opcua_source(file, "odd")
     assert [problem.field for problem in caught.value.problems] == ["source.odd.address"]
-    with pytest.raises(OperationError, match="no OPC UA source plc; it has mill, odd"):
+    with pytest.raises(OperationError, match="source plc has kind modbus: only kind opcua can be browsed"):
         load_opcua_source(file, "plc")
+    with pytest.raises(OperationError, match="no OPC UA source press; it has mill, odd"):
+        load_opcua_source(file, "press")
 
 
 def test_configuration_with_windows_line_endings_and_bom(tmp_path: Path) -> None:
