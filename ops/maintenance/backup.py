@@ -87,7 +87,7 @@ async def rehearse_when_due(context: JobContext, connection: Connection) -> JobR
         process.send_signal(signal.SIGINT)  # it stops its server and removes its folder
         await process.wait()
         raise
-    last_line = (output.splitlines() or ["the rehearsal failed"])[-1]
+    last_line = (output.splitlines() or ["the rehearsal failed"])[-1].removeprefix("plantlog: ")
     if process.returncode:
         raise OperationError(last_line)
     return JobResult(detail=last_line)

@@ -265,6 +265,8 @@ async def _record_end(connection: Connection, run_id: int | None, outcome: Outco
 
 
 def _error_text(error: BaseException) -> str:
+    if isinstance(error, PlantlogError):  # written for people
+        return str(error).splitlines()[0]
     return f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
 
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from ingest import metrics
+from ingest.errors import OperationError
 from ingest.scheduling import NICE
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
@@ -203,6 +204,9 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
         await connection.execute("SELECT 1 / 0")
         raise AssertionError("unreachable")
 
+    async def refused(context: JobContext, connection: Connection) -> JobResult:
+        raise OperationError("the disk is mounted read-only")
+
     async def mistaken(context: JobContext, connection: Connection) -> JobResult:
         raise KeyError("nobody foresaw this")
 
@@ -211,13 +215,15 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
         healthy += 1
         return JobResult()
 
-    todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("mistaken", 0.01, 10, True, mistaken, "")]
+    todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("refused", 0.01, 10, True, refused, "")]
+    todo += [Job("mistaken", 0.01, 10, True, mistaken, "")]
     maintenance = Maintenance(job_context(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
     working = asyncio.create_task(maintenance.run())
     await until(lambda: healthy >= 3)
     working.cancel()
     await asyncio.wait((working,))
     assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
+    assert await runs(owner, "refused") == [("failed", None, "the disk is mounted read-only")]
     wrongs = {one["name"]: one for one in maintenance.reports()}
     for name in ("wrong", "mistaken"):
         assert (wrongs[name]["outcome"], wrongs[name]["failures"]) == ("failed", 1)
