@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from asyncua import ua
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s, UInt32s, is_rounded
@@ -23,6 +24,7 @@ _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
 _STRUCTURE = 22
+_TYPE_NAMES = {kind.value: kind.name for kind in ua.VariantType}
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD_TYPE_MISMATCH = 0x80740000
 _FIRST_ITEMS = 64  # items viewed through a new layout at first, so that short runs are cheap
@@ -230,7 +232,7 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
 def _type_name(encoding: int) -> str:
     """Type name of a variant with this encoding byte that is neither a number nor representable as text."""
     if encoding & 0x80:
-        return f"an array (of built-in type {encoding & 0x3F})"
+        return f"an array of {_TYPE_NAMES.get(encoding & 0x3F, 'an unknown type')}"
     if encoding == _STRUCTURE:
         return "a structure"
     return f"a variant of encoding 0x{encoding:02X}"

@@ -64,7 +64,7 @@ async def test_non_numeric_values_are_handled_by_type(tmp_path: Path) -> None:
             assert not kept.samples(3)
             assert status.state == "degraded"
             assert status.bad_channels == {
-                "array": "an array (of built-in type 11)",
+                "array": "an array of Double",
                 "name": 'a QualifiedName, which is not a number: set kind = "text"',
             }
             assert sorted((g.channel_ids, g.reason, g.to_time) for g in kept.gaps()) == [
