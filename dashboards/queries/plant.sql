@@ -70,8 +70,12 @@ parts_and_gaps AS (
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 units AS (
     SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
-           min(t.rank) AS rank, min(t.reason) FILTER (WHERE t.to_time IS NULL) AS reason,
-           min(t.from_time) FILTER (WHERE t.to_time IS NULL) AS since,
+           min(t.rank) AS rank,
+           -- Of one open gap: the widest, and of several the oldest.
+           (array_agg(t.reason ORDER BY t.missing DESC, t.from_time) FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1]
+               AS reason,
+           (array_agg(t.from_time ORDER BY t.missing DESC, t.from_time) FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1]
+               AS since,
            range_agg(tstzrange(t.from_time, t.to_time))
                FILTER (WHERE t.from_time < $__timeTo()::timestamptz
                          AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz) AS lost

@@ -15,7 +15,7 @@ from dashboards.viewer.library import Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
 from schema.queries import load
-from tests.database import Database, prepared
+from tests.database import Database, add_channels, add_sources, connected, prepared
 from tests.integration.viewer.serving import reading
 
 _VALUES = {"area": ["pump"], "unit": ["pump/house"], "measure": ["m"], "compare": ["600"], "channels": ["pump/house/*"]}
@@ -295,3 +295,22 @@ async def test_every_bar_interval_has_a_value(panels: Panels, uid: str, title: s
     times = sorted(set(bars["time"]))
     assert len({b - a for a, b in pairwise(times)}) == 1
     assert len(bars["time"]) == len(times) * len(set(bars["metric"]))
+
+
+async def test_reason_and_begin_of_a_unit_are_of_one_gap(database: Database) -> None:
+    until = datetime.now(UTC)
+    since = {"refused": until - timedelta(minutes=20), "disconnected": until - timedelta(minutes=5)}
+    async with connected(database.owner_dsn) as owner:
+        await add_sources(owner, "plc")
+        await add_channels(owner, (1, 2), "pump/house/{}")
+        gap = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, $1, $2, $3)"
+        await owner.execute(gap, 1, since["refused"], "refused")
+        await owner.execute(gap, None, since["disconnected"], "disconnected")
+        library = Library().dashboard("plantlog-plant")
+        number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
+        (query,) = library.panel(number)
+        sql, parameters = expand(query.sql, {"area": ["pump"]}, TimeRange(until - timedelta(hours=1), until, 5000))
+        for reason in ("disconnected", "refused"):
+            (row,) = await owner.fetch(sql, *parameters)
+            assert (row["Reason"], row["Since"]) == (reason, since[reason])
+            await owner.execute("UPDATE plant.gap SET to_time = now() WHERE reason = 'disconnected'")
