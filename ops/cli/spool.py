@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ops.formatting import wide
+from ops.formatting import count, wide
 from ops.paths import State
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
@@ -24,7 +24,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def show(as_json: _Json = False) -> None:
-    """Show each spool file with its backlog, damaged files, and batches in the dead-letter folder."""
+    """Show each spool file with its backlog, damaged files, and batches that were rejected whole."""
     from ops.spool.listing import read_spools, table
 
     found = read_spools(State.current())
@@ -85,13 +85,13 @@ def retry(
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Retry the rows in quarantine and the dead-letter batches. What is written is removed from there."""
+    """Retry the rows in quarantine and the batches that were rejected whole. What is written is removed from there."""
     from ops.spool.retry import retry as run
 
     done = run(State.current(), anyway)
     if as_json:
         typer.echo(json.dumps(done))
         return
-    typer.echo(f"quarantine: {done['written']:,} rows written, {done['refused']:,} rejected again", nl=False)
+    typer.echo(f"quarantine: {count(done['written'], 'row')} written, {done['refused']:,} rejected again", nl=False)
     typer.echo(f", {n:,} outside the time limits (use --anyway)" if (n := done["outside_limits"]) else "")
-    typer.echo(f"dead letters: {done['batches_written']:,} batches written, {done['batches_refused']:,} rejected again")
+    typer.echo(f"rejected batches: {done['batches_written']:,} written, {done['batches_refused']:,} rejected again")

@@ -118,7 +118,7 @@ def table(found: dict[str, Any]) -> RenderableType:
             escape(entry_["problem"] or ""),
         )
     lines = [f"damaged: {escape(path)}" for entry_ in found["files"] for path in entry_["damaged"]]
-    lines += [f"dead letter: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in found["dead_letters"]]
+    lines += [f"rejected batch: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in found["dead_letters"]]
     if (begin := found["journal"]["begin"]) is not None:
         lines.append(f"journal: {found['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
     lines += [f"to be replayed: {escape(path)}" for path in found["journal"]["replays"]]

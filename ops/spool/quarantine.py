@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import asyncpg
@@ -11,10 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from ingest.database import connect, database_errors
+from ingest.timestamps import iso
+from ops.formatting import count
 from ops.paths import State
 from schema.queries import load
 
-_MAX_ERROR_CHARACTERS = 60  # characters of what the database said
+_MAX_CHARACTERS = 60  # of a text, and of what the database said
 
 
 def list_rows(state: State, limit: int) -> dict[str, Any]:
@@ -29,8 +32,13 @@ async def _list_rows(dsn: str, limit: int) -> dict[str, Any]:
     try:
         reasons = []
         for row in await connection.fetch(queries["select_reasons"]):
-            rows = await connection.fetch(queries["select_newest"], row["reason"], limit)
-            reasons.append({**_json_row(row), "listed": [_json_row(one) for one in rows]})
+            newest = await connection.fetch(queries["select_newest"], row["reason"], limit)
+            listed = [_with_content(_json_row(one)) for one in newest]
+            inside = [one["channel"] for one in listed if isinstance(one["channel"], int)]
+            names = dict(await connection.fetch(queries["select_channel_names"], inside))
+            for one in listed:
+                one["channel"] = names.get(one["channel"], one["channel"])
+            reasons.append({**_json_row(row), "listed": listed})
     finally:
         connection.terminate()
     return {"rows": sum(one["rows"] for one in reasons), "reasons": reasons}
@@ -41,6 +49,19 @@ def _json_row(row: asyncpg.Record) -> dict[str, Any]:
     return {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in row.items()}
 
 
+def _with_content(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with the type and text of an event, the reason and detail of a gap, or the type of a count.
+
+    The channel of an event is an id.
+    """
+    # Not in SQL, because jsonb rejects some valid JSON.
+    content = json.loads(row.pop("content") or "{}")
+    text = content.get("detail") if row["kind"] == "gap" else content.get("text")
+    if row["channel"] is None:
+        row["channel"] = content.get("channel_id")
+    return {**row, "type": content.get("type", content.get("reason")), "text": text}
+
+
 def tables(found: dict[str, Any]) -> RenderableType:
     """The tables of :func:`list_rows`."""
     if not found["reasons"]:
@@ -49,20 +70,21 @@ def tables(found: dict[str, Any]) -> RenderableType:
 
 
 def _table(reason: dict[str, Any]) -> Table:
-    title = f"{reason['reason']}: {reason['rows']:,} rows of {', '.join(reason['sources'])}; newest rows:"
+    title = f"{reason['reason']}: {count(reason['rows'], 'row')} of {', '.join(reason['sources'])}; newest first:"
     table = Table(title=escape(title), title_justify="left")
-    for name in ("at", "source", "channel", "kind", "time µs", "value", "status", "error"):
-        table.add_column(name, justify="right" if name in ("time µs", "value") else "left")
+    for name in ("at", "source", "channel", "kind", "time", "value", "status", "text", "error"):
+        table.add_column(name, justify="right" if name == "value" else "left")
     for row in reason["listed"]:
         status = "" if row["status"] is None else f"0x{row['status'] & 0xFFFFFFFF:08X}"
         table.add_row(
-            row["quarantined_at"][:19],
+            f"{row['quarantined_at'][:19]}Z",
             escape(row["source"]),
-            escape(row["channel"] or ""),
-            row["kind"],
-            "" if row["time_us"] is None else str(row["time_us"]),
+            escape(str(row["channel"] or "")),
+            f"{row['kind']} {row['type'] or ''}".rstrip(),
+            "" if row["time_us"] is None else iso(row["time_us"]).replace("+00:00", "Z"),
             row["value"] or "",
             status,
-            escape((row["error"] or "")[:_MAX_ERROR_CHARACTERS]),
+            escape((row["text"] or "")[:_MAX_CHARACTERS]),
+            escape((row["error"] or "")[:_MAX_CHARACTERS]),
         )
     return table

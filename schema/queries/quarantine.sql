@@ -14,13 +14,17 @@ ORDER BY q.reason;
 SELECT q.quarantined_at, coalesce(s.name, q.source_id::text) AS source, coalesce(c.name, q.channel_id::text) AS channel,
        CASE WHEN q.detail ? 'event' THEN 'event' WHEN q.detail ? 'gap' THEN 'gap'
             WHEN q.detail ? 'count' THEN 'count' ELSE 'sample' END AS kind,
-       q.time_us, q.value::text AS value, q.status, q.detail ->> 'error' AS error, q.retried_at
+       q.time_us, q.value::text AS value, q.status, q.detail ->> 'error' AS error, q.retried_at,
+       coalesce(q.detail ->> 'event', q.detail ->> 'gap', q.detail ->> 'count') AS content
 FROM plant.quarantine AS q
 LEFT JOIN plant.source AS s ON s.id = q.source_id
 LEFT JOIN plant.channel AS c ON c.id = q.channel_id
 WHERE q.reason = $1
 ORDER BY q.quarantined_at DESC, q.id
 LIMIT $2;
+
+-- name: select_channel_names
+SELECT c.id, c.name FROM plant.channel AS c WHERE c.id = ANY ($1::int4[]);
 
 -- name: select_next
 -- The next rows to retry, after id $1, at most $2.

@@ -23,7 +23,7 @@ from ingest.config.model import WriterOptions
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
-from ingest.timestamps import microseconds, now_us
+from ingest.timestamps import iso, microseconds, now_us
 from ingest.writer.writer import Writer
 from ops.paths import State
 from tests.config_in_force import activate
@@ -246,9 +246,16 @@ async def test_spool_quarantine(site: Site, owner: asyncpg.Connection) -> None:
     assert sorted((r["channel"], r["time_us"] - T0) for r in listed) == [(f"a/c{c}", t) for c, t in BAD]
     assert all("beast" in r["error"] and r["value"] == "666" for r in listed)
     assert sorted(r["kind"] for r in reasons["future"]["listed"]) == ["event", "sample"]
-    text = await site.run("quarantine", "--limit", "1")
-    assert "refused: 3 rows of a" in text
-    assert "0x80050000" in text or "event" in text
+    (listed_event,) = (r for r in reasons["future"]["listed"] if r["kind"] == "event")
+    assert (listed_event["type"], listed_event["text"], listed_event["channel"]) == ("text", "from tomorrow", "a/c4")
+    text = await site.run("quarantine")
+    assert "refused: 3 rows of a; newest first:" in text
+    assert "event text" in text
+    assert "from tomorrow" in text
+    assert "0x80050000" in text
+    assert f"{iso(T0 + 2 * DAY)[:19]}Z" in text, "readable, with its zone"
+    await owner.execute("DELETE FROM plant.quarantine WHERE channel_id IS NOT NULL")
+    assert "future: 1 row of a; newest first:" in await site.run("quarantine")
 
 
 async def test_retry_writes_rows_no_longer_refused(site: Site, owner: asyncpg.Connection) -> None:
@@ -341,13 +348,13 @@ async def test_retry_writes_a_dead_letter_batch(site: Site, owner: asyncpg.Conne
     assert aside["path"] == str(kept)
     assert ("unlucky" in aside["why"], aside["kind"], aside["rows"]) == (True, "samples", 13)
     assert len(lines(await site.run("export", aside["path"]))) == 14
+    assert f"rejected batch: {kept}: " in await site.run("show")
     done = await site.json("retry")
     assert (done["batches_written"], done["batches_refused"]) == (0, 1)
     assert kept.exists()
     await owner.execute("ALTER TABLE plant.ingest_batch DROP CONSTRAINT unlucky")
     before = kept.read_bytes()
-    done = await site.json("retry")
-    assert (done["batches_written"], done["batches_refused"]) == (1, 0)
+    assert "rejected batches: 1 written, 0 rejected again" in await site.run("retry")
     assert not kept.exists()
     assert await owner.fetchval("SELECT sum(rows) FROM plant.ingest_batch") == 14
     assert await count(owner, "samples_raw") == 14
