@@ -290,7 +290,9 @@ ORDER BY e.time DESC
 LIMIT 200;
 
 -- name: alarms_now
-SELECT count(*) FILTER (WHERE a.priority_rank <= 2) AS "High and critical", count(*) AS "All"
+-- As on 1 Plant.
+SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
+       count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a;
 
 -- name: jobs
