@@ -148,11 +148,12 @@ WHERE e.weight > 0
 ORDER BY n.n;
 
 -- name: quality
--- For each step: good samples, only others, a held value without samples, or missing. For a text channel: the text that
--- held.
+-- For each step: good samples, only others, a held value without samples, missing, or not configured yet. For a text
+-- channel: the text that held.
 SELECT d.time, 'Quality' AS metric,
        CASE WHEN d.n > 0 AND d.n_good = d.n THEN 'good' WHEN d.n_good > 0 THEN 'partly good' WHEN d.n > 0 THEN 'bad'
-            WHEN d.mean IS NOT NULL THEN 'held' ELSE 'missing' END AS value
+            WHEN d.mean IS NOT NULL THEN 'held' WHEN d.time < c.configured_at THEN 'not configured yet'
+            ELSE 'missing' END AS value
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d

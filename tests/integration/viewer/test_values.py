@@ -314,3 +314,14 @@ async def test_reason_and_begin_of_a_unit_are_of_one_gap(database: Database) -> 
             (row,) = await owner.fetch(sql, *parameters)
             assert (row["Reason"], row["Since"]) == (reason, since[reason])
             await owner.execute("UPDATE plant.gap SET to_time = now() WHERE reason = 'disconnected'")
+
+
+async def test_time_before_a_channel_is_not_missing(panels: Panels, story: tuple[Database, datetime]) -> None:
+    async with connected(story[0].owner_dsn) as owner:
+        begin = panels.over.since + (panels.over.until - panels.over.since) / 2
+        await owner.execute("UPDATE plant.channel SET configured_at = $1 WHERE name = 'pump/house/level2'", begin)
+    here = {"unit": "pump/house", "channel": "pump/house/level2"}
+    drawn = [(row["time"], row["value"]) for row in _rows(await panels.ask("channel", "Quality or text value", **here))]
+    before = {value for at, value in drawn if at < begin.timestamp() * 1000}
+    assert before == {"not configured yet"}
+    assert "not configured yet" not in {value for at, value in drawn if at >= begin.timestamp() * 1000}
