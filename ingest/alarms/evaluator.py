@@ -58,6 +58,7 @@ class AlarmEvaluator:
     def _evaluate_by(self, source: Source, channel_ids: Mapping[str, int], states: Mapping[int, str]) -> None:
         """Evaluate with these limits from now on. ``states``: notes of channels with recorded state."""
         self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
+        self.units = {channel_ids[tag.name]: tag.unit for tag in source.tags}
         limits = {channel_ids[tag.name]: limits_of(tag) for tag in source.tags}
         now = now_us()
         before = self.columns

@@ -142,6 +142,7 @@ def _as_json(evaluator: AlarmEvaluator, channel: AlarmChannel, monitor: LimitMon
         "since": alarm.since or None,
         "value": alarm.value,
         "threshold": monitor.limit.threshold,
+        "unit": evaluator.units[channel.channel_id],
         "priority": monitor.limit.priority,
         "acknowledged_by": alarm.acknowledged_by,
         "acknowledged_at": alarm.acknowledged_at,

@@ -134,11 +134,18 @@ def _table(alarms: list[dict[str, Any]]) -> Table:
             alarm["limit"],
             alarm["state"].replace("_", " "),
             "" if alarm["since"] is None else _format_time(alarm["since"]),
-            "" if alarm["value"] is None else f"{alarm['value']:g}",
-            f"{alarm['threshold']:g}",
+            "" if alarm["value"] is None else escape(f"{alarm['value']:g} {alarm['unit']}".rstrip()),
+            escape(_threshold(alarm)),
             escape(_remark(alarm)),
         )
     return table
+
+
+def _threshold(alarm: dict[str, Any]) -> str:
+    if alarm["limit"] == "bad":
+        return ""
+    unit = {"stale": "s", "rate": f"{alarm['unit']}/s"}.get(alarm["limit"], alarm["unit"])
+    return f"{alarm['threshold']:g} {unit}".rstrip()
 
 
 def _remark(alarm: dict[str, Any]) -> str:

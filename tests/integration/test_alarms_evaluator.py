@@ -305,3 +305,24 @@ async def _listed(state: Path) -> list[dict[str, object]]:
     assert process.returncode == 0
     found: list[dict[str, object]] = json.loads(said)
     return found
+
+
+async def test_listed_alarms_have_units(spool: Spool, tmp_path: Path) -> None:
+    limits = {"alarm_hi": 8.0, "alarm_rate": 5.0, "alarm_stale": "20s", "alarm_bad": True}
+    evaluator = AlarmEvaluator(source(tag("a/level", unit="m", **limits)), IDS, 1, spool)
+    await evaluator.append(one(9.5, now_us()))
+    api = OperatorApi(lambda: [evaluator], AlarmOptions())
+    async with command_socket.serve(command_socket.socket_path(tmp_path, "modbus"), api):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops", "alarms", "--all"),
+            env={"PLANTLOG_STATE": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+        table = (await process.communicate())[0].decode()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "a/level" in line]
+    assert {row[2]: (row[5], row[6]) for row in rows} == {
+        "hi": ("9.5 m", "8 m"),
+        "rate": ("", "5 m/s"),
+        "stale": ("", "20 s"),
+        "bad": ("", ""),
+    }
