@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psutil
 
 from ingest.errors import OperationError
-from ingest.files import write_atomically
+from ingest.files import atomic_path, write_atomically
 from ops import ports
 from ops.paths import State
 from ops.postgres import archive
@@ -188,10 +188,17 @@ class Cluster:
         except OSError as error:
             raise OperationError(f"[backup] the system's CA certificates: {error}: set ca_file") from error
         for name, content in files.items():
-            write_atomically(self._folder / name, content, 0o600)
-            self.give(self._folder / name)
+            self._write(name, content)
         if root and wanted.folder is not None:
             archive.give(wanted.folder, *self._server_ids(), ours=wanted.archiving or wanted.held)
+
+    def _write(self, name: str, content: str) -> None:
+        """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
+        path = self._folder / name
+        if not path.exists() or path.read_text() != content:
+            with atomic_path(path, 0o600) as partial:
+                partial.write_text(content)
+                self.give(partial)
 
     @property
     def _socket_folder(self) -> str:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -348,6 +349,25 @@ def test_a_folder_that_is_no_repository_of_this_plant(site: Site, tmp_path: Path
         other.installation.write_text(str(uuid4()))
         shutil.rmtree(cluster.data)
         restore(other, archive(shutil.copytree(site.repository, tmp_path / "copy")), None, print)
+
+
+def test_the_servers_user_can_always_read_what_is_written_for_pgbackrest(site: Site) -> None:
+    def rewrite() -> None:
+        for days in range(1, 20):
+            cluster.archive = replace(before, keep_days=days)
+            cluster.configure_archive()
+        cluster.archive = before
+        cluster.configure_archive()
+
+    cluster = existing(site.state.root)
+    before = archive(site.repository) if cluster.archive is None else cluster.archive
+    path = site.state.root / "postgres" / "cluster" / "pgbackrest.conf"
+    with ThreadPoolExecutor(1) as thread:
+        rewriting, owners = thread.submit(rewrite), set()
+        while not rewriting.done():
+            owners.add(path.stat().st_uid)
+        rewriting.result()
+    assert owners == {cluster.data.stat().st_uid}
 
 
 def test_backups_of_another_database_are_refused(site: Site) -> None:
