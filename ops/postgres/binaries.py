@@ -119,11 +119,21 @@ def make_root_file_system(root: Path, packages: Sequence[str], progress: Callabl
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
     if _KEYRING.exists():
         command.append(f"--keyring={_KEYRING}")
-    _run([*command, RELEASE, str(partial), mirror()])
+    _run([*_contained(), *command, RELEASE, str(partial), mirror()])
     for cluster in (partial / "etc/postgresql/17", partial / "var/lib/postgresql/17"):
         shutil.rmtree(cluster, ignore_errors=True)  # the package's own cluster is not used
     shutil.rmtree(partial / "var/cache/apt", ignore_errors=True)
     partial.rename(root)
+
+
+def _contained() -> list[str]:
+    """Prefix of a command that ends, with what it started and mounted, when this process is killed."""
+    contained = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount"]
+    try:
+        _run([*contained, "true"])
+    except OperationError:  # a container without the right to mount, where debootstrap mounts nothing
+        return []
+    return contained
 
 
 def mirror() -> str:
