@@ -9,6 +9,7 @@ PlantlogError
 │   └── DecodeError      a message from a source is not what its protocol says
 ├── DeliveryError        a receiver did not accept a notification; it is sent again
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
+├── LeaseLost            the other member of a redundant pair writes
 ├── OperationError       a command cannot be carried out; the message says what to do
 └── QueryError        the viewer cannot answer a request; the message says why
 """
@@ -74,6 +75,10 @@ class DeliveryError(PlantlogError):
 
 class DatabaseError(PlantlogError):
     """The database is not what plantlog needs."""
+
+
+class LeaseLost(PlantlogError):  # noqa: N818  (nothing is wrong: the other one has taken over)
+    """The other member of a redundant pair writes."""
 
 
 class OperationError(PlantlogError):

@@ -16,9 +16,11 @@ from ingest.spool.metadata import read_mark
 from ingest.timestamps import now_us
 from schema.queries import load
 
+MEMBER = "member"  # file in the spool folder of a member of a redundant pair, with its number
 VERSION = 2  # PRAGMA user_version; 0: files from before versions; 2: with counts
 PAGE_SIZE = 16384
-LATEST_SEQUENCE = 2**53  # µs of the year 2255: no higher sequence is ever assigned
+MEMBER_STEP = 2**53  # µs of the year 2255: each member of a redundant pair has sequences of its own
+LATEST_SEQUENCE = 2 * MEMBER_STEP  # no higher sequence is ever assigned
 
 _NEWEST_VERSION = 1000  # larger version numbers are damage
 _BUSY_TIMEOUT = 10.0  # other processes lock the file for milliseconds only
@@ -77,7 +79,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     """Create or migrate the schema in one transaction, without copying batches."""
     queries = load("spool")
     connection.create_function("note_crc32", 2, note_crc32, deterministic=True)
-    connection.create_function("first_sequence", 0, _first_sequence)
+    connection.create_function("first_sequence", 0, lambda: _first_sequence(path))
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _version(connection, path) < VERSION:
@@ -134,10 +136,19 @@ def last_sequence(connection: sqlite3.Connection) -> int:
     return row[0]
 
 
-def _first_sequence() -> int:
+def _first_sequence(path: Path) -> int:
     """First sequence of a new file: the time in µs; random if the clock is not set, so that files never collide."""
     now = now_us()
-    return now if now > _EARLIEST_CLOCK else _EARLIEST_CLOCK + random.randrange(2**50)
+    first = now if now > _EARLIEST_CLOCK else _EARLIEST_CLOCK + random.randrange(2**50)
+    return first + (member(path) - 1) * MEMBER_STEP
+
+
+def member(path: Path) -> int:
+    """Which member of a redundant pair a spool file belongs to; 1 if there is no pair."""
+    for folder in (path.parent, *path.parents[2:3]):  # a repair makes a file two folders further down
+        if (folder / MEMBER).exists():
+            return int((folder / MEMBER).read_text())
+    return 1
 
 
 def insert(connection: sqlite3.Connection, sequence: int, r: Record) -> bool:

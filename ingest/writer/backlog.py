@@ -164,6 +164,17 @@ class Backlog:
         metrics.replay_rows.set(replay_rows)
         return rows, used, replace(self.journal.report(), waiting_rows=replay_rows)
 
+    def oldest(self) -> int | None:
+        """When the oldest batch of all files was received (µs)."""
+        times = []
+        for path, file in self._files.items():
+            if isinstance(file, SpoolReader):
+                try:
+                    times.append(file.oldest())
+                except SpoolError as error:
+                    self._failed(path, error)
+        return min((time for time in times if time is not None), default=None)
+
     def close(self) -> None:
         """Delete committed batches, and close the files."""
         self.delete_committed()

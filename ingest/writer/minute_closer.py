@@ -22,6 +22,7 @@ from ingest.database import bounded, connect_writer
 from ingest.timestamps import now_us, timestamp
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.failures import classify
+from ingest.writer.lease import Fence
 from ingest.writer.minute_stream import MINUTE_COLUMNS, STATE_COLUMNS, minute_stream, state_stream
 from ingest.writer.minutes import Accumulator, ClosedMinute
 from ingest.writer.open_minutes import OpenMinutes, PendingGroup
@@ -40,11 +41,14 @@ _MAX_LISTED = 500  # channels; if there are more, the hour is recomputed for all
 class MinuteCloser:
     """Accumulates committed samples into minutes, and writes the rows of each minute that is over."""
 
-    def __init__(self, dsn: str, time_out: float, minutes: OpenMinutes, check: RestoreCheck) -> None:
+    def __init__(
+        self, dsn: str, time_out: float, minutes: OpenMinutes, check: RestoreCheck, fence: Fence | None = None
+    ) -> None:
         self._dsn = dsn
         self._time_out = time_out
         self._minutes = minutes
         self._check = check
+        self._fence = fence
         self._accumulator = Accumulator()  # changed in the thread only
         self._thread = ThreadPoolExecutor(1, "minutes")
         self._connection: asyncpg.Connection[Any] | None = None
@@ -144,11 +148,14 @@ class MinuteCloser:
                     queries["insert_dirty_hour"], begin, hours.tolist() if len(hours) <= _MAX_LISTED else None
                 )
             await connection.execute(queries["update_closed_counts"], len(consistent))
+            if self._fence is not None:
+                await self._fence.check(connection)
         return discrete
 
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect_writer(self._dsn, self._time_out, "plantlog writer: rollups")
+            name = "plantlog writer: rollups" if self._fence is None else self._fence.session_name
+            self._connection = await connect_writer(self._dsn, self._time_out, name)
             await self._check.check(self._connection)
         return self._connection
 

@@ -26,6 +26,7 @@ from ingest.writer.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_qua
 from ingest.writer.dirty import dirty, parameters, split_by_minutes
 from ingest.writer.gap_rows import write_gaps
 from ingest.writer.group import Columns, Group, conflict, same_sample
+from ingest.writer.lease import Fence
 from ingest.writer.minutes import NO_GAPS, GapStarts
 from ingest.writer.repeating import RepeatingChannels
 from schema.queries import load
@@ -68,6 +69,7 @@ async def write(
     *,
     isolate_bad_rows: bool = False,
     minutes: Collection[int] = (),
+    fence: Fence | None = None,
 ) -> WriteResult:
     """Write ``group`` in one transaction; existing rows are left unchanged.
 
@@ -81,6 +83,8 @@ async def write(
     (section ``staging``). Samples of ``repeating`` channels are looked up first.
 
     The caller computes the rollups of new samples and gaps in ``minutes`` (since 1970; ``open_minutes``).
+
+    ``fence``: of a redundant pair. It is checked last, so that a take-over waits for no COPY. Raises LeaseLost.
     """
     columns = group.columns
     try:
@@ -92,13 +96,18 @@ async def write(
                 not_good = of_quality(new.channel_id, new.time, new.status)
                 samples = _Samples("copy", new, len(new), differing, not_good)
             result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes)
+            if fence is not None:
+                await fence.check(connection)
             return replace(result, fresh=samples.columns)
     except asyncpg.UniqueViolationError:
         if columns is None:
             raise  # another constraint
         async with connection.transaction():
             samples = await _stage(connection, columns, _source_of(group), repeating)
-            return await _finish(connection, group, complete, samples, isolate_bad_rows, ())
+            result = await _finish(connection, group, complete, samples, isolate_bad_rows, ())
+            if fence is not None:
+                await fence.check(connection)
+            return result
 
 
 async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:

@@ -23,6 +23,7 @@ from ingest import metrics
 from ingest.batch import SampleBatch
 from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.database import bounded, connect_writer
+from ingest.errors import LeaseLost
 from ingest.journal.journal import JournalReport
 from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
@@ -32,6 +33,7 @@ from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.group import assemble
+from ingest.writer.lease import Fence
 from ingest.writer.minute_closer import MinuteCloser
 from ingest.writer.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace
@@ -49,8 +51,17 @@ _WAKE_SECONDS = 1.0  # maximum delay if a wake-up is lost (the collector could n
 class Writer:
     """Moves batches from the spool files in ``folder`` into the database at ``dsn``."""
 
-    def __init__(self, folder: Path, dsn: str, options: WriterOptions, spool: SpoolOptions | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dsn: str,
+        options: WriterOptions,
+        spool: SpoolOptions | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        """``fence``: of a redundant pair; :meth:`run` raises LeaseLost once the other member writes."""
         self._folder = folder
+        self._fence = fence
         self._dsn = dsn
         self._options = options
         self._limits = TimeLimits(options.future_limit, options.oldest)
@@ -78,7 +89,9 @@ class Writer:
         listener = WakeUpListener(self._folder, self._wake_up)
         waking = asyncio.create_task(self._wake_periodically())
         self._wake_up.set()  # the existing backlog
-        closer = asyncio.create_task(MinuteCloser(self._dsn, self._options.time_out, self._minutes, self._check).run())
+        closer = asyncio.create_task(
+            MinuteCloser(self._dsn, self._options.time_out, self._minutes, self._check, self._fence).run()
+        )
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.connections):
@@ -99,6 +112,10 @@ class Writer:
     async def backlog(self) -> tuple[int, int, JournalReport]:
         """Rows and bytes in the spools, and what the journal has."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.measure)
+
+    async def oldest(self) -> int | None:
+        """When the oldest batch in the spools was received (µs)."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.oldest)
 
     async def _wake_periodically(self) -> None:
         while True:
@@ -148,7 +165,8 @@ class Writer:
         waits = backoffs()
         while True:
             try:
-                connection = await connect_writer(self._dsn, self._options.time_out)
+                name = "plantlog writer" if self._fence is None else self._fence.session_name
+                connection = await connect_writer(self._dsn, self._options.time_out, name)
                 await self._check.check(connection)
             except Exception as error:
                 await self._failed(error, waits)
@@ -227,6 +245,8 @@ class Writer:
             piece = pieces[0]
             try:
                 result = await self._write(connection, piece, pending.minutes if piece is whole else ())
+            except LeaseLost:
+                raise
             except Exception as error:
                 connection = await self._recover(connection, pieces, error, waits)
             else:
@@ -243,7 +263,13 @@ class Writer:
     async def _write(self, connection: asyncpg.Connection[Any], piece: Piece, minutes: Collection[int]) -> WriteResult:
         complete = [spooled for _, of_file in piece.complete for spooled in of_file]
         work = write(
-            connection, piece.group, complete, self._repeating, isolate_bad_rows=piece.isolate_bad_rows, minutes=minutes
+            connection,
+            piece.group,
+            complete,
+            self._repeating,
+            isolate_bad_rows=piece.isolate_bad_rows,
+            minutes=minutes,
+            fence=self._fence,
         )
         return await bounded(connection, self._options.time_out, work)
 

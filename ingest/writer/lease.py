@@ -1,0 +1,178 @@
+"""The lease of a redundant pair: which of its two members writes. It is a row of ``plant.writer_lease``.
+
+Each take-over increases the token, which every transaction of the holder checks (:class:`Fence`). So a holder that
+slept, or that was cut off, commits nothing after the other one has taken over, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ingest.database import FAILURES, bounded, connect
+from ingest.errors import LeaseLost
+from schema.queries import load
+
+log = logging.getLogger(__name__)
+
+SECONDS = 1.5  # how long it lasts
+RENEW_SECONDS = 0.4
+_POLL_SECONDS = 0.1
+_TIMEOUT = 2.0  # for connecting, and for a statement
+_LOCK_SECONDS = 0.3  # if a transaction of the former holder takes longer: its sessions are ended
+_ERRORS = (*FAILURES, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The lease as the database has it."""
+
+    member: int
+    token: int
+    expired: bool
+    backlog_seconds: float  # age of the oldest batch in the holder's spools
+    held_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Lets only transactions of the lease's holder commit."""
+
+    installation: UUID
+    token: int
+
+    @property
+    def session_name(self) -> str:
+        """The application name of sessions that write with this token."""
+        return f"{session_prefix(self.installation)}{self.token}"
+
+    async def check(self, connection: asyncpg.Connection[Any]) -> None:
+        """Lock the lease until the transaction ends. Raises LeaseLost if it went to another member or process."""
+        if not await connection.fetch(load("lease")["lock_lease"], self.installation, self.token):
+            raise LeaseLost("the other member of the pair has taken over")
+
+
+def session_prefix(installation: UUID) -> str:
+    """What the names of all sessions that write for an installation begin with."""
+    return f"plantlog writer of {installation.hex[:16]}, lease "
+
+
+class Lease:
+    """A member's view of the lease, on a connection of its own."""
+
+    def __init__(self, dsn: str, installation: UUID, member: int) -> None:
+        self._dsn = dsn
+        self._installation = installation
+        self._member = member
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._statement = asyncio.Lock()
+        self._valid_until = 0.0  # monotonic
+        self.fence: Fence | None = None  # None: this member is the standby
+        self.state: LeaseState | None = None  # as last seen
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody else can hold it. Conservative: by this machine's clock, from before the last renewal."""
+        return self.fence is not None and time.monotonic() < self._valid_until
+
+    async def acquire(self) -> Fence:
+        """Wait until the lease is free, and take it. No former holder has a session any more."""
+        while True:
+            try:
+                if (fence := await self._try()) is not None:
+                    self.fence = fence
+                    return fence
+            except _ERRORS as error:
+                log.info("lease: %s: %s", type(error).__name__, error)
+                self.state = None
+                self.disconnect()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _try(self) -> Fence | None:
+        queries = load("lease")
+        state = await self._see()
+        if state is None:
+            await self._run("execute", queries["insert_lease"], self._installation)
+        elif state.member != self._member and not state.expired:
+            return None
+        began = time.monotonic()
+        try:
+            taken = await self._run("fetchrow", queries["take_lease"], self._installation, self._member, SECONDS)
+        except asyncpg.LockNotAvailableError:
+            await self._end_sessions()
+            return None  # tried again at once
+        if taken is None:
+            return None
+        # They can commit nothing, but may hold locks on samples.
+        while not await self._end_sessions():
+            log.warning("lease: waiting for the sessions of member %d to end", taken["former"])
+        self._valid_until = began + SECONDS
+        log.info("lease: taken with token %d; former holder: member %d", taken["token"], taken["former"])
+        return Fence(self._installation, taken["token"])
+
+    async def _end_sessions(self) -> bool:
+        prefix = session_prefix(self._installation)
+        return bool(await self._run("fetchval", load("lease")["end_sessions"], prefix))
+
+    async def _see(self) -> LeaseState | None:
+        row = await self._run("fetchrow", load("lease")["select_lease"], self._installation)
+        self.state = None if row is None else LeaseState(**row)
+        return self.state
+
+    async def renew(self, backlog_seconds: float) -> bool:
+        """Renew once. Returns whether the other member asks for the lease. Raises LeaseLost if it has it."""
+        fence, began = self.fence, time.monotonic()
+        if fence is None:
+            raise LeaseLost("not the holder")
+        try:
+            row = await self._run(
+                "fetchrow", load("lease")["renew_lease"], self._installation, fence.token, SECONDS, backlog_seconds
+            )
+        except _ERRORS as error:
+            log.info("lease: %s: %s", type(error).__name__, error)
+            self.disconnect()
+            return False
+        if row is None:
+            self.fence = None
+            raise LeaseLost("the other member of the pair has taken over")
+        self._valid_until = began + SECONDS
+        return bool(row["wanted"])
+
+    async def release(self) -> None:
+        """Let the other member take over at once."""
+        fence, self.fence = self.fence, None
+        if fence is not None:
+            with suppress(*_ERRORS):  # then it expires
+                await self._run("execute", load("lease")["release_lease"], self._installation, fence.token)
+
+    async def want(self) -> None:
+        """Ask the holder for the lease."""
+        if self.state is not None and self.state.member != self._member:
+            with suppress(*_ERRORS):
+                await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
+
+    async def _run(self, method: str, query: str, *parameters: object) -> Any:
+        async with self._statement:
+            if self._connection is None or self._connection.is_closed():
+                # Renewals wait for no disk: a server that crashes forgets at most the last ones.
+                settings = {
+                    "synchronous_commit": "off",
+                    "statement_timeout": f"{_TIMEOUT * 1000:.0f}",
+                    "lock_timeout": f"{_LOCK_SECONDS * 1000:.0f}",
+                    "tcp_user_timeout": f"{_TIMEOUT * 1000:.0f}",
+                }
+                self._connection = await connect(self._dsn, "plantlog lease", settings, _TIMEOUT)
+            return await bounded(self._connection, 0, getattr(self._connection, method)(query, *parameters))
+
+    def disconnect(self) -> None:
+        """Close the connection; the next call opens another."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None

@@ -1,0 +1,80 @@
+-- The lease of a redundant pair, and what its standby asks.
+
+-- name: insert_lease
+-- $1 installation; expired, so that the first member takes it.
+INSERT INTO plant.writer_lease (installation_id, member, token, expires_at)
+VALUES ($1, 1, 0, clock_timestamp() - INTERVAL '1 second')
+ON CONFLICT (installation_id) DO NOTHING;
+
+-- name: select_lease
+-- $1 installation. Times in seconds.
+SELECT l.member, l.token, l.expires_at < clock_timestamp() AS expired, l.backlog_seconds,
+       date_part('epoch', clock_timestamp() - l.taken_at) AS held_seconds
+FROM plant.writer_lease AS l
+WHERE l.installation_id = $1;
+
+-- name: take_lease
+-- $1 installation, $2 member, $3 seconds. An expired lease, or a former process's of the same member. FOR UPDATE waits for
+-- transactions of the former holder, and UPDATE alone would not.
+WITH free AS (
+    SELECT l.installation_id, l.member
+    FROM plant.writer_lease AS l
+    WHERE l.installation_id = $1 AND (l.expires_at < clock_timestamp() OR l.member = $2)
+    FOR UPDATE
+)
+UPDATE plant.writer_lease AS l
+SET member = $2, token = l.token + 1, taken_at = clock_timestamp(), wanted = false, backlog_seconds = 0,
+    expires_at = clock_timestamp() + INTERVAL '1 second' * $3::float8
+FROM free
+WHERE l.installation_id = free.installation_id
+RETURNING l.token, free.member AS former;
+
+-- name: renew_lease
+-- $1 installation, $2 token, $3 seconds, $4 backlog_seconds. No row: the other member has taken over.
+UPDATE plant.writer_lease AS l
+SET expires_at = clock_timestamp() + INTERVAL '1 second' * $3::float8, backlog_seconds = $4
+WHERE l.installation_id = $1 AND l.token = $2
+RETURNING l.wanted;
+
+-- name: release_lease
+-- $1 installation, $2 token.
+UPDATE plant.writer_lease AS l SET expires_at = clock_timestamp() - INTERVAL '1 second'
+WHERE l.installation_id = $1 AND l.token = $2;
+
+-- name: want_lease
+-- $1 installation, $2 token of the holder.
+UPDATE plant.writer_lease AS l SET wanted = true WHERE l.installation_id = $1 AND l.token = $2 AND NOT l.wanted;
+
+-- name: lock_lease
+-- $1 installation, $2 token. No row: another member or process writes.
+SELECT FROM plant.writer_lease AS l WHERE l.installation_id = $1 AND l.token = $2 FOR KEY SHARE;
+
+-- name: end_sessions
+-- Ends the sessions of this login whose names begin with $1: a holder that sleeps may hold locks. false: some are still there.
+SELECT coalesce(bool_and(pg_terminate_backend(a.pid, 1000)), true)
+FROM pg_stat_activity AS a
+WHERE a.datname = current_database() AND a.usename = session_user AND starts_with(a.application_name, $1);
+
+-- name: select_missing_samples
+-- Which batches have samples that are not in the table with the same value and status: $1 batch, $2 channel_id int[],
+-- $3 time int8[] (µs), $4 value float8[], $5 status int[] of each sample. LATERAL and OFFSET 0 keep it to index look-ups
+-- within the chunks between $6 and $7. float8send compares bits.
+SELECT DISTINCT s.batch
+FROM unnest($1::int[], $2::int[], $3::int8[], $4::float8[], $5::int[]) AS s (batch, channel_id, time, value, status)
+LEFT JOIN LATERAL (
+    SELECT true AS found
+    FROM plant.samples_raw AS r
+    WHERE r.channel_id = s.channel_id
+      AND r.time = TIMESTAMPTZ 'epoch' + s.time * INTERVAL '1 microsecond'
+      AND r.time BETWEEN $6 AND $7
+      AND float8send(r.value) = float8send(s.value)
+      AND r.status = s.status
+    OFFSET 0
+) AS stored ON true
+WHERE stored.found IS NULL;
+
+-- name: select_events
+-- Which of the events $1 time timestamptz[], $2 id int8[] are in the table, by their places from 0. $3 to $4: their times.
+SELECT (e.place - 1)::int AS place
+FROM unnest($1::timestamptz[], $2::int8[]) WITH ORDINALITY AS e (time, id, place)
+JOIN plant.event AS v ON v.time = e.time AND v.id = e.id AND v.time BETWEEN $3 AND $4;

@@ -1,0 +1,283 @@
+"""Two writers of a redundant pair: one writes, the other drops what it sees committed, and takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+import pytest
+
+from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.config.model import WriterOptions
+from ingest.database import connect_writer
+from ingest.errors import LeaseLost
+from ingest.spool.append import Spool
+from ingest.spool.file import MEMBER_STEP
+from ingest.spool.reader import SpoolReader
+from ingest.timestamps import now_us
+from ingest.writer.lease import Lease
+from ingest.writer.writer import Writer
+from tests.database import Database, add_channels, add_sources, rows
+from tests.samples import batch
+from tests.spooling import drained, spooled
+from tests.waiting import until
+
+CHANNELS = 50
+_INSTALLATION = UUID(int=7)
+TAKE_OVER = 3.0  # s
+
+
+@pytest.fixture
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a", "b")
+    await add_channels(owner, range(1, CHANNELS + 1))
+    await owner.execute("INSERT INTO plant.installation (id, plant) VALUES ($1, 'p')", _INSTALLATION)
+    return owner
+
+
+@dataclass
+class Member:
+    """A member: its spool, and the process of its writer. The test is its collector."""
+
+    number: int
+    folder: Path
+    dsn: str
+    spool: Spool = field(init=False)
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        (self.folder / "member").write_text(str(self.number))
+        self.spool = Spool(self.folder / "opcua.sqlite", 512 * 1024**2)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.pair_member", self.folder, self.dsn, str(_INSTALLATION), self.number]
+        with (self.folder.parent / f"{self.number}.log").open("ab") as log:
+            self.process = subprocess.Popen(list(map(str, command)), stderr=log)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+
+    async def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.send(signal.SIGCONT)
+            self.kill()
+        await self.spool.close()
+
+    async def rows(self) -> int:
+        return (await self.spool.depth())[1]
+
+
+class Plant:
+    """What both members receive, each in batches of its own."""
+
+    def __init__(self, *members: Member) -> None:
+        self.members = list(members)
+        self.sent: set[tuple[int, int]] = set()  # channel, µs
+        self.stopping = False
+
+    async def run(self) -> None:
+        unsent: dict[int, list[tuple[int, int, float]]] = {member.number: [] for member in self.members}
+        step = 0
+        while not (self.stopping and not any(unsent.values())):
+            step += 1
+            now = now_us()
+            fresh = [] if self.stopping else [(c, now, step + c / 10) for c in range(1, CHANNELS + 1)]
+            text = EventBatch(1, now, (Event("text", now, 1, 0, f"step {step}"),))
+            for member in list(self.members):
+                rows = unsent[member.number] = [*fresh, *unsent[member.number]]
+                if step % member.number == 0 and rows:  # the second one gets two in one
+                    channel, time, value = (np.array(column) for column in zip(*rows, strict=True))
+                    status = np.zeros(len(rows), np.uint32)
+                    await member.spool.append(SampleBatch(1, now, channel.astype(np.int32), time, value, status))
+                    unsent[member.number] = []
+                await member.spool.append(text)
+            self.sent |= {row[:2] for row in fresh}
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def pair(database: Database, folder: Path) -> AsyncIterator[tuple[Plant, Member, Member]]:
+    """A running pair, of which member 1 writes."""
+    first, second = (Member(n, folder / str(n), database.ingest_dsn) for n in (1, 2))
+    plant = Plant(first, second)
+    receiving = asyncio.create_task(plant.run())
+    try:
+        first.start()
+        await until(lambda: holder(database))
+        second.start()
+        yield plant, first, second
+        plant.stopping = True
+        await receiving
+    finally:
+        receiving.cancel()
+        for member in (first, second):
+            await member.end()
+
+
+async def holder(database: Database) -> int | None:
+    [row] = await rows(database, "SELECT max(member) FROM plant.writer_lease WHERE expires_at > now()")
+    return cast(int | None, row[0])
+
+
+async def all_written(database: Database, plant: Plant) -> bool:
+    return await rows(database, "SELECT count(*) FROM plant.samples_raw") == [(len(plant.sent),)]
+
+
+async def check(database: Database, plant: Plant) -> None:
+    """Everything is there once."""
+    plant.stopping = True
+    await until(lambda: all_written(database, plant))
+    stored = await rows(
+        database, "SELECT channel_id, (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_raw"
+    )
+    assert set(stored) == plant.sent
+    [doubled] = await rows(
+        database, "SELECT count(*) - count(DISTINCT text) FROM plant.event WHERE type IN ('text', 'conflict')"
+    )
+    assert doubled == (0,)
+    assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'conflict'") == [(0,)]
+    assert await rows(database, "SELECT count(*) FROM plant.quarantine") == [(0,)]
+
+
+async def take_over(database: Database, began: float) -> float:
+    """Seconds until member 2 has written."""
+    written = f"SELECT count(*) FROM plant.ingest_batch WHERE sequence > {MEMBER_STEP}"
+    [before] = await rows(database, written)
+
+    async def writes() -> bool:
+        return await rows(database, written) > [before]
+
+    await until(writes, every=0.01)
+    return time.monotonic() - began
+
+
+async def test_standby_drops_what_the_holder_wrote(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    async with pair(database, tmp_path) as (plant, first, second):
+        await until(lambda: len(plant.sent) > 20 * CHANNELS)
+        await check(database, plant)
+
+        async def empty() -> bool:
+            return await first.rows() == 0 and await second.rows() == 0
+
+        await until(empty)
+        assert await holder(database) == 1
+    assert await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence > {MEMBER_STEP}") == [(0,)]
+
+
+@pytest.mark.parametrize("lost", ["writer", "disk"])
+async def test_standby_takes_over_from_a_killed_holder(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, lost: str
+) -> None:
+    async with pair(database, tmp_path) as (plant, first, _):
+        await until(lambda: len(plant.sent) > 40 * CHANNELS)
+        began = time.monotonic()
+        first.kill()
+        if lost == "disk":  # power-off: nobody receives for it, and what it had is gone
+            plant.members.remove(first)
+            shutil.rmtree(first.folder)
+        took = await take_over(database, began)
+        print(f"take-over after {took:.2f} s")
+        assert took <= TAKE_OVER
+        await check(database, plant)
+
+
+async def test_frozen_holder_writes_nothing_behind_the_new_one(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    async with pair(database, tmp_path) as (plant, first, _):
+        await until(lambda: len(plant.sent) > 40 * CHANNELS)
+        began = time.monotonic()
+        first.send(signal.SIGSTOP)
+        took = await take_over(database, began)
+        print(f"take-over after {took:.2f} s")
+        assert took <= TAKE_OVER
+        await until(lambda: time.monotonic() > began + 5)
+        [[before]] = await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence < {MEMBER_STEP}")
+        first.send(signal.SIGCONT)
+
+        async def drained() -> bool:
+            return await first.rows() < 3 * CHANNELS
+
+        await until(drained)  # as a standby
+        assert await holder(database) == 2
+        [[after]] = await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence < {MEMBER_STEP}")
+        assert after == before
+        await check(database, plant)
+
+
+async def test_frozen_transaction_delays_no_take_over(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    first, second = (Lease(database.ingest_dsn, _INSTALLATION, n) for n in (1, 2))
+    fence = await first.acquire()
+    sleeping = await connect_writer(database.ingest_dsn, 60.0, fence.session_name)
+    transaction = sleeping.transaction()
+    await transaction.start()
+    await fence.check(sleeping)
+    began = time.monotonic()
+    new = await second.acquire()
+    assert time.monotonic() - began <= TAKE_OVER
+    assert new.token == fence.token + 1
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await transaction.commit()
+    with pytest.raises(LeaseLost):
+        await first.renew(0.0)
+    first.disconnect()
+    second.disconnect()
+
+
+async def test_transaction_with_an_earlier_token_commits_nothing(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    first, second = (Lease(database.ingest_dsn, _INSTALLATION, n) for n in (1, 2))
+    fence = await first.acquire()
+    await first.release()
+    await second.acquire()
+    await spooled(tmp_path, batch([(1, 0, 1.0, 0)]))
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(), fence=fence)
+    with pytest.raises(ExceptionGroup) as raised:
+        await drained(writer)
+    assert raised.group_contains(LeaseLost)
+    assert await rows(database, "SELECT count(*) FROM plant.samples_raw") == [(0,)]
+    second.disconnect()
+    first.disconnect()
+
+
+async def test_samples_that_only_the_standby_has_are_written(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder is cut off from a source: the standby asks for the lease."""
+    async with pair(database, tmp_path) as (plant, first, _):
+        plant.members.remove(first)
+        await until(lambda: len(plant.sent) > 40 * CHANNELS)
+        await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
+        await check(database, plant)
+        assert await holder(database) == 2
+
+
+async def test_members_have_sequences_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "member").write_text("2")
+    await spooled(tmp_path, batch([(1, 0, 1.0, 0)]))
+    [one] = SpoolReader(tmp_path / "opcua.sqlite").read(1)
+    assert one.sequence > MEMBER_STEP

@@ -1,0 +1,17 @@
+"""The writer of a member of a redundant pair as a process: folder, DSN, installation, number of the member."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from uuid import UUID
+
+from ingest.config.model import WriterOptions
+from ingest.writer.pair import PairWriter
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    folder, dsn, installation, number = sys.argv[1:]
+    asyncio.run(PairWriter(Path(folder), dsn, UUID(installation), int(number), WriterOptions()).run())
