@@ -177,16 +177,13 @@ class Standby:
         )
         if not len(time):
             return set()
-        columns = (
-            which[inside].tolist(),
-            channel.tolist(),
-            time.tolist(),
-            value.tolist(),
-            status.view(np.int32).tolist(),
-        )
-        rows = await self._fetch(
-            "select_missing_samples", *columns, timestamp(int(time.min())), timestamp(int(time.max()))
-        )
+        order = np.lexsort((time, channel))
+        of, starts = np.unique(channel[order], return_index=True)
+        ends = np.append(starts[1:], len(order)) - 1
+        first, last = ([timestamp(at) for at in time[order][places].tolist()] for places in (starts, ends))
+        samples = which[inside], channel, time, value, status.view(np.int32)
+        spans = of.tolist(), first, last, min(first), max(last)
+        rows = await self._fetch("select_missing_samples", *(column.tolist() for column in samples), *spans)
         return {row["batch"] for row in rows}
 
     async def _missing_events(self, batches: Sequence[SpooledBatch]) -> set[int]:

@@ -19,3 +19,36 @@ COMMENT ON COLUMN plant.writer_lease.backlog_seconds IS 'Age of the oldest batch
 COMMENT ON COLUMN plant.writer_lease.wanted IS 'Whether the other member has samples that the holder did not write, and asks for the lease.';
 GRANT INSERT, UPDATE ON plant.writer_lease TO plant_ingest;
 GRANT ALL ON plant.writer_lease TO plant_owner;
+
+-- What each member is missing. plant.gap has what both are missing (plant.record_member_gaps): samples that one member has
+-- are written.
+CREATE TABLE plant.member_gap (
+    source_id  int         NOT NULL REFERENCES plant.source (id),
+    channel_id int         REFERENCES plant.channel (id),
+    member     int         NOT NULL CHECK (member IN (1, 2)),
+    from_time  timestamptz NOT NULL,
+    to_time    timestamptz CHECK (to_time >= from_time),
+    reason     text        NOT NULL,
+    detail     text        NOT NULL DEFAULT '',
+    backfilled boolean     NOT NULL DEFAULT false,
+    revision   bigint      NOT NULL DEFAULT 0,
+    UNIQUE NULLS NOT DISTINCT (source_id, channel_id, member, from_time)
+);
+CREATE INDEX member_gap_time ON plant.member_gap (source_id, from_time, to_time);
+COMMENT ON TABLE plant.member_gap IS 'Intervals in which one member of a redundant pair received nothing. channel_id NULL: the whole source. to_time NULL: still open.';
+COMMENT ON COLUMN plant.member_gap.reason IS 'As in plant.gap; or away: the member does not run.';
+GRANT INSERT, UPDATE ON plant.member_gap TO plant_ingest;
+GRANT ALL ON plant.member_gap TO plant_owner;
+
+CREATE TABLE plant.member (
+    installation_id uuid        NOT NULL REFERENCES plant.installation (id) ON DELETE CASCADE,
+    member          int         NOT NULL CHECK (member IN (1, 2)),
+    folder          uuid        NOT NULL,
+    seen_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    away            boolean     NOT NULL DEFAULT false,
+    PRIMARY KEY (installation_id, member)
+);
+COMMENT ON TABLE plant.member IS 'When each member of a redundant pair was last seen.';
+COMMENT ON COLUMN plant.member.folder IS 'Identity of the member''s state folder: a new folder has none of the data that the former one had.';
+GRANT INSERT, UPDATE ON plant.member TO plant_ingest;
+GRANT ALL ON plant.member TO plant_owner;
