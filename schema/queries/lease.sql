@@ -59,7 +59,7 @@ WHERE a.datname = current_database() AND a.usename = session_user AND starts_wit
 -- Which batches have samples that are not in the table with the same value and status: $1 batch, $2 channel_id int[],
 -- $3 time int8[] (µs), $4 value float8[], $5 status int[] of each sample; $6 channel_id int[], $7 first, $8 last time
 -- timestamptz[] of each channel; $9, $10: first and last time of all. One range of the index a channel: looking up each
--- sample takes four times as long. float8send compares bits.
+-- sample takes twice as long. float8send compares bits.
 SELECT DISTINCT unnest(missing.batches) AS batch
 FROM (
     SELECT array_agg(b.batch) AS batches
