@@ -18,10 +18,13 @@ HeldGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
 
 
 async def write_gaps(
-    connection: asyncpg.Connection[Any], batches: Sequence[GapBatch], minutes: Collection[int]
+    connection: asyncpg.Connection[Any],
+    batches: Sequence[GapBatch],
+    minutes: Collection[int],
+    member: int | None = None,
 ) -> tuple[GapStarts, HeldGaps]:
     """The starts of gaps that are new to the table, and the rows of rollup_dirty of those in ``minutes`` (since
-    1970), which the caller holds open."""
+    1970), which the caller holds open. ``member``: of a redundant pair, whose gaps are what both are missing."""
     rows = gap_rows(batches)
     if not rows:
         return NO_GAPS, []
@@ -29,7 +32,11 @@ async def write_gaps(
     held = [timestamp(minute * MINUTE_US) for minute in minutes]
     if held:
         await connection.execute(queries["set_held_open"], held)
-    new = await connection.fetch(queries["upsert_gaps"], *map(list, zip(*rows, strict=True)))
+    columns = map(list, zip(*rows, strict=True))
+    if member is None:
+        new = await connection.fetch(queries["upsert_gaps"], *columns)
+    else:
+        new = await connection.fetch(queries["record_member_gaps"], member, *columns)
     if not new:
         return NO_GAPS, []
     channels = [np.array(row["channels"], np.int32) for row in new]

@@ -46,6 +46,7 @@ class Fence:
     """Lets only transactions of the lease's holder commit."""
 
     installation: UUID
+    member: int
     token: int
 
     @property
@@ -70,7 +71,7 @@ class Lease:
     def __init__(self, dsn: str, installation: UUID, member: int) -> None:
         self._dsn = dsn
         self._installation = installation
-        self._member = member
+        self.member = member
         self._connection: asyncpg.Connection[Any] | None = None
         self._statement = asyncio.Lock()
         self._valid_until = 0.0  # monotonic
@@ -100,11 +101,11 @@ class Lease:
         state = await self._see()
         if state is None:
             await self._run("execute", queries["insert_lease"], self._installation)
-        elif state.member != self._member and not state.expired:
+        elif state.member != self.member and not state.expired:
             return None
         began = time.monotonic()
         try:
-            taken = await self._run("fetchrow", queries["take_lease"], self._installation, self._member, SECONDS)
+            taken = await self._run("fetchrow", queries["take_lease"], self._installation, self.member, SECONDS)
         except asyncpg.LockNotAvailableError:
             await self._end_sessions()
             return None  # tried again at once
@@ -115,7 +116,7 @@ class Lease:
             log.warning("lease: waiting for the sessions of member %d to end", taken["former"])
         self._valid_until = began + SECONDS
         log.info("lease: taken with token %d; former holder: member %d", taken["token"], taken["former"])
-        return Fence(self._installation, taken["token"])
+        return Fence(self._installation, self.member, taken["token"])
 
     async def _end_sessions(self) -> bool:
         prefix = session_prefix(self._installation)
@@ -154,9 +155,14 @@ class Lease:
 
     async def want(self) -> None:
         """Ask the holder for the lease."""
-        if self.state is not None and self.state.member != self._member:
+        if self.state is not None and self.state.member != self.member:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
+
+    async def seen(self, folder: UUID) -> None:
+        """Heartbeat of this member, whose state folder has this identity. Notices whether the other one is away."""
+        with suppress(*_ERRORS):
+            await self._run("execute", load("lease")["member_seen"], self._installation, self.member, folder)
 
     async def _run(self, method: str, query: str, *parameters: object) -> Any:
         async with self._statement:

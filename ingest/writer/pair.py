@@ -6,18 +6,20 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.errors import LeaseLost
+from ingest.files import write_atomically
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
-from ingest.writer.group import TimeLimits
 from ingest.writer.lease import RENEW_SECONDS, SECONDS, Fence, Lease
 from ingest.writer.standby import Standby
 from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)
 
+_BEAT_SECONDS = 2.0
 _LET_SECONDS = 2 * SECONDS  # for the member that asked for the lease
 
 
@@ -43,13 +45,21 @@ class PairWriter:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        beating = asyncio.create_task(self._beat(), name="heartbeat")
         try:
             while True:
                 fence = await self._stand_by()
                 await self._write(fence)
         finally:
+            await _cancel(beating)
             await self.lease.release()
             self.lease.disconnect()
+
+    async def _beat(self) -> None:
+        folder = await asyncio.to_thread(_folder_id, self._folder)
+        while True:
+            await self.lease.seen(folder)
+            await asyncio.sleep(_BEAT_SECONDS)
 
     async def _stand_by(self) -> Fence:
         with ThreadPoolExecutor(1, "standby") as thread:
@@ -99,6 +109,14 @@ async def _cancel(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
+
+
+def _folder_id(spool: Path) -> UUID:
+    """The identity of a state folder: with a new folder, what was only in the former one is lost."""
+    path = spool / "folder"
+    if not path.exists():
+        write_atomically(path, f"{uuid4()}\n")
+    return UUID(path.read_text().strip())
 
 
 def _is_lost(error: BaseException) -> bool:

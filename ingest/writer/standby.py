@@ -28,8 +28,9 @@ from ingest.errors import SpoolError
 from ingest.event_rows import event_id
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
+from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us, timestamp
-from ingest.writer.group import TimeLimits
+from ingest.writer.gap_rows import write_gaps
 from ingest.writer.lease import Lease
 from schema.queries import load
 
@@ -68,6 +69,7 @@ class Standby:
         self._folder = folder
         self._dsn = dsn
         self._lease = lease
+        self._member = lease.member
         self._limits = limits
         self._max_rows = max_rows
         self._time_out = time_out
@@ -75,7 +77,7 @@ class Standby:
         self._files: dict[Path, _File] = {}
         self._newest: dict[tuple[object, ...], tuple[int, int]] = {}  # what a member said last: time, batch
         self._connection: asyncpg.Connection[Any] | None = None
-        self.dropped = 0  # rows that the other member wrote
+        self.dropped = 0  # rows that the other member wrote, and recorded gaps
         self.late = 0  # rows that it did not write in time
 
     async def run(self) -> None:
@@ -98,6 +100,7 @@ class Standby:
         """Look up what has waited long enough, and delete what the database has."""
         now = now_us()
         await self._in_thread(self._read)
+        await self._record_gaps()
         due = [(file, one) for file in self._files.values() for one in file.waiting if one.check_at <= now]
         if not due:
             return
@@ -119,6 +122,24 @@ class Standby:
         if self.late and state is not None and state.held_seconds > _ASK_SECONDS:
             log.info("standby: the holder has not written %d rows; asking for the lease", self.late)
             await self._lease.want()
+
+    async def _record_gaps(self) -> None:
+        """This member's gaps are recorded at once: those of the pair depend on them."""
+        found = [(file, one) for file in self._files.values() for one in file.waiting if _is_gaps(one)]
+        if not found:
+            return
+        connection = await self._connected()
+        gaps = [one.spooled.batch for _, one in found if isinstance(one.spooled.batch, GapBatch)]
+
+        async def record() -> None:
+            async with connection.transaction():
+                await write_gaps(connection, gaps, (), self._member)
+
+        await bounded(connection, self._time_out, record())
+        recorded: dict[int, list[SpooledBatch]] = {}
+        for file, one in found:
+            recorded.setdefault(id(file), []).append(one.spooled)
+        await self._in_thread(self._delete, recorded)
 
     def _read(self) -> None:
         for path in sorted(self._folder.glob("*.sqlite")):
@@ -217,10 +238,14 @@ class Standby:
         return await self._query(load("lease")[query], *parameters)
 
     async def _query(self, query: str, *parameters: object) -> list[asyncpg.Record]:
+        connection = await self._connected()
+        return await bounded(connection, self._time_out, connection.fetch(query, *parameters))
+
+    async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             settings = {"statement_timeout": f"{self._time_out * 1000:.0f}"}
             self._connection = await connect(self._dsn, "plantlog standby", settings)
-        return await bounded(self._connection, self._time_out, self._connection.fetch(query, *parameters))
+        return self._connection
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -233,6 +258,10 @@ class Standby:
     def _close(self) -> None:
         for file in self._files.values():
             file.reader.close()
+
+
+def _is_gaps(one: _Waiting) -> bool:
+    return isinstance(one.spooled.batch, GapBatch)
 
 
 def _is_content(spooled: SpooledBatch) -> bool:

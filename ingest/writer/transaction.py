@@ -95,19 +95,14 @@ async def write(
                 await _copy(connection, "samples_raw", "plant", new)
                 not_good = of_quality(new.channel_id, new.time, new.status)
                 samples = _Samples("copy", new, len(new), differing, not_good)
-            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes)
-            if fence is not None:
-                await fence.check(connection)
+            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes, fence)
             return replace(result, fresh=samples.columns)
     except asyncpg.UniqueViolationError:
         if columns is None:
             raise  # another constraint
         async with connection.transaction():
             samples = await _stage(connection, columns, _source_of(group), repeating)
-            result = await _finish(connection, group, complete, samples, isolate_bad_rows, ())
-            if fence is not None:
-                await fence.check(connection)
-            return result
+            return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence)
 
 
 async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:
@@ -187,6 +182,7 @@ async def _finish(
     samples: _Samples,
     isolate_bad_rows: bool,
     minutes: Collection[int],
+    fence: Fence | None,
 ) -> WriteResult:
     """Write everything but the samples, at the end of the transaction."""
     queries = load("write")
@@ -199,7 +195,7 @@ async def _finish(
     if read := [event for _, event in group.events if event.type == "version_read"]:
         await connection.execute(queries["record_version_read"], *version_columns(read))
     await write_alarms(connection, group.events)
-    begins, held = await write_gaps(connection, group.gaps(), minutes)
+    begins, held = await write_gaps(connection, group.gaps(), minutes, None if fence is None else fence.member)
     for minute, row in held:
         opened.setdefault(minute, []).append(row)
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
@@ -217,6 +213,8 @@ async def _finish(
     ]
     if quarantined:
         await connection.execute(queries["insert_quarantine"], *quarantine.columns(quarantined))
+    if fence is not None:
+        await fence.check(connection)
     known_samples = 0 if group.columns is None else len(group.columns) - samples.new
     return WriteResult(
         samples.method,

@@ -3,7 +3,7 @@
 -- locks it FOR UPDATE and increases the token: after that, nothing of the former holder is committed. Renewals change no
 -- key, so that they do not wait for transactions.
 CREATE TABLE plant.writer_lease (
-    installation_id uuid        PRIMARY KEY REFERENCES plant.installation (id) ON DELETE CASCADE,
+    installation_id uuid        PRIMARY KEY REFERENCES plant.installation (id) ON UPDATE CASCADE ON DELETE CASCADE,
     member          int         NOT NULL CHECK (member IN (1, 2)),
     token           bigint      NOT NULL,
     taken_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -40,7 +40,7 @@ GRANT INSERT, UPDATE ON plant.member_gap TO plant_ingest;
 GRANT ALL ON plant.member_gap TO plant_owner;
 
 CREATE TABLE plant.member (
-    installation_id uuid        NOT NULL REFERENCES plant.installation (id) ON DELETE CASCADE,
+    installation_id uuid        NOT NULL REFERENCES plant.installation (id) ON UPDATE CASCADE ON DELETE CASCADE,
     member          int         NOT NULL CHECK (member IN (1, 2)),
     folder          uuid        NOT NULL,
     seen_at         timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -49,6 +49,10 @@ UPDATE plant.writer_lease AS l SET wanted = true WHERE l.installation_id = $1 AN
 -- $1 installation, $2 token. No row: another member or process writes.
 SELECT FROM plant.writer_lease AS l WHERE l.installation_id = $1 AND l.token = $2 FOR KEY SHARE;
 
+-- name: member_seen
+-- $1 installation, $2 member, $3 identity of its state folder.
+SELECT plant.member_seen($1, $2, $3);
+
 -- name: end_sessions
 -- Ends the sessions of this login whose names begin with $1: a holder that sleeps may hold locks. false: some are still there.
 SELECT coalesce(bool_and(pg_terminate_backend(a.pid, 1000)), true)

@@ -232,6 +232,11 @@ CROSS JOIN LATERAL (
 WHERE p.begins
 GROUP BY p.from_time;
 
+-- name: record_member_gaps
+-- The same for the member $1 of a redundant pair; $2 to $9: the parameters of upsert_gaps.
+SELECT g.gap_begin AS time, g.gap_channels AS channels
+FROM plant.record_member_gaps($1, $2, $3, $4, $5, $6, $7, $8, $9) AS g;
+
 -- name: select_held_gaps
 -- Rows of rollup_dirty that gaps of this transaction added for minutes that it holds open.
 SELECT d.id, d.from_time

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import Event, EventBatch, SampleBatch
+from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.database import connect_writer
 from ingest.errors import LeaseLost
@@ -43,7 +43,7 @@ TAKE_OVER = 3.0  # s
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_sources(owner, "a", "b")
     await add_channels(owner, range(1, CHANNELS + 1))
-    await owner.execute("INSERT INTO plant.installation (id, plant) VALUES ($1, 'p')", _INSTALLATION)
+    await owner.execute("INSERT INTO plant.installation (id, plant, class_prefix) VALUES ($1, 'p', '')", _INSTALLATION)
     return owner
 
 
@@ -282,3 +282,26 @@ async def test_members_have_sequences_of_their_own(tmp_path: Path) -> None:
     await spooled(tmp_path, batch([(1, 0, 1.0, 0)]))
     [one] = SpoolReader(tmp_path / "opcua.sqlite").read(1)
     assert one.sequence > MEMBER_STEP
+
+
+async def test_gap_of_the_standby_is_recorded_and_is_none_of_the_pair(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    async with pair(database, tmp_path) as (plant, first, second):
+        now = now_us()
+        gap = GapBatch(1, now, (Gap(now - 5_000_000, now, "disconnected"),))
+
+        async def recorded() -> list[int]:
+            return [n for (n,) in await rows(database, "SELECT member FROM plant.member_gap ORDER BY member")]
+
+        await second.spool.append(gap)
+        await until(recorded)
+        assert await rows(database, "SELECT count(*) FROM plant.gap") == [(0,)]
+        await first.spool.append(gap)
+        await until(lambda: _equal(recorded(), [1, 2]))
+        assert await rows(database, "SELECT reason FROM plant.gap") == [("disconnected",)]
+        await check(database, plant)
+
+
+async def _equal(found: Awaitable[object], expected: object) -> bool:
+    return await found == expected

@@ -36,7 +36,9 @@ async def _filled(database: Database) -> None:
     async with connected(database.owner_dsn) as owner:
         await add_sources(owner, "a")
         await add_channels(owner, _CHANNELS)
-        await owner.execute("INSERT INTO plant.installation (id, plant) VALUES ($1, 'p')", _INSTALLATION)
+        await owner.execute(
+            "INSERT INTO plant.installation (id, plant, class_prefix) VALUES ($1, 'p', '')", _INSTALLATION
+        )
         await owner.execute("UPDATE plant.source SET installation_id = $1", _INSTALLATION)
 
 
