@@ -116,7 +116,8 @@ class Standby:
                 continue
             age = now - one.spooled.batch.received_at
             one.check_at = now + min(max(age // 2, 500_000), 5_000_000)
-            if _is_content(one.spooled) and one.spooled.batch.received_at < settled - _LATE_US:
+            is_late = one.spooled.batch.received_at < settled - _LATE_US
+            if is_late and _is_content(one.spooled) and not self._is_newest(one.spooled):
                 self.late += len(one.spooled.batch)
         await self._in_thread(self._delete, dropped)
         if self.late and state is not None and state.held_seconds > _ASK_SECONDS:
@@ -175,11 +176,14 @@ class Standby:
         missing |= await self._missing_events(batches)
         missing |= await self._missing_counts(batches)
         for place, spooled in enumerate(batches):
-            if not _is_content(spooled) or self._is_outside(spooled):
-                said_last = any(self._newest.get(kind) == (time, spooled.sequence) for kind, time in _said(spooled))
-                if said_last or spooled.batch.received_at >= settled:
-                    missing.add(place)
+            is_known = _is_content(spooled) and not self._is_outside(spooled)
+            if self._is_newest(spooled) or (not is_known and spooled.batch.received_at >= settled):
+                missing.add(place)
         return [place not in missing for place in range(len(batches))]
+
+    def _is_newest(self, spooled: SpooledBatch) -> bool:
+        """Whether a batch has the newest that this member said about something."""
+        return any(self._newest.get(kind) == (time, spooled.sequence) for kind, time in _said(spooled))
 
     def _is_outside(self, spooled: SpooledBatch) -> bool:
         """Whether some samples have times that go to the quarantine: those cannot be looked up."""

@@ -36,7 +36,7 @@ from tests.waiting import until
 
 CHANNELS = 50
 _INSTALLATION = UUID(int=7)
-TAKE_OVER = 3.0  # s
+TAKE_OVER = 10.0  # s; 3 on a machine that does nothing else
 
 
 @pytest.fixture
