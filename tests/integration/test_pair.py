@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,9 @@ from ingest.spool.reader import SpoolReader
 from ingest.timestamps import now_us
 from ingest.writer.lease import Lease
 from ingest.writer.writer import Writer
+from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources, rows
+from tests.peers import free_port
 from tests.samples import batch
 from tests.spooling import drained, spooled
 from tests.waiting import until
@@ -115,9 +117,13 @@ class Plant:
 
 
 @asynccontextmanager
-async def pair(database: Database, folder: Path) -> AsyncIterator[tuple[Plant, Member, Member]]:
-    """A running pair, of which member 1 writes."""
-    first, second = (Member(n, folder / str(n), database.ingest_dsn) for n in (1, 2))
+async def pair(
+    database: Database, folder: Path, dsns: Sequence[str] = ()
+) -> AsyncIterator[tuple[Plant, Member, Member]]:
+    """A running pair, of which member 1 writes; ``dsns``: by which each of them reaches the database."""
+    first, second = (
+        Member(n, folder / str(n), dsn) for n, dsn in enumerate(dsns or (database.ingest_dsn, database.ingest_dsn), 1)
+    )
     plant = Plant(first, second)
     receiving = asyncio.create_task(plant.run())
     try:
@@ -225,6 +231,41 @@ async def test_frozen_holder_writes_nothing_behind_the_new_one(
         assert await holder(database) == 2
         [[after]] = await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence < {MEMBER_STEP}")
         assert after == before
+
+
+@pytest.mark.parametrize("cut", [(1,), (2,), (1, 2)])
+async def test_network_cut_loses_nothing(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, cut: tuple[int, ...]
+) -> None:
+    """Packets are dropped between members and the database, for 10 s."""
+    login, _, place = database.ingest_dsn.rpartition("@")
+    address, _, name = place.partition("/")
+    relays = [Relay(), Relay()]
+    ports = [free_port() for _ in relays]
+    for relay, port in zip(relays, ports, strict=True):
+        await relay.start(("127.0.0.1", port), ("127.0.0.1", int(address.rpartition(":")[2])))
+    dsns = [f"{login}@127.0.0.1:{port}/{name}" for port in ports]
+    try:
+        async with pair(database, tmp_path, dsns) as (plant, first, second):
+            await until(lambda: len(plant.sent) > 40 * CHANNELS)
+            began = time.monotonic()
+            for number in cut:
+                relays[number - 1].silence(True)
+            if cut == (1,):
+                took = await take_over(database, began)
+                print(f"take-over after {took:.2f} s")
+                assert took <= TAKE_OVER
+            await until(lambda: time.monotonic() > began + 10)
+            for number in cut:
+                relays[number - 1].silence(False)
+            await check(database, plant)
+
+            async def empty() -> bool:
+                return await first.rows() == 0 and await second.rows() == 0
+
+            await until(empty)
+    finally:
+        await asyncio.gather(*(relay.stop() for relay in relays))
 
 
 async def test_frozen_transaction_delays_no_take_over(
