@@ -129,6 +129,7 @@ GAP_REASONS = (
     "spool_full",  # our disk was full or failed
     "spool_corrupt",  # our disk gave back something else than was written
     "database_restored",  # the database lost what it had, and the journal no longer has it
+    "away",  # neither member of a redundant pair ran
     "stale",  # no value of the channel for longer than configured
 )
 

@@ -61,6 +61,14 @@ database_restored = Gauge(
     "plantlog_database_restored_timestamp_seconds",
     "When the writer last noticed that the database had lost what was committed, in seconds since 1970 UTC; 0: never",
 )
+member_writes = Gauge(
+    "plantlog_member_writes", "1 while this member of a redundant pair writes; 0: it stands by", ["member"]
+)
+member_away = Gauge("plantlog_member_away", "1 while this member of a redundant pair is not seen", ["member"])
+take_over = Gauge(
+    "plantlog_take_over_timestamp_seconds",
+    "When this member last took over from the other one of the redundant pair, in seconds since 1970 UTC; 0: never",
+)
 written_rows = Counter("plantlog_written_rows_total", "Samples committed", ["method"])  # copy or conflict
 written_events = Counter("plantlog_written_events_total", "Events committed")
 increments = Counter(

@@ -25,6 +25,7 @@ from ingest.config.model import (
     Plant,
     PlantOptions,
     PushOptions,
+    RedundancyOptions,
     RetentionOptions,
     SealingOptions,
     SpoolOptions,
@@ -62,6 +63,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "storage": StorageOptions,
     "sealing": SealingOptions,
     "backup": BackupOptions,
+    "redundancy": RedundancyOptions,
     "alarms": AlarmOptions,
 }
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)

@@ -170,6 +170,15 @@ class BackupOptions(Frozen):
     between then and the next backup is impossible."""
 
 
+class RedundancyOptions(Frozen):
+    """A redundant pair: two machines with the same sources and one database, of which one writes at any time. Without
+    `member` the appliance is alone."""
+
+    member: Annotated[int, Field(ge=1, le=2)] | None = None
+    """The number of this machine in the pair: 1 on one, 2 on the other. All options that describe the plant must be the
+    same on both. Sources of kind modbus are not supported yet."""
+
+
 class AlarmOptions(Frozen):
     """Alarms. Their limits are defined in the tag lists."""
 
@@ -228,6 +237,7 @@ class Plant(Frozen):
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
     backup: BackupOptions = BackupOptions()
+    redundancy: RedundancyOptions = RedundancyOptions()
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None
 

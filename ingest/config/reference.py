@@ -74,6 +74,7 @@ EXAMPLES: Mapping[str, Any] = {
     "known_hosts_file": "secrets/known_hosts",
     "mail_from": "plantlog@example.org",
     "mail_to": ["operators@example.org"],
+    "member": 1,
     "passphrase_file": "secrets/backup_passphrase",
     "password_file": "secrets/kiln_password",
     "repository": "/mnt/backup",

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from ingest.config.files import digest, named_files
 from ingest.config.model import Plant
 from ingest.config.processes import split
-from ingest.config.sources import ModbusTag, OpcuaTag, PushTag, SourceKind
+from ingest.config.sources import ModbusTag, OpcuaTag, PushTag, Source, SourceKind
 from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ingest.timestamps import now_us
@@ -150,7 +150,12 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     """All lines but the first one."""
     yield snapshot.model_dump_json(exclude_defaults=True, exclude={"number": True, "since": True, **_TAG_LISTS})
     for source in snapshot.plant.sources:
-        yield _TAGS[source.kind].dump_json(source.tags, exclude_defaults=True).decode()
+        yield tags_json(source).decode()
+
+
+def tags_json(source: Source) -> bytes:
+    """The tags of a source, in their order."""
+    return _TAGS[source.kind].dump_json(source.tags, exclude_defaults=True)
 
 
 def _unchanged(path: Path, lines: Iterable[str]) -> dict[str, int] | None:

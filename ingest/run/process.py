@@ -35,6 +35,7 @@ from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
+from ingest.writer.pair import PairWriter
 from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -226,7 +227,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Write until ``stop``, then drain the spools for a limited time."""
     dsn = ingest_dsn(state)
     since = now_us()
-    writer = Writer(state / "spool", dsn, plant.writer, plant.spool)
+    writer = _writer(plant, state, dsn)
 
     async def report() -> dict[str, Any]:
         rows, used, journal = await writer.backlog()
@@ -242,6 +243,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             "backlog_rows": rows,
             "backlog_bytes": used,
             "journal": asdict(journal),
+            "redundancy": writer.report() if isinstance(writer, PairWriter) else None,
         }
 
     async with health.serve(plant.health.host, port("writer", plant.health), report):
@@ -256,6 +258,15 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
                 await writing
         except TimeoutError:
             log.warning("stopped before the spools were empty; the rest is written after the next start")
+
+
+def _writer(plant: Plant, state: Path, dsn: str) -> Writer | PairWriter:
+    member, installation = plant.redundancy.member, installation_of(state)
+    if member is None:
+        return Writer(state / "spool", dsn, plant.writer, plant.spool)
+    if installation is None:
+        raise OperationError(f"{state} has no installation yet: run `plantlog up`")
+    return PairWriter(state / "spool", dsn, installation, member, plant.writer, plant.spool)
 
 
 async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:

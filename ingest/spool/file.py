@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 
 from ingest.errors import SpoolCorrupt, SpoolError
+from ingest.redundancy import read_member
 from ingest.spool import sqlite_errors
 from ingest.spool.format import Record, row_checksum
 from ingest.spool.metadata import read_mark
 from ingest.timestamps import now_us
 from schema.queries import load
 
-MEMBER = "member"  # file in the spool folder of a member of a redundant pair, with its number
 VERSION = 2  # PRAGMA user_version; 0: files from before versions; 2: with counts
 PAGE_SIZE = 16384
 MEMBER_STEP = 2**53  # µs of the year 2255: each member of a redundant pair has sequences of its own
@@ -146,8 +146,8 @@ def _first_sequence(path: Path) -> int:
 def member(path: Path) -> int:
     """Which member of a redundant pair a spool file belongs to; 1 if there is no pair."""
     for folder in (path.parent, *path.parents[2:3]):  # a repair makes a file two folders further down
-        if (folder / MEMBER).exists():
-            return int((folder / MEMBER).read_text())
+        if (number := read_member(folder)) is not None:
+            return number
     return 1
 
 

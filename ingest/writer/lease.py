@@ -11,18 +11,20 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
+from ingest import metrics
 from ingest.database import FAILURES, bounded, connect
 from ingest.errors import LeaseLost
+from ingest.redundancy import LEASE_SECONDS, known_token, remember_token
 from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-SECONDS = 1.5  # how long it lasts
 RENEW_SECONDS = 0.4
 _POLL_SECONDS = 0.1
 _TIMEOUT = 2.0  # for connecting, and for a statement
@@ -66,12 +68,18 @@ def session_prefix(installation: UUID) -> str:
 
 
 class Lease:
-    """A member's view of the lease, on a connection of its own."""
+    """A member's view of the lease, on a connection of its own.
 
-    def __init__(self, dsn: str, installation: UUID, member: int) -> None:
+    A token is higher than all that the members have seen, also in a database that was restored from a backup: those in
+    ``spool`` are remembered.
+    """
+
+    def __init__(self, dsn: str, installation: UUID, member: int, spool: Path | None = None) -> None:
         self._dsn = dsn
         self._installation = installation
         self.member = member
+        self._spool = spool
+        self._token = 0 if spool is None else known_token(spool)
         self._connection: asyncpg.Connection[Any] | None = None
         self._statement = asyncio.Lock()
         self._valid_until = 0.0  # monotonic
@@ -105,7 +113,9 @@ class Lease:
             return None
         began = time.monotonic()
         try:
-            taken = await self._run("fetchrow", queries["take_lease"], self._installation, self.member, SECONDS)
+            taken = await self._run(
+                "fetchrow", queries["take_lease"], self._installation, self.member, LEASE_SECONDS, self._token
+            )
         except asyncpg.LockNotAvailableError:
             await self._end_sessions()
             return None  # tried again at once
@@ -114,7 +124,10 @@ class Lease:
         # They can commit nothing, but may hold locks on samples.
         while not await self._end_sessions():
             log.warning("lease: waiting for the sessions of member %d to end", taken["former"])
-        self._valid_until = began + SECONDS
+        self._valid_until = began + LEASE_SECONDS
+        self._remember(taken["token"])
+        if taken["former"] != self.member and taken["token"] > 1:
+            await self._record_take_over(taken)
         log.info("lease: taken with token %d; former holder: member %d", taken["token"], taken["former"])
         return Fence(self._installation, self.member, taken["token"])
 
@@ -125,7 +138,22 @@ class Lease:
     async def _see(self) -> LeaseState | None:
         row = await self._run("fetchrow", load("lease")["select_lease"], self._installation)
         self.state = None if row is None else LeaseState(**row)
+        if self.state is not None:
+            self._remember(self.state.token)
         return self.state
+
+    def _remember(self, token: int) -> None:
+        if token > self._token:
+            self._token = token
+            if self._spool is not None:
+                with suppress(OSError):  # a full disk is reported by the collectors
+                    remember_token(self._spool, token)
+
+    async def _record_take_over(self, taken: Any) -> None:
+        metrics.take_over.set_to_current_time()
+        with suppress(*_ERRORS):  # the log has it
+            query = load("lease")["record_take_over"]
+            await self._run("execute", query, self._installation, self.member, taken["former"], taken["token"])
 
     async def renew(self, backlog_seconds: float) -> bool:
         """Renew once. Returns whether the other member asks for the lease. Raises LeaseLost if it has it."""
@@ -134,7 +162,12 @@ class Lease:
             raise LeaseLost("not the holder")
         try:
             row = await self._run(
-                "fetchrow", load("lease")["renew_lease"], self._installation, fence.token, SECONDS, backlog_seconds
+                "fetchrow",
+                load("lease")["renew_lease"],
+                self._installation,
+                fence.token,
+                LEASE_SECONDS,
+                backlog_seconds,
             )
         except _ERRORS as error:
             log.info("lease: %s: %s", type(error).__name__, error)
@@ -143,7 +176,7 @@ class Lease:
         if row is None:
             self.fence = None
             raise LeaseLost("the other member of the pair has taken over")
-        self._valid_until = began + SECONDS
+        self._valid_until = began + LEASE_SECONDS
         return bool(row["wanted"])
 
     async def release(self) -> None:
@@ -159,10 +192,15 @@ class Lease:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
-    async def seen(self, folder: UUID) -> None:
-        """Heartbeat of this member, whose state folder has this identity. Notices whether the other one is away."""
+    async def seen(self, folder: UUID, rows: int) -> bool | None:
+        """Heartbeat of this member, whose state folder has this identity, and whose spools have so many rows.
+
+        Returns whether the other one is away; None: the database does not answer.
+        """
         with suppress(*_ERRORS):
-            await self._run("execute", load("lease")["member_seen"], self._installation, self.member, folder)
+            query = load("lease")["member_seen"]
+            return bool(await self._run("fetchval", query, self._installation, self.member, folder, rows))
+        return None
 
     async def _run(self, method: str, query: str, *parameters: object) -> Any:
         async with self._statement:

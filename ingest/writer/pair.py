@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from uuid import UUID, uuid4
+from typing import Any
+from uuid import UUID
 
+from ingest import metrics
 from ingest.config.model import SpoolOptions, WriterOptions
-from ingest.errors import LeaseLost
-from ingest.files import write_atomically
+from ingest.errors import LeaseLost, SpoolError
+from ingest.journal.journal import JournalReport
+from ingest.redundancy import LEASE_SECONDS, folder_id
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
-from ingest.writer.lease import RENEW_SECONDS, SECONDS, Fence, Lease
+from ingest.writer.lease import RENEW_SECONDS, Fence, Lease
 from ingest.writer.standby import Standby
 from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 2.0
-_LET_SECONDS = 2 * SECONDS  # for the member that asked for the lease
+_LET_SECONDS = 2 * LEASE_SECONDS  # for the member that asked for the lease
+_NO_JOURNAL = JournalReport(0, None, None)
 
 
 class PairWriter:
@@ -39,16 +44,53 @@ class PairWriter:
         self._dsn = dsn
         self._options = options
         self._spool = spool
-        self.lease = Lease(dsn, installation, number)
+        self._draining = asyncio.Event()
+        self._written = 0  # by former writers
+        self.lease = Lease(dsn, installation, number, folder)
         self.writer: Writer | None = None  # None: this member is the standby
         self.standby: Standby | None = None  # None: this member writes
 
+    @property
+    def database(self) -> str:
+        """As of :class:`Writer`."""
+        if self.writer is not None:
+            return self.writer.database
+        return "connected" if self.lease.state is not None else "unreachable"
+
+    @property
+    def written(self) -> int:
+        """Samples that this member committed since its start."""
+        return self._written + (0 if self.writer is None else self.writer.written)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """As of :class:`Writer`."""
+        return None if self.writer is None else self.writer.lag_seconds
+
+    async def backlog(self) -> tuple[int, int, JournalReport]:
+        """As of :class:`Writer`."""
+        with suppress(RuntimeError):  # it changes its role just now
+            if self.writer is not None:
+                return await self.writer.backlog()
+            if self.standby is not None:
+                return (*await self.standby.backlog(), _NO_JOURNAL)
+        return 0, 0, _NO_JOURNAL
+
+    def report(self) -> dict[str, Any]:
+        """For the health page."""
+        return {"member": self.lease.member, "role": "standby" if self.writer is None else "writes"}
+
+    def drain(self) -> None:
+        """Make :meth:`run` end: the holder first writes what the spools have, the standby keeps it."""
+        self._draining.set()
+        if self.writer is not None:
+            self.writer.drain()
+
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled or drained."""
         beating = asyncio.create_task(self._beat(), name="heartbeat")
         try:
-            while True:
-                fence = await self._stand_by()
+            while (fence := await self._stand_by()) is not None:
                 await self._write(fence)
         finally:
             await _cancel(beating)
@@ -56,12 +98,23 @@ class PairWriter:
             self.lease.disconnect()
 
     async def _beat(self) -> None:
-        folder = await asyncio.to_thread(_folder_id, self._folder)
+        folder = await asyncio.to_thread(folder_id, self._folder)
+        other = str(3 - self.lease.member)
         while True:
-            await self.lease.seen(folder)
+            try:
+                rows, *_ = await self.backlog()
+            except SpoolError:
+                rows = 0
+            away = await self.lease.seen(folder, rows)
+            metrics.member_writes.labels(member=str(self.lease.member)).set(self.writer is not None)
+            if away is not None:
+                metrics.member_away.labels(member=other).set(away)
+            if self.writer is None:
+                metrics.database_up.set(away is not None)
             await asyncio.sleep(_BEAT_SECONDS)
 
-    async def _stand_by(self) -> Fence:
+    async def _stand_by(self) -> Fence | None:
+        """Wait for the lease; None: drained."""
         with ThreadPoolExecutor(1, "standby") as thread:
             self.standby = Standby(
                 self._folder,
@@ -73,11 +126,14 @@ class PairWriter:
                 thread,
             )
             trimming = asyncio.create_task(self.standby.run(), name="standby")
+            acquiring = asyncio.create_task(self.lease.acquire(), name="lease")
+            draining = asyncio.create_task(self._draining.wait(), name="drain")
             try:
-                return await self.lease.acquire()
+                await asyncio.wait((acquiring, draining), return_when=asyncio.FIRST_COMPLETED)
+                return None if self._draining.is_set() else acquiring.result()
             finally:
-                await _cancel(trimming)
                 self.standby = None
+                await _cancel(trimming, acquiring, draining)
 
     async def _write(self, fence: Fence) -> None:
         self.writer = Writer(self._folder, self._dsn, self._options, self._spool, fence)
@@ -87,13 +143,14 @@ class PairWriter:
             ended, _ = await asyncio.wait((writing, holding), return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancel(holding, writing)
+            self._written += self.writer.written
             self.writer = None
         error = (writing if writing in ended else holding).exception()
         if error is not None and not _is_lost(error):
             raise error
         log.info("the lease is %s", "handed over" if error is None else "lost")
         await self.lease.release()
-        if error is None:
+        if error is None and not self._draining.is_set():
             await asyncio.sleep(_LET_SECONDS)
 
     async def _hold(self, writer: Writer) -> None:
@@ -105,18 +162,10 @@ class PairWriter:
             await asyncio.sleep(RENEW_SECONDS)
 
 
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-
-
-def _folder_id(spool: Path) -> UUID:
-    """The identity of a state folder: with a new folder, what was only in the former one is lost."""
-    path = spool / "folder"
-    if not path.exists():
-        write_atomically(path, f"{uuid4()}\n")
-    return UUID(path.read_text().strip())
 
 
 def _is_lost(error: BaseException) -> bool:

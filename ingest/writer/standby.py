@@ -41,7 +41,7 @@ _FIRST_CHECK_US = 1_500_000  # after its arrival: the holder has usually written
 _LATE_US = 30_000_000  # later than the holder's oldest batch: it does not have this one
 _ASK_SECONDS = 60.0  # between two take-overs that members ask for
 _ERRORS = (*FAILURES, TimeoutError)
-_CONTENT = ("text", "alarm")  # events that both members derive from the same data
+_CONTENT = ("text",)  # events that both members derive from the same data
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +79,14 @@ class Standby:
         self._connection: asyncpg.Connection[Any] | None = None
         self.dropped = 0  # rows that the other member wrote, and recorded gaps
         self.late = 0  # rows that it did not write in time
+
+    async def backlog(self) -> tuple[int, int]:
+        """Rows and bytes in the spools."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure)
+
+    def _measure(self) -> tuple[int, int]:
+        depths = [file.reader.depth() for file in self._files.values()]
+        return sum(rows for _, rows, _ in depths), sum(size for *_, size in depths)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -281,5 +289,7 @@ def _said(spooled: SpooledBatch) -> list[tuple[tuple[object, ...], int]]:
     batch = spooled.batch
     events: Sequence[Event] = batch.events if isinstance(batch, EventBatch) else ()
     return [
-        ((batch.source_id, event.type, event.channel_id), event.time) for event in events if event.type not in _CONTENT
+        ((batch.source_id, event.type, event.channel_id, event.detail.get("limit")), event.time)
+        for event in events
+        if event.type not in _CONTENT
     ]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from ingest.config.model import Plant
 from ingest.database import FAILURES, connect
 from ingest.errors import DatabaseError, OperationError
 from ingest.files import write_atomically
@@ -19,7 +20,7 @@ from ops.paths import State
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
-from ops.registration import heartbeat
+from ops.registration import heartbeat, pair
 from ops.registration.installation import find_other, installation_id, login_mark
 from schema.queries import load
 
@@ -49,11 +50,14 @@ class Database:
         self.cluster.move()
         progress(f"port {old_port} is in use{ports.holder(old_port)}; the database moves to {self.where}")
 
-    async def prepare(self, take_over: str | None = None, progress: Callable[[str], None] = print) -> str:
+    async def prepare(
+        self, take_over: str | None = None, progress: Callable[[str], None] = print, plant: Plant | None = None
+    ) -> str:
         """Create or upgrade schema and logins once the server responds. Returns what was done, as text.
 
         ``take_over``: another installation, whose logins are locked. Raises OperationError, with nothing changed, if it
-        is running, or if a copy of this state folder is.
+        is running, or if a copy of this state folder is; or if it is not the member of a redundant pair that ``plant``
+        says.
         """
         owner = self.state.dsn("owner")
         try:
@@ -61,7 +65,7 @@ class Database:
                 await wait_until_ready(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
                 await create_database(owner)
             mark = login_mark(installation_id(self.state))
-            await self._check_presence(take_over, mark, progress)
+            await self._check_presence(take_over, mark, progress, plant)
             logins = await self._choose_logins(mark)
             applied = await migrate(owner)
             renewed = await create_logins(owner, logins, mark)
@@ -81,14 +85,18 @@ class Database:
         finally:
             await connection.close()
 
-    async def _check_presence(self, take_over: str | None, mark: str, progress: Callable[[str], None]) -> None:
+    async def _check_presence(
+        self, take_over: str | None, mark: str, progress: Callable[[str], None], plant: Plant | None
+    ) -> None:
         connection = await connect(self.state.dsn("owner"), "plantlog up")
         try:
             if take_over is not None:
                 other = await find_other(connection, self.state, take_over)
                 await heartbeat.check_gone(connection, other, progress)
                 await lock_logins(connection, login_mark(other.id), mark)
-            elif self.cluster is None:
+                return
+            is_pair = plant is not None and await pair.check(connection, self.state, plant, progress)
+            if self.cluster is None and not is_pair:
                 await heartbeat.check(connection, self.state, progress)
         finally:
             await connection.close()

@@ -68,11 +68,11 @@ def ingest(plant: Plant, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
     collector_settings = [plant.spool.model_dump(), plant.alarms.model_dump()]
     settings_of: dict[str, list[Any]] = {
-        "writer": [plant.writer.model_dump(), state.dsn_file("ingest").read_text()],
+        "writer": [plant.writer.model_dump(), plant.redundancy.member, state.dsn_file("ingest").read_text()],
         "collector-opcua": collector_settings,
         "collector-modbus": collector_settings,
         "collector-push": [*collector_settings, plant.push.host, plant.push.port, state.dsn_file("ingest").read_text()],
-        "notifier": [_notifier_settings(plant), state.dsn_file("ingest").read_text()],
+        "notifier": [_notifier_settings(plant), plant.redundancy.member, state.dsn_file("ingest").read_text()],
     }
     return [
         Program(

@@ -71,6 +71,7 @@ class StatusMonitor:
             "notifier": _notifier(reports.get("notifier")),
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
             "journal": (writer or {}).get("journal"),
+            "redundancy": (writer or {}).get("redundancy"),
             "certificates": (reports.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
             "jobs": (reports.get("maintenance") or {}).get("jobs", []),
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
@@ -195,10 +196,17 @@ async def _database(state: State) -> dict[str, Any]:
                 own = installation_of(state.root)
                 row = await connection.fetchrow(load("status")["select_database"], own)
                 others = [str(other) for other in await installations(connection) if other.id != own]
+                members = [dict(row) for row in await connection.fetch(load("pair")["select_status"], own)]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
             finally:
                 connection.terminate()
     except FAILURES as error:
         reason = str(error) or type(error).__name__
         return {"reachable": False, "where": database.where, "reason": reason}
-    return {"reachable": True, "where": database.where, "missing": missing, "others": others, **dict(row or {})}
+    return {
+        "reachable": True,
+        "where": database.where,
+        "missing": missing,
+        "others": others,
+        "members": members,
+    } | dict(row or {})

@@ -157,6 +157,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
         for problem in database["missing"]:
             flow.add_row("", f"[yellow]{escape(problem)}[/]")
+        for member in database["members"]:
+            flow.add_row(f"member {member['member']}", escape(member["place"]) + ": " + _member_text(member))
         for other in database["others"]:
             flow.add_row("", escape(f"shared with {other}"))
         if database["restored"]:
@@ -167,6 +169,14 @@ def _flow(status: dict[str, Any]) -> Table:
     else:
         flow.add_row("database", f"[red]unreachable[/]: {escape(database['reason'])}")
     return flow
+
+
+def _member_text(member: dict[str, Any]) -> str:
+    backlog = _backlog_text(member["backlog_rows"])
+    if member["away"]:
+        return f"[red]away[/] for {_duration(member['age'])}, with {backlog}"
+    role = f"[green]writes[/] for {_duration(member['held'])}" if member["writes"] else "stands by"
+    return f"{role}, {backlog}"
 
 
 def _journal_text(journal: dict[str, Any]) -> str:

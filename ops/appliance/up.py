@@ -40,6 +40,7 @@ from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
+from ops.registration import pair
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 
@@ -80,16 +81,17 @@ def up(options: UpOptions, console: Console) -> None:
                 if supervisor.is_own():
                     supervisor.update([programs.postgres(state)], keep_others=True)
                 supervisor.start_program("postgres")
-            step.result = f"{db.where}, {_prepare_database(db, options.take_over, supervisor, state, step)}"
+            step.result = f"{db.where}, {_prepare_database(db, options.take_over, plant, supervisor, state, step)}"
             for problem in asyncio.run(db.setting_problems()):
                 step.note(problem)
         with steps.step("register sources and channels") as step:
             registration = asyncio.run(register(plant, state.dsn("owner"), state, options.take_over, options.choice))
             registration.print_changes(step.note)
+            asyncio.run(pair.join(state.dsn("owner"), state, plant, step.note))
             programs_wanted = _programs(deployment, plant, db, registration.registry, state)
             current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)
             if not supervisor.is_own():
-                _replace_other_version(supervisor, programs_wanted, db, state, step)
+                _replace_other_version(supervisor, programs_wanted, db, plant, state, step)
             else:
                 _hand_over_sources(supervisor, plant, state)
                 for what, names in zip(
@@ -192,10 +194,12 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     return supervisor
 
 
-def _prepare_database(db: Database, take_over: str | None, supervisor: Supervisor, state: State, step: Step) -> str:
+def _prepare_database(
+    db: Database, take_over: str | None, plant: Plant, supervisor: Supervisor, state: State, step: Step
+) -> str:
     """Create schema and logins; what was done, as text. If the server exited, the error says why."""
     try:
-        return asyncio.run(db.prepare(take_over, step.note))
+        return asyncio.run(db.prepare(take_over, step.note, plant))
     except DatabaseError as error:
         for process in supervisor.processes():
             if process.name == "postgres" and process.state != "RUNNING":
@@ -204,7 +208,7 @@ def _prepare_database(db: Database, take_over: str | None, supervisor: Superviso
 
 
 def _replace_other_version(
-    supervisor: Supervisor, programs_wanted: list[Program], db: Database, state: State, step: Step
+    supervisor: Supervisor, programs_wanted: list[Program], db: Database, plant: Plant, state: State, step: Step
 ) -> None:
     """Stop what another checkout of plantlog started, and start a supervisor of this one.
 
@@ -215,7 +219,7 @@ def _replace_other_version(
     supervisor.start(programs_wanted)
     if db.cluster is not None:
         supervisor.start_program("postgres")
-        _prepare_database(db, None, supervisor, state, step)
+        _prepare_database(db, None, plant, supervisor, state, step)
 
 
 def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> None:

@@ -38,6 +38,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             )
         if plant.backup.repository is not None:
             raise OperationError(f"{config}: [backup] is not supported in containers; legal: no table [backup]")
+        if plant.redundancy.member is not None:
+            raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     db = Database(state, None)
     with steps.step("upgrade schema") as step:

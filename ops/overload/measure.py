@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.model import HealthOptions
+from ingest.redundancy import read_member
 from ops import health
 from ops.overload.state import Indicators
 from schema.queries import load
@@ -81,12 +82,14 @@ def total_backlog(folder: Path) -> SpoolBacklog:
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
     """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
     found: dict[str, SpoolBacklog] = {}
+    # The standby of a redundant pair keeps the newest states of its sources: they wait for nothing.
+    query = "select_oldest_received_at" if read_member(folder) is None else "select_oldest_sample_received_at"
     for path in sorted(folder.glob("*.sqlite")):
         if path.name.endswith(".backfill.sqlite"):
             continue
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
-                (received,) = connection.execute(load("spool")["select_oldest_received_at"]).fetchone() or (None,)
+                (received,) = connection.execute(load("spool")[query]).fetchone() or (None,)
                 seconds = 0.0 if received is None else max(0.0, time.time() - received / 1e6)
             found[path.stem] = SpoolBacklog(seconds, path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it

@@ -25,7 +25,8 @@ _POLL_SECONDS = 1.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def _location(state: State) -> str:
+def location(state: State) -> str:
+    """Machine and state folder."""
     return f"{socket.gethostname()}:{state.root.resolve()}"
 
 
@@ -36,11 +37,14 @@ def _folder_id(state: State) -> str:
 
 
 async def record(connection: asyncpg.Connection[Any], state: State) -> None:
-    """Write the heartbeat. Raises OperationError if another folder of this installation is running."""
-    queries, identity = load("installation"), (_location(state), _folder_id(state), _TIMEOUT)
+    """Write the heartbeat. Raises OperationError if another folder of this installation is running.
+
+    The members of a redundant pair both do: the first one is what others see.
+    """
+    queries, identity = load("installation"), (location(state), _folder_id(state), _TIMEOUT)
     if not await connection.fetchval(queries["upsert_presence"], installation_id(state), *identity):
         other = await connection.fetchrow(queries["select_presence"], installation_id(state))
-        if other is not None:
+        if other is not None and not await connection.fetch(load("pair")["select_members"], installation_id(state)):
             raise OperationError(_conflict_message(state, other))
 
 

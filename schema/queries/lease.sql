@@ -14,7 +14,7 @@ FROM plant.writer_lease AS l
 WHERE l.installation_id = $1;
 
 -- name: take_lease
--- $1 installation, $2 member, $3 seconds. An expired lease, or a former process's of the same member. FOR UPDATE waits for
+-- $1 installation, $2 member, $3 seconds, $4 the highest token that the member knows. An expired lease, or a former process's of the same member. FOR UPDATE waits for
 -- transactions of the former holder, and UPDATE alone would not.
 WITH free AS (
     SELECT l.installation_id, l.member
@@ -23,7 +23,7 @@ WITH free AS (
     FOR UPDATE
 )
 UPDATE plant.writer_lease AS l
-SET member = $2, token = l.token + 1, taken_at = clock_timestamp(), wanted = false, backlog_seconds = 0,
+SET member = $2, token = greatest(l.token, $4) + 1, taken_at = clock_timestamp(), wanted = false, backlog_seconds = 0,
     expires_at = clock_timestamp() + INTERVAL '1 second' * $3::float8
 FROM free
 WHERE l.installation_id = free.installation_id
@@ -50,8 +50,16 @@ UPDATE plant.writer_lease AS l SET wanted = true WHERE l.installation_id = $1 AN
 SELECT FROM plant.writer_lease AS l WHERE l.installation_id = $1 AND l.token = $2 FOR KEY SHARE;
 
 -- name: member_seen
--- $1 installation, $2 member, $3 identity of its state folder.
-SELECT plant.member_seen($1, $2, $3);
+-- $1 installation, $2 member, $3 identity of its state folder, $4 rows in its spools. true: the other member is away.
+SELECT plant.member_seen($1, $2, $3, $4);
+
+-- name: record_take_over
+-- An event: member $2 of installation $1 writes instead of member $3, with token $4.
+INSERT INTO plant.event (time, id, type, text, detail)
+SELECT t.at, hashtextextended(concat_ws(' ', t.at, $1::uuid, $4::bigint), 0) & 9223372036854775807, 'lease_taken',
+       format('member %s writes instead of member %s', $2::int, $3::int),
+       jsonb_build_object('installation', $1, 'member', $2, 'former', $3, 'token', $4)
+FROM (SELECT clock_timestamp()) AS t (at);
 
 -- name: end_sessions
 -- Ends the sessions of this login whose names begin with $1: a holder that sleeps may hold locks. false: some are still there.

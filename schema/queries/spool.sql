@@ -91,6 +91,9 @@ SELECT count(*), coalesce(sum(rows), 0) FROM batch;
 -- When the oldest batch was received (µs): batches are in the order of their arrival.
 SELECT received_at FROM batch ORDER BY sequence LIMIT 1;
 
+-- name: select_oldest_sample_received_at
+SELECT received_at FROM batch WHERE kind = 'samples' ORDER BY sequence LIMIT 1;
+
 -- name: select_min_received_at
 -- Microseconds since 1970; NULL: no batch.
 SELECT min(received_at) FROM batch;

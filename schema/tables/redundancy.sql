@@ -46,9 +46,17 @@ CREATE TABLE plant.member (
     folder          uuid        NOT NULL,
     seen_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     away            boolean     NOT NULL DEFAULT false,
+    backlog_rows    bigint      NOT NULL DEFAULT 0,
+    place           text        NOT NULL DEFAULT '',
+    version         text        NOT NULL DEFAULT '',
+    configuration   jsonb       NOT NULL DEFAULT '{}',
     PRIMARY KEY (installation_id, member)
 );
-COMMENT ON TABLE plant.member IS 'When each member of a redundant pair was last seen.';
+COMMENT ON TABLE plant.member IS 'The members of a redundant pair: when each was last seen, and what it runs.';
 COMMENT ON COLUMN plant.member.folder IS 'Identity of the member''s state folder: a new folder has none of the data that the former one had.';
+COMMENT ON COLUMN plant.member.backlog_rows IS 'Rows in its spools.';
+COMMENT ON COLUMN plant.member.place IS 'Machine and state folder of its last up.';
+COMMENT ON COLUMN plant.member.version IS 'plantlog''s version at its last up.';
+COMMENT ON COLUMN plant.member.configuration IS 'What must be the same in both members, by option.';
 GRANT INSERT, UPDATE ON plant.member TO plant_ingest;
 GRANT ALL ON plant.member TO plant_owner;

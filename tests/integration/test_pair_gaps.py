@@ -28,7 +28,7 @@ FROM plant.gap AS g
 WHERE g.to_time IS DISTINCT FROM g.from_time
 ORDER BY g.channel_id NULLS FIRST, g.from_time
 """
-_SEEN = "SELECT plant.member_seen($1, $2, $3, INTERVAL '10 seconds')"
+_SEEN = "SELECT plant.member_seen($1, $2, $3)"
 _AGO = "UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 minute' WHERE member = $1"
 
 

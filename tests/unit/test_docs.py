@@ -180,7 +180,9 @@ def test_every_queried_channel_exists_in_the_example() -> None:
 
 
 def test_every_gap_reason_is_documented() -> None:
-    assert set(docs.names(SQL, "Gaps")) - {"gap", "gap_channel", "coverage", "quarantine"} == set(GAP_REASONS)
+    assert set(docs.names(SQL, "Gaps")) - {"gap", "gap_channel", "member_gap", "coverage", "quarantine"} == set(
+        GAP_REASONS
+    )
 
 
 def test_every_event_type_is_documented() -> None:

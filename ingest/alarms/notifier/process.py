@@ -38,8 +38,16 @@ class Notifier:
     """The notifications of one installation (None: all)."""
 
     def __init__(
-        self, plant: str, options: NotifyOptions, dsn: str, to: list[Receiver], installation: UUID | None = None
+        self,
+        plant: str,
+        options: NotifyOptions,
+        dsn: str,
+        to: list[Receiver],
+        installation: UUID | None = None,
+        member: int | None = None,
     ) -> None:
+        """``member``: of a redundant pair, which sends while it writes."""
+        self._member = member
         self._plant = plant
         self._installation = installation
         self._options = options
@@ -64,7 +72,8 @@ class Notifier:
                 try:
                     self.database = "connected"
                     while True:
-                        await work(connection)
+                        if await self._sends(connection):
+                            await work(connection)
                         await asyncio.sleep(_POLL_SECONDS)
                 finally:
                     connection.terminate()
@@ -72,6 +81,12 @@ class Notifier:
                 self.database = f"unreachable: {type(error).__name__}: {error}"
                 log.warning("database: %s", self.database)
                 await asyncio.sleep(jittered(_RECONNECT_SECONDS))
+
+    async def _sends(self, connection: asyncpg.Connection[Any]) -> bool:
+        if self._member is None:
+            return True
+        lease = await connection.fetchrow(load("lease")["select_lease"], self._installation)
+        return lease is not None and lease["member"] == self._member
 
     async def _make_messages(self, connection: asyncpg.Connection[Any]) -> None:
         """Create messages from queued notices, in one transaction."""
@@ -177,7 +192,7 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event, installati
         async with health.serve(plant.health.host, port, idle):
             await stop.wait()
         return
-    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation)
+    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation, plant.redundancy.member)
 
     async def report() -> dict[str, Any]:
         return {

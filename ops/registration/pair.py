@@ -1,0 +1,241 @@
+"""A redundant pair as ``up`` sees it: two state folders of one installation, which describe the plant in the same way.
+
+They meet in the database: each leaves there what it runs, and neither starts beside one that runs something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ingest.config.base import fields_of
+from ingest.config.model import Plant
+from ingest.config.snapshot import tags_json
+from ingest.config.sources import ModbusSource
+from ingest.database import connect
+from ingest.errors import OperationError
+from ingest.redundancy import LEASE_SECONDS, PATIENCE, folder_id, known_token, read_member, write_member
+from ops.paths import CHECKOUT, State
+from ops.registration.heartbeat import location
+from ops.registration.installation import installation_id
+from schema.queries import load
+
+_POLL_SECONDS = 0.5
+_LONGEST_LEASE = 60.0  # s; much more than a lease lasts
+_MAX_DIFFERENCES = 3  # that a message names
+_OWN = {"health", "push", "viewer", "spool", "collectors", "writer", "backup", "redundancy"}  # each machine's
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+async def check(
+    connection: asyncpg.Connection[Any], state: State, plant: Plant, progress: Callable[[str], None]
+) -> bool:
+    """Raise OperationError, with nothing changed, if this state folder must not run as configured.
+
+    Returns whether it is a member of a pair that the database knows: then both members may run at the same time.
+    """
+    member = plant.redundancy.member
+    if member is not None:
+        _check_folder(state, plant, member)
+    queries, own = load("pair"), installation_id(state)
+    if not await connection.fetchval(queries["has_tables"]):
+        return False
+    members = {row["member"]: row for row in await connection.fetch(queries["select_members"], own)}
+    if member is None:
+        await _check_alone(connection, state, members, progress)
+        return False
+    if not members:
+        await _check_identity(connection, state, plant)
+        return False
+    await _check_lease(connection, state, own)
+    same, other = members.get(member), members.get(3 - member)
+    if same is not None and same["folder"] != folder_id(state.spool) and await _runs(connection, own, member, progress):
+        raise OperationError(
+            f"[redundancy] member: found {member}, but member {member} of this pair runs in {same['place']}; "
+            f"legal: {3 - member}, or stop that one with `plantlog down`"
+        )
+    differences = [] if other is None else list(_differences(plant, other))
+    if other is not None and differences and await _runs(connection, own, 3 - member, progress):
+        more = len(differences) - _MAX_DIFFERENCES
+        listed = "; ".join(differences[:_MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
+        raise OperationError(
+            f"member {3 - member} of this pair, in {other['place']}, runs otherwise: {listed}. Both members run the "
+            "same version and describe the plant in the same way. To change both: stop one with `plantlog down`, run "
+            "`up` on the other, then on this one"
+        )
+    return True
+
+
+def _check_folder(state: State, plant: Plant, member: int) -> None:
+    for source in plant.sources:
+        if isinstance(source, ModbusSource):
+            raise OperationError(
+                f"source.{source.name}.kind: found 'modbus'; legal: opcua or push, as [redundancy] member is set"
+            )
+    before = read_member(state.spool)
+    if before is not None:
+        if before != member:
+            raise OperationError(
+                f"[redundancy] member: found {member}; legal: {before}, which {state.root} has been so far, or a new "
+                "state folder"
+            )
+    elif member == 2 and any(state.spool.glob("*.sqlite")):
+        raise OperationError(
+            f"[redundancy] member: found 2; legal: 1, as {state.root} was an appliance of its own so far, or a new "
+            "state folder"
+        )
+    if member == 2 and (state.root / "postgres" / "cluster").exists():
+        raise OperationError(
+            f"{state.root} has its own database: member 2 needs PLANTLOG_DSN, the database of member 1"
+        )
+
+
+async def _check_alone(
+    connection: asyncpg.Connection[Any], state: State, members: Mapping[int, Any], progress: Callable[[str], None]
+) -> None:
+    for number, row in members.items():
+        if row["folder"] != folder_id(state.spool) and await _runs(
+            connection, installation_id(state), number, progress
+        ):
+            raise OperationError(
+                f"this installation is a redundant pair, whose member {number} runs in {row['place']}: set "
+                f"[redundancy] member = {3 - number}, or stop that one with `plantlog down`"
+            )
+
+
+async def _check_identity(connection: asyncpg.Connection[Any], state: State, plant: Plant) -> None:
+    """A new state folder has to get the identity of the first member."""
+    queries, own = load("pair"), installation_id(state)
+    other = await connection.fetchrow(queries["select_pair_of"], own, plant.name)
+    if other is not None and not await connection.fetchval(queries["is_registered"], own):
+        raise OperationError(
+            f"{state.root} is installation {own}, but the pair of plant {plant.name} is installation {other['id']}: "
+            f"copy the file `installation` and the folder `secrets` from the state folder of member {other['member']}, "
+            f"{other['place']}, to {state.root}"
+        )
+
+
+async def _check_lease(connection: asyncpg.Connection[Any], state: State, own: UUID) -> None:
+    """Raise OperationError if nobody but an intruder can have written what the table of leases has."""
+    lease = await connection.fetchrow(load("pair")["select_lease"], own)
+    if lease is None:
+        return
+    token = known_token(state.spool)
+    problems = [
+        (lease["member"] not in (1, 2), f"member {lease['member']}; legal: 1 or 2"),
+        (lease["token"] < token, f"token {lease['token']}; legal: at least {token}, which this member has seen"),
+        (
+            lease["expires"] > _LONGEST_LEASE,
+            f"a lease that ends in {lease['expires']:,.0f} s; legal: at most {LEASE_SECONDS:g} s",
+        ),
+    ]
+    for is_wrong, text in problems:
+        if is_wrong:
+            raise OperationError(
+                f"plant.writer_lease was changed, or the database is older than {state.root}: found {text}. Nothing is "
+                "lost. Delete the row of this installation as the owner: "
+                f"DELETE FROM plant.writer_lease WHERE installation_id = '{own}'; then run `up` again"
+            )
+
+
+async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], None]) -> None:
+    """Make this state folder the member that the configuration says, or an appliance of its own again."""
+    member, queries, own = plant.redundancy.member, load("pair"), installation_id(state)
+    connection = await connect(dsn, "plantlog up")
+    try:
+        async with connection.transaction():
+            await connection.execute(queries["lock_pair"], own)
+            members = {row["member"]: row for row in await connection.fetch(queries["select_members"], own)}
+            if member is None:
+                if members:
+                    await connection.execute(queries["dissolve"], own)
+                    progress("no longer a member of a redundant pair")
+                return
+            if not members:
+                await connection.execute(queries["copy_gaps"], own, member)
+                await connection.execute(queries["record_away"], own, 3 - member, _EVER, None)
+            elif member not in members:
+                await connection.execute(queries["record_away"], own, member, _EVER, datetime.now(UTC))
+            elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
+                await connection.execute(queries["record_away"], own, 3 - member, other["seen_at"], None)
+            await connection.execute(load("lease")["member_seen"], own, member, folder_id(state.spool), 0)
+            described = json.dumps(description(plant))
+            await connection.execute(
+                queries["describe_member"], own, member, location(state), plantlog_version(), described
+            )
+    finally:
+        await connection.close()
+    write_member(state.spool, member)
+
+
+async def _runs(
+    connection: asyncpg.Connection[Any], installation: UUID, member: int, progress: Callable[[str], None]
+) -> bool:
+    """Whether a member is running: it was seen just now, and is seen again."""
+    query, first = load("pair")["select_members"], None
+    while True:
+        row = next(row for row in await connection.fetch(query, installation) if row["member"] == member)
+        if row["age"] > PATIENCE:
+            return False
+        if first is None:
+            progress(f"member {member} was seen {row['age']:.0f} s ago in {row['place']}; checking whether it runs")
+            first = row["seen_at"]
+        if row["seen_at"] != first:
+            return True
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def plantlog_version() -> str:
+    """As ``plantlog --version`` prints it."""
+    with (CHECKOUT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
+def description(plant: Plant) -> dict[str, Any]:
+    """What must be the same in both members, by option: not what is a machine's own, such as ports and files."""
+    found: dict[str, Any] = {}
+    for name in fields_of(Plant).keys() - _OWN - {"sources"}:
+        found |= dict(_options(name, getattr(plant, name)))
+    for source in plant.sources:
+        found |= {f"source.{source.name}.{name}": value for name, value in _options("", source)}
+        found[f"source.{source.name}.tags"] = hashlib.sha256(tags_json(source)).hexdigest()[:16]
+    return found
+
+
+def _options(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif hasattr(value, "__pydantic_fields__"):
+        items = [(one, getattr(value, one)) for one in fields_of(type(value)) if one not in ("tags", "name")]
+    else:
+        if not isinstance(value, Path):
+            yield name, list(value) if isinstance(value, tuple | frozenset) else value
+        return
+    for key, one in items:
+        yield from _options(f"{name}.{key}" if name else key, one)
+
+
+def _differences(plant: Plant, other: Any) -> Iterator[str]:
+    """What the other member runs otherwise, as text."""
+    if other["version"] != plantlog_version():
+        yield f"plantlog {other['version']} there, {plantlog_version()} here"
+    here, there = json.loads(json.dumps(description(plant))), json.loads(other["configuration"])
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            if name.endswith(".tags"):
+                yield f"{name}: other tags"
+            else:
+                yield f"{name}: {_shown(there.get(name))} there, {_shown(here.get(name))} here"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,205 @@
+"""A redundant pair: two state folders of one installation, one OPC UA server, one database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ingest.installation import installation_of
+from ingest.timestamps import now_us
+from ops.paths import CHECKOUT
+from ops.ports import free_ports
+from ops.postgres.bootstrap import create_database
+from ops.postgres.server import Server
+from simulator.compare import compare
+from tests.e2e.appliance import Appliance
+from tests.waiting import until
+
+SECOND = 1_000_000  # µs
+_CONFIGURATION = """
+[plant]
+name = "pair"
+[redundancy]
+member = {member}
+[health]
+port = {port}
+[viewer]
+port = {viewer}
+[push]
+port = {push}
+[[source]]
+name = "load-opcua"
+kind = "opcua"
+address = "opc.tcp://127.0.0.1:{server}/plantlog/simulator"
+insecure = true
+publishing_interval = "500ms"
+tags = "{tags}"
+"""
+_NEWEST = """
+SELECT (extract(epoch FROM max(b.last_time)) * 1000000)::int8 FROM plant.ingest_batch AS b WHERE b.kind = 'samples'
+"""
+_GAPS = "SELECT count(*) FROM plant.gap WHERE to_time IS DISTINCT FROM from_time"
+
+
+@dataclass
+class Pair:
+    """Two members, and the plant."""
+
+    folder: Path
+    first_port: int
+    members: tuple[Appliance, Appliance]
+    truth: Path
+
+    def configuration(self, member: int, changed: tuple[str, str] = ("", "")) -> Path:
+        """The file of a member, with a text that is replaced by another."""
+        path = self.folder / f"{member}.toml"
+        port = self.first_port + 30 * (member - 1)
+        text = _CONFIGURATION.format(
+            member=member,
+            port=port,
+            viewer=port + 7,
+            push=port + 8,
+            server=self.first_port + 70,
+            tags=self.folder / "plant" / "tags" / "opcua.csv",
+        )
+        path.write_text(text.replace(*changed) if changed[0] else text)
+        return path
+
+    def up(self, member: int, configuration: Path | None = None) -> str:
+        """``plantlog up``."""
+        file = configuration or self.configuration(member)
+        return self.members[member - 1].plantlog("up", "--config", str(file), "--no-simulator")
+
+    def refused(self, member: int, configuration: Path | None = None) -> str:
+        """What ``up`` says that must fail."""
+        with pytest.raises(AssertionError) as raised:
+            self.up(member, configuration)
+        return " ".join(str(raised.value).replace("│", " ").split())
+
+    def copy_identity(self) -> None:
+        """As docs/operations.md says."""
+        one, two = (appliance.root for appliance in self.members)
+        shutil.copy(one / "installation", two)
+        shutil.rmtree(two / "secrets", ignore_errors=True)
+        shutil.copytree(one / "secrets", two / "secrets")
+
+    def kill(self, member: int) -> None:
+        """SIGKILL each process of a member."""
+        root = str(self.members[member - 1].root)
+        found = [p for p in psutil.process_iter(["cmdline"]) if any(root in part for part in p.info["cmdline"] or ())]
+        for process in sorted(found, key=lambda p: "supervisord" not in " ".join(p.info["cmdline"])):
+            process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(found, 10)
+
+    async def until_stored(self, us: int, member: int) -> None:
+        """Wait until a member sees samples later than ``us`` in the table."""
+        appliance = self.members[member - 1]
+
+        async def stored() -> bool:
+            return bool((await appliance.fetchval(_NEWEST) or 0) > us)
+
+        await until(stored, 120, 0.2, lambda: appliance.plantlog("status", "--once"))
+
+    async def check(self, from_us: int, to_us: int, member: int) -> None:
+        """Everything is there once, and there is no gap since the pair is complete."""
+        await self.until_stored(to_us + SECOND, member)
+        dsn = (self.members[member - 1].root / "secrets" / "reader.dsn").read_text().strip()
+
+        async def all_there() -> bool:
+            found = (await compare(self.truth, dsn, from_us, to_us, "load-opcua"))["all"]
+            assert (found.duplicated, found.invented, found.altered) == (0, 0, 0)
+            return found.stored > 0 and found.missing == 0
+
+        await until(all_there, 60, 0.5)
+
+
+@contextmanager
+def _pair(folder: Path) -> Iterator[Pair]:
+    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
+    port = free_ports(90)
+    members = Appliance(folder / "one"), Appliance(folder / "two")
+    pair = Pair(folder, port, members, folder / "simulator" / "truth")
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    simulator = [sys.executable, "-P", "-m", "simulator"]
+    load = ["--channels", "44", "--hz", "4"]
+    ports = ["--opcua-port", str(port + 70), "--modbus-port", str(port + 75)]
+    subprocess.run([*simulator, "export", str(folder / "plant"), *load, *ports], env=environment, check=True)
+    with ExitStack() as stack:
+        command = [*simulator, "run", "--state", str(folder / "simulator"), "--control-port", str(port + 80)]
+        plant = subprocess.Popen([*command, *load, *ports, "--history", "0"], env=environment)
+        stack.callback(plant.wait)
+        stack.callback(plant.terminate)
+        for appliance in members:
+            stack.callback(appliance.plantlog, "down", "--wipe", "--yes")
+        yield pair
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Both members run, and member 1 writes."""
+    with Server(tmp_path / "server") as server:
+        dsn = f"{server.owner_dsn.rpartition('/')[0]}/pair"
+        asyncio.run(create_database(dsn))
+        monkeypatch.setenv("PLANTLOG_DSN", dsn)
+        with _pair(tmp_path) as pair:
+            pair.up(1)
+            yield pair
+
+
+@pytest.mark.timeout(900)
+async def test_pair_of_appliances(pair: Pair) -> None:
+    one, two = pair.members
+    assert f"the pair of plant pair is installation {installation_of(one.root)}" in pair.refused(2)
+    pair.copy_identity()
+    other = pair.configuration(2, ("500ms", "250ms"))
+    assert "source.load-opcua.publishing_interval: 0.5 there, 0.25 here" in pair.refused(2, other)
+    assert "found 1, but member 1 of this pair runs in" in pair.refused(
+        2, pair.configuration(2, ("member = 2", "member = 1"))
+    )
+    pair.up(2)
+    complete = now_us() + 2 * SECOND
+    await pair.until_stored(complete + 5 * SECOND, 1)
+
+    assert [(m["writes"], m["away"]) for m in one.status()["database"]["members"]] == [(True, False), (False, False)]
+    assert "stands by" in two.plantlog("status", "--once")
+    gaps = await one.fetchval(_GAPS)
+
+    began, killed = time.monotonic(), now_us()
+    pair.kill(1)
+
+    async def written() -> bool:
+        return bool((await two.fetchval(_NEWEST) or 0) > killed)
+
+    await until(written, 30, 0.05)
+    print(f"member 2 writes {time.monotonic() - began:.2f} s after member 1 was killed")
+    await until(lambda: two.status()["database"]["members"][0]["away"], 30)
+    assert "away" in two.plantlog("status", "--once")
+    assert await two.fetchval("SELECT text FROM plant.event WHERE type = 'lease_taken'") == (
+        "member 2 writes instead of member 1"
+    )
+    await pair.check(complete, now_us(), 2)
+    assert await two.fetchval(_GAPS) == gaps
+
+    shutil.rmtree(one.root)  # power-off, and the disk is gone
+    pair.members = two, one
+    pair.members[1].root.mkdir()
+    pair.copy_identity()
+    pair.members = one, two
+    pair.up(1)
+    again = now_us() + 2 * SECOND
+    await pair.until_stored(again + 5 * SECOND, 1)
+    two.plantlog("down")
+    await pair.check(complete, now_us(), 1)
+    assert await one.fetchval(_GAPS) == gaps

@@ -1,0 +1,204 @@
+"""Which state folders become a redundant pair, and which are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from ingest.alarms.notifier.process import Notifier
+from ingest.config.load import load
+from ingest.config.model import NotifyOptions, Plant, RedundancyOptions
+from ingest.errors import OperationError
+from ingest.redundancy import folder_id, known_token
+from ingest.writer.lease import Lease
+from ops.paths import State
+from ops.registration import heartbeat, pair
+from ops.registration.installation import installation_id
+from ops.registration.register import register
+from schema.queries import load as queries
+from tests.database import Database, connected, rows
+from tests.integration.test_register import plant
+from tests.waiting import until
+
+_TAGS = "name,address\na,ns=2;s=a\n"
+_MEMBERS = "SELECT member, away FROM plant.member ORDER BY member"
+
+
+def described(folder: Path, member: int | None, more: str = "", tags: str = _TAGS) -> Plant:
+    """A plant with one source."""
+    folder.mkdir(exist_ok=True)
+    (folder / "tags.csv").write_text(tags)
+    redundancy = "" if member is None else f"[redundancy]\nmember = {member}\n"
+    source = '[[source]]\nname = "plc"\nkind = "opcua"\naddress = "opc.tcp://127.0.0.1:4840"\ninsecure = true\n'
+    (folder / "plant.toml").write_text(f'[plant]\nname = "p"\n{redundancy}{source}{more}tags = "tags.csv"\n')
+    return load(folder / "plant.toml")
+
+
+def state_in(folder: Path, identity: State | None = None) -> State:
+    """A state folder, with the identity of another."""
+    state = State(folder)
+    state.claim()
+    if identity is not None:
+        shutil.copy(identity.installation, state.installation)
+    return state
+
+
+async def up(database: Database, owner: asyncpg.Connection, state: State, plant: Plant) -> None:
+    await pair.check(owner, state, plant, lambda text: None)
+    await register(plant, database.owner_dsn, state)
+    await pair.join(database.owner_dsn, state, plant, lambda text: None)
+
+
+async def refused(
+    database: Database, owner: asyncpg.Connection, state: State, plant: Plant, running: State | None = None
+) -> str:
+    """What the check says, while member 1 goes on with its heartbeat."""
+    asked: list[str] = []
+    checking = asyncio.create_task(pair.check(owner, state, plant, asked.append))
+    if running is not None:
+        await until(lambda: asked or checking.done())
+        async with connected(database.owner_dsn) as other:
+            await seen(other, 1, running)
+    with pytest.raises(OperationError) as raised:
+        await checking
+    return str(raised.value)
+
+
+async def seen(owner: asyncpg.Connection, member: int, state: State) -> None:
+    await owner.execute(queries("lease")["member_seen"], installation_id(state), member, folder_id(state.spool), 7)
+
+
+async def test_two_state_folders_become_a_pair(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    """An appliance that existed becomes member 1, with its gaps; the other member has no samples of before."""
+    one, two = state_in(tmp_path / "one"), state_in(tmp_path / "two")
+    await up(database, owner, one, described(tmp_path / "c", None))
+    assert await rows(database, _MEMBERS) == []
+    await owner.execute(
+        "INSERT INTO plant.gap (source_id, from_time, to_time, reason)"
+        " VALUES (1, '2026-01-01', '2026-01-02', 'killed'),"
+        " (1, '2026-01-03', NULL, 'killed')"
+    )
+    gaps = "SELECT from_time, to_time, reason FROM plant.gap ORDER BY 1"
+    before = await rows(database, gaps)
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    assert await rows(database, _MEMBERS) == [(1, False)]
+    assert await rows(database, gaps) == before
+    own = installation_id(two)
+    other = f"is installation {own}, but the pair of plant p is installation {installation_id(one)}: copy the file"
+    assert other in await refused(database, owner, two, described(tmp_path / "d", 2))
+    shutil.copy(one.installation, two.installation)
+    await up(database, owner, two, described(tmp_path / "d", 2))
+    assert await rows(database, _MEMBERS) == [(1, False), (2, False)]
+    [first, second] = await rows(database, gaps)
+    assert first == before[0]
+    assert second[1] is not None, "member 2 receives from now on"
+    for state in (one, two):
+        await heartbeat.record(owner, state)  # not refused as a copy
+
+    await owner.execute("UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 minute'")
+    await up(database, owner, one, described(tmp_path / "c", None))
+    assert await rows(database, _MEMBERS) == []
+    assert len(await rows(database, gaps)) == 2
+
+
+async def test_member_that_differs_is_refused_while_the_other_runs(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one = state_in(tmp_path / "one")
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    two = state_in(tmp_path / "two", one)
+    differing = described(tmp_path / "d", 2, 'publishing_interval = "1s"\n', "name,address\nb,ns=2;s=a\n")
+    text = await refused(database, owner, two, differing, one)
+    assert "source.plc.publishing_interval: 0.5 there, 1.0 here; source.plc.tags: other tags. Both members run" in text
+    same = described(tmp_path / "d", 2, "")
+    await owner.execute("UPDATE plant.member SET version = '0.9'")
+    assert "plantlog 0.9 there, " in await refused(database, owner, two, same, one)
+    assert "found 1, but member 1 of this pair runs in" in await refused(
+        database, owner, two, described(tmp_path / "d", 1), one
+    )
+    assert "set [redundancy] member = 2, or stop that one" in await refused(
+        database, owner, two, described(tmp_path / "d", None), one
+    )
+    await owner.execute("UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 minute'")  # it was stopped
+    await up(database, owner, two, same)
+
+
+async def test_state_folder_stays_the_member_that_it_is(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one = state_in(tmp_path / "one")
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    assert "found 2; legal: 1, which" in await refused(database, owner, one, described(tmp_path / "c", 2))
+    two = state_in(tmp_path / "two")
+    (two.spool / "opcua.sqlite").touch()
+    modbus = plant(tmp_path / "m", "a,holding:0,,,,,,,,\n").model_copy(
+        update={"redundancy": RedundancyOptions(member=1)}
+    )
+    assert "source.plc.kind: found 'modbus'; legal: opcua or push" in await refused(database, owner, one, modbus)
+    assert "was an appliance of its own so far" in await refused(database, owner, two, described(tmp_path / "c", 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("token = 3", "found token 3; legal: at least 8, which this member has seen"),
+        ("expires_at = now() + INTERVAL '1 day'", "a lease that ends in 86,400 s; legal: at most 1.5 s"),
+        ("member = 7", "found member 7; legal: 1 or 2"),
+    ],
+)
+async def test_changed_lease_is_refused(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, change: str, text: str
+) -> None:
+    one, member = state_in(tmp_path / "one"), described(tmp_path / "c", 1)
+    await up(database, owner, one, member)
+    own = installation_id(one)
+    lease = Lease(database.ingest_dsn, own, 1, one.spool)
+    await lease.acquire()
+    await owner.execute("UPDATE plant.writer_lease SET token = 7")
+    await lease.acquire()
+    assert known_token(one.spool) == 8
+    await owner.execute("ALTER TABLE plant.writer_lease DROP CONSTRAINT writer_lease_member_check")
+    await owner.execute(f"UPDATE plant.writer_lease SET {change}")
+    said = await refused(database, owner, one, member)
+    assert text in said
+    statement = re.search(r"DELETE [^;]*", said)
+    assert statement is not None
+    await owner.execute(statement[0])
+    await up(database, owner, one, member)
+    assert (await lease.acquire()).token == 9, "higher than any that was seen"
+    lease.disconnect()
+
+
+async def test_take_over_is_an_event(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    one = state_in(tmp_path / "one")
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    leases = [Lease(database.ingest_dsn, installation_id(one), number) for number in (1, 2)]
+    for lease in (*leases, leases[1]):
+        await lease.acquire()
+        await lease.release()
+    assert await rows(database, "SELECT text FROM plant.event WHERE type = 'lease_taken'") == [
+        ("member 2 writes instead of member 1",)
+    ]
+    for lease in leases:
+        lease.disconnect()
+
+
+async def test_only_the_member_that_writes_notifies(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one = state_in(tmp_path / "one")
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    own = installation_id(one)
+    lease = Lease(database.ingest_dsn, own, 2)
+    await lease.acquire()
+    options = NotifyOptions(webhook="http://127.0.0.1:1/alarms")
+    sends = [
+        await Notifier("p", options, database.ingest_dsn, [], own, number)._sends(owner) for number in (1, 2, None)
+    ]
+    assert sends == [False, True, True]
+    lease.disconnect()
