@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +48,62 @@ address = "opc.tcp://127.0.0.1:{server}/plantlog/simulator"
 insecure = true
 publishing_interval = "500ms"
 tags = "{tags}"
+[[source]]
+name = "edge"
+kind = "push"
+token_file = "edge.token"
+unknown = "create"
+"""
+_PUSHED = """
+SELECT concat_ws(' ', count(*), count(DISTINCT r.time), min(r.value), max(r.value))
+FROM plant.samples_raw AS r
+JOIN plant.channel AS c ON c.id = r.channel_id
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE s.name = 'edge'
 """
 _NEWEST = """
 SELECT (extract(epoch FROM max(b.last_time)) * 1000000)::int8 FROM plant.ingest_batch AS b WHERE b.kind = 'samples'
 """
 _GAPS = "SELECT count(*) FROM plant.gap WHERE to_time IS DISTINCT FROM from_time"
+
+
+class Gateway:
+    """Pushes one value every 100 ms, each to both members, to each until it takes it."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.sent: list[str] = []
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._measure),
+            *(threading.Thread(target=self._push, args=(port,)) for port in ports),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _measure(self) -> None:
+        while not self._stopping.wait(0.1):
+            self.sent.append(f"edge value={len(self.sent)} {time.time_ns()}\n")
+
+    def _push(self, port: int) -> None:
+        pushed = 0
+        while not (self._stopping.is_set() and pushed == len(self.sent)):
+            until_now = len(self.sent)
+            headers = {"Authorization": "Token token-of-the-edge"}
+            body = "".join(self.sent[pushed:until_now]).encode()
+            try:
+                if body:
+                    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/write", body, headers)
+                    with urllib.request.urlopen(request, timeout=3):
+                        pushed = until_now
+            except OSError:
+                pass
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Wait until both members have everything."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(60)
 
 
 @dataclass
@@ -75,6 +128,9 @@ class Pair:
             tags=self.folder / "plant" / "tags" / "opcua.csv",
         )
         path.write_text(text.replace(*changed) if changed[0] else text)
+        token = self.folder / "edge.token"
+        token.write_text("token-of-the-edge\n")
+        token.chmod(0o600)
         return path
 
     def up(self, member: int, configuration: Path | None = None) -> str:
@@ -91,17 +147,32 @@ class Pair:
     def copy_identity(self) -> None:
         """As docs/operations.md says."""
         one, two = (appliance.root for appliance in self.members)
+        two.mkdir(exist_ok=True)
         shutil.copy(one / "installation", two)
         shutil.rmtree(two / "secrets", ignore_errors=True)
         shutil.copytree(one / "secrets", two / "secrets")
 
-    def kill(self, member: int) -> None:
-        """SIGKILL each process of a member."""
+    def send(self, member: int, number: signal.Signals) -> list[psutil.Process]:
+        """A signal to each process of a member, the supervisor first."""
         root = str(self.members[member - 1].root)
         found = [p for p in psutil.process_iter(["cmdline"]) if any(root in part for part in p.info["cmdline"] or ())]
-        for process in sorted(found, key=lambda p: "supervisord" not in " ".join(p.info["cmdline"])):
-            process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(found, 10)
+        found.sort(key=lambda p: "supervisord" not in " ".join(p.info["cmdline"]))
+        for process in found:
+            process.send_signal(number)
+        return found
+
+    def kill(self, member: int) -> None:
+        """SIGKILL each process of a member."""
+        psutil.wait_procs(self.send(member, signal.SIGKILL), 10)
+
+    @contextmanager
+    def pushing(self) -> Iterator[Gateway]:
+        """A gateway that pushes to both members inside the block."""
+        gateway = Gateway([self.first_port + 8, self.first_port + 38])
+        try:
+            yield gateway
+        finally:
+            gateway.stop()
 
     async def until_stored(self, us: int, member: int) -> None:
         """Wait until a member sees samples later than ``us`` in the table."""
@@ -194,7 +265,6 @@ async def test_pair_of_appliances(pair: Pair) -> None:
 
     shutil.rmtree(one.root)  # power-off, and the disk is gone
     pair.members = two, one
-    pair.members[1].root.mkdir()
     pair.copy_identity()
     pair.members = one, two
     pair.up(1)
@@ -203,3 +273,46 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     two.plantlog("down")
     await pair.check(complete, now_us(), 1)
     assert await one.fetchval(_GAPS) == gaps
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("fault", "member"), [("freeze", 1), ("freeze", 2), ("kill", 1), ("kill", 2)])
+async def test_fault_of_a_member_costs_nothing(pair: Pair, fault: str, member: int) -> None:
+    """A member that is frozen for 10 s, or killed for as long: OPC UA and push are all there once, without a gap."""
+    one, _ = pair.members
+    survivor = pair.members[2 - member]
+    pair.copy_identity()
+    pair.up(2)
+    complete = now_us() + 2 * SECOND
+    await pair.until_stored(complete + 3 * SECOND, 1)
+    with pair.pushing() as gateway:
+        await until(lambda: len(gateway.sent) > 20)
+        gaps = await one.fetchval(_GAPS)
+        began, failed = time.monotonic(), now_us()
+        if fault == "freeze":
+            pair.send(member, signal.SIGSTOP)
+        else:
+            pair.kill(member)
+
+        async def written() -> bool:
+            return bool((await survivor.fetchval(_NEWEST) or 0) > failed)
+
+        await until(written, 30, 0.05)
+        print(f"{fault} of member {member}: {time.monotonic() - began:.2f} s until new samples are in the table")
+        await until(lambda: time.monotonic() > began + 10, 30, 0.1)
+        if fault == "freeze":
+            pair.send(member, signal.SIGCONT)
+        else:
+            pair.up(member)
+        again = now_us()
+        await pair.until_stored(again + 3 * SECOND, 3 - member)
+    expected = f"{len(gateway.sent)} {len(gateway.sent)} 0 {len(gateway.sent) - 1}"
+
+    async def pushed() -> bool:
+        return bool(await survivor.fetchval(_PUSHED) == expected)
+
+    await until(pushed, 60, 0.5)
+    await pair.check(complete, now_us(), 3 - member)
+    assert await one.fetchval(_GAPS) == gaps
+    assert await one.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 0
+    assert await one.fetchval("SELECT count(*) FROM plant.quarantine") == 0
