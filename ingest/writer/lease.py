@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,14 +193,15 @@ class Lease:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
-    async def seen(self, folder: UUID, rows: int) -> bool | None:
+    async def seen(self, folder: UUID, rows: int, receiving: Collection[int]) -> bool | None:
         """Heartbeat of this member, whose state folder has this identity, and whose spools have so many rows.
 
+        ``receiving``: the sources that it received samples of since its start.
         Returns whether the other one is away; None: the database does not answer.
         """
         with suppress(*_ERRORS):
             query = load("lease")["member_seen"]
-            return bool(await self._run("fetchval", query, self._installation, self.member, folder, rows))
+            return bool(await self._run("fetchval", query, self._installation, self.member, folder, rows, [*receiving]))
         return None
 
     async def _run(self, method: str, query: str, *parameters: object) -> Any:

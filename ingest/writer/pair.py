@@ -100,12 +100,17 @@ class PairWriter:
     async def _beat(self) -> None:
         folder = await asyncio.to_thread(folder_id, self._folder)
         other = str(3 - self.lease.member)
+        receiving: set[int] = set()
         while True:
             try:
                 rows, *_ = await self.backlog()
             except SpoolError:
                 rows = 0
-            away = await self.lease.seen(folder, rows)
+            if self.writer is not None:
+                receiving |= self.writer.sources
+            if self.standby is not None:
+                receiving |= self.standby.sources
+            away = await self.lease.seen(folder, rows, receiving)
             metrics.member_writes.labels(member=str(self.lease.member)).set(self.writer is not None)
             if away is not None:
                 metrics.member_away.labels(member=other).set(away)

@@ -77,6 +77,7 @@ class Standby:
         self._files: dict[Path, _File] = {}
         self._newest: dict[tuple[object, ...], tuple[int, int]] = {}  # what a member said last: time, batch
         self._connection: asyncpg.Connection[Any] | None = None
+        self.sources: set[int] = set()  # whose samples were received since the start
         self.dropped = 0  # rows that the other member wrote, and recorded gaps
         self.late = 0  # rows that it did not write in time
 
@@ -164,6 +165,8 @@ class Standby:
                     at = min(spooled.batch.received_at, now) + _FIRST_CHECK_US
                     file.waiting.append(_Waiting(spooled, at))
                     self._remember(spooled)
+                    if isinstance(spooled.batch, SampleBatch):
+                        self.sources.add(spooled.batch.source_id)
 
     def _remember(self, spooled: SpooledBatch) -> None:
         for kind, time in _said(spooled):

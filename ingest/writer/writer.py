@@ -78,6 +78,7 @@ class Writer:
             folder, self._backlog.mark, self._thread, self._options.time_out, self._minutes.restored
         )
         self._stopping = False
+        self.sources: set[int] = set()  # whose samples were committed since the start
         self.written = 0  # samples committed since the start
         self.increments = 0  # of batches of counts, committed since the start
         self.quarantined = 0  # samples, events, gaps and increments rejected since the start
@@ -310,6 +311,9 @@ class Writer:
     def _count(self, piece: Piece, result: WriteResult, seconds: float) -> None:
         group = piece.group
         self.written += result.samples
+        self.sources.update(
+            s.batch.source_id for _, of_file in piece.complete for s in of_file if isinstance(s.batch, SampleBatch)
+        )
         self.quarantined += result.quarantined
         metrics.write_seconds.observe(seconds)
         self.increments += result.added.counts

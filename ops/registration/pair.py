@@ -164,10 +164,10 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
                 await connection.execute(queries["copy_gaps"], own, member)
                 await connection.execute(queries["record_away"], own, 3 - member, _EVER, None)
             elif member not in members:
-                await connection.execute(queries["record_away"], own, member, _EVER, datetime.now(UTC))
+                await connection.execute(queries["record_away"], own, member, _EVER, None)
             elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
                 await connection.execute(queries["record_away"], own, 3 - member, other["seen_at"], None)
-            await connection.execute(load("lease")["member_seen"], own, member, folder_id(state.spool), 0)
+            await connection.execute(load("lease")["member_seen"], own, member, folder_id(state.spool), 0, [])
             described = json.dumps(description(plant))
             await connection.execute(
                 queries["describe_member"], own, member, location(state), plantlog_version(), described

@@ -50,8 +50,9 @@ UPDATE plant.writer_lease AS l SET wanted = true WHERE l.installation_id = $1 AN
 SELECT FROM plant.writer_lease AS l WHERE l.installation_id = $1 AND l.token = $2 FOR KEY SHARE;
 
 -- name: member_seen
--- $1 installation, $2 member, $3 identity of its state folder, $4 rows in its spools. true: the other member is away.
-SELECT plant.member_seen($1, $2, $3, $4);
+-- $1 installation, $2 member, $3 identity of its state folder, $4 rows in its spools, $5 sources int[] that it received
+-- samples of. true: the other member is away.
+SELECT plant.member_seen($1, $2, $3, $4, $5);
 
 -- name: record_take_over
 -- An event: member $2 of installation $1 writes instead of member $3, with token $4.

@@ -64,6 +64,10 @@ WHERE s.name = 'edge'
 _NEWEST = """
 SELECT (extract(epoch FROM max(b.last_time)) * 1000000)::int8 FROM plant.ingest_batch AS b WHERE b.kind = 'samples'
 """
+_AWAY = """
+SELECT count(*) FROM plant.member_gap AS g JOIN plant.source AS s ON s.id = g.source_id
+WHERE s.name = 'load-opcua' AND g.to_time IS NULL
+"""
 _GAPS = "SELECT count(*) FROM plant.gap WHERE to_time IS DISTINCT FROM from_time"
 
 
@@ -270,6 +274,11 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     pair.up(1)
     again = now_us() + 2 * SECOND
     await pair.until_stored(again + 5 * SECOND, 1)
+
+    async def receives() -> bool:
+        return bool(await one.fetchval(_AWAY) == 0)
+
+    await until(receives, 30, 0.5)
     two.plantlog("down")
     await pair.check(complete, now_us(), 1)
     assert await one.fetchval(_GAPS) == gaps

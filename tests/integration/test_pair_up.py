@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
@@ -69,8 +70,9 @@ async def refused(
     return str(raised.value)
 
 
-async def seen(owner: asyncpg.Connection, member: int, state: State) -> None:
-    await owner.execute(queries("lease")["member_seen"], installation_id(state), member, folder_id(state.spool), 7)
+async def seen(owner: asyncpg.Connection, member: int, state: State, receiving: Sequence[int] = ()) -> None:
+    query, folder = queries("lease")["member_seen"], folder_id(state.spool)
+    await owner.execute(query, installation_id(state), member, folder, 7, receiving)
 
 
 async def test_two_state_folders_become_a_pair(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
@@ -94,6 +96,8 @@ async def test_two_state_folders_become_a_pair(database: Database, owner: asyncp
     shutil.copy(one.installation, two.installation)
     await up(database, owner, two, described(tmp_path / "d", 2))
     assert await rows(database, _MEMBERS) == [(1, False), (2, False)]
+    assert await rows(database, gaps) == before
+    await seen(owner, 2, two, [1])
     [first, second] = await rows(database, gaps)
     assert first == before[0]
     assert second[1] is not None, "member 2 receives from now on"

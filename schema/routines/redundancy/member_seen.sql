@@ -1,9 +1,11 @@
 -- Heartbeat of a member of a redundant pair. It also looks after the other member: one that was not seen for `patience` is
 -- away, which is a gap of all sources from when it was last seen. The gap ends where it began if the member comes back with
--- its state folder (it spooled what it received, and records itself what it missed), and now if it has a new one. Returns
--- whether the other member is away.
+-- its state folder (it spooled what it received, and records itself what it missed). With a new one it ends by source, as
+-- soon as the source is among those that the member is receiving from; gateways keep what was not taken, so that theirs
+-- ends at once. Returns whether the other member is away.
 CREATE OR REPLACE FUNCTION plant.member_seen(
-    installation uuid, by_member int, state_folder uuid, waiting bigint DEFAULT 0, patience interval DEFAULT '10 seconds'
+    installation uuid, by_member int, state_folder uuid, waiting bigint DEFAULT 0, receiving int[] DEFAULT '{}',
+    patience interval DEFAULT '10 seconds'
 ) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog
@@ -19,10 +21,22 @@ BEGIN
     VALUES (installation, by_member, state_folder, at, waiting)
     ON CONFLICT (installation_id, member) DO UPDATE
     SET seen_at = excluded.seen_at, folder = excluded.folder, away = false, backlog_rows = excluded.backlog_rows;
-    IF before.away OR before.folder <> state_folder THEN
-        PERFORM plant.member_away(installation, by_member, before.seen_at,
-                                  CASE WHEN before.folder = state_folder THEN before.seen_at ELSE at END);
+    IF before.folder <> state_folder THEN
+        PERFORM plant.member_away(installation, by_member, before.seen_at, NULL);
+    ELSIF before.away THEN
+        PERFORM plant.member_away(installation, by_member, before.seen_at, before.seen_at);
     END IF;
+    PERFORM plant.record_member_gaps(
+        by_member, e.sources, array_fill(NULL::int, e.n), e.begins, array_fill(at, e.n), array_fill('away'::text, e.n),
+        array_fill(''::text, e.n), array_fill(false, e.n), array_fill((extract(epoch FROM at) * 1000000)::int8, e.n))
+    FROM (
+        SELECT array_agg(g.source_id) AS sources, array_agg(g.from_time) AS begins, ARRAY[count(*)::int] AS n
+        FROM plant.member_gap AS g
+        JOIN plant.source AS s ON s.id = g.source_id AND s.installation_id = installation
+        WHERE g.member = by_member AND g.reason = 'away' AND g.to_time IS NULL
+          AND (s.id = ANY (receiving) OR s.kind = 'push')
+        HAVING count(*) > 0
+    ) AS e;
     UPDATE plant.member AS m SET away = true
     WHERE m.installation_id = installation AND m.member <> by_member AND NOT m.away AND m.seen_at < at - patience
     RETURNING m.seen_at INTO away_from;
