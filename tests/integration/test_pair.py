@@ -346,3 +346,37 @@ async def test_gap_of_the_standby_is_recorded_and_is_none_of_the_pair(
 
 async def _equal(found: Awaitable[object], expected: object) -> bool:
     return await found == expected
+
+
+async def test_alarms_of_both_members_are_recorded_once(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """Also where only one member knows that an alarm was acknowledged: the holder's records count."""
+    now = now_us()
+
+    def alarm(at: int, state: str, action: str) -> EventBatch:
+        record = {"limit": "hi", "action": action, "state": state, "active": action == "raised", "since": now + at}
+        more = {"value": 9.5, "threshold": 8.0, "priority": "medium", "revision": now + at}
+        return EventBatch(1, now_us(), (Event("alarm", now + at, 1, text=state, detail=record | more),))
+
+    async with pair(database, tmp_path) as (plant, first, second):
+        returned = {1: "normal", 2: "return_to_normal_unacknowledged"}
+        for member in (first, second):
+            await member.spool.append(alarm(0, "unacknowledged_active", "raised"))
+            await member.spool.append(alarm(1, returned[member.number], "returned"))
+            await member.spool.append(alarm(2, "unacknowledged_active", "raised"))
+        plant.stopping = True
+
+        async def kept() -> bool:
+            return await second.rows() == 1
+
+        await until(kept)
+        first.kill()
+
+        async def written() -> bool:
+            return await second.rows() == 0
+
+        await until(written)
+        alarms = "SELECT text FROM plant.event WHERE type = 'alarm' ORDER BY time"
+        assert await rows(database, alarms) == [("unacknowledged_active",), ("normal",), ("unacknowledged_active",)]
+        assert await rows(database, "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'") == [(2,)]
