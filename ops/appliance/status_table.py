@@ -142,12 +142,8 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("notifier", _notifier_text(status["notifier"]))
     for certificate in status["certificates"]:
         flow.add_row("certificate", f"[yellow]{escape(certificate)}[/]")
-    writer = status["writer"]
-    if writer:
-        lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
-        flow.add_row(
-            "writer", f"{count(writer['written'], 'sample')} written, {lag}, {_backlog_text(writer['backlog_rows'])}"
-        )
+    if status["writer"]:
+        flow.add_row("writer", _writer_text(status["writer"], status["redundancy"]))
     if status["journal"] and (journal := _journal_text(status["journal"])):
         flow.add_row("journal", journal)
     database = status["database"]
@@ -169,6 +165,13 @@ def _flow(status: dict[str, Any]) -> Table:
     else:
         flow.add_row("database", f"[red]unreachable[/]: {escape(database['reason'])}")
     return flow
+
+
+def _writer_text(writer: dict[str, Any], redundancy: dict[str, Any] | None) -> str:
+    lag = "nothing written yet" if writer["lag_seconds"] is None else f"lag {writer['lag_seconds']:.3f} s"
+    if redundancy and redundancy["role"] == "standby":
+        lag = "the other member writes"
+    return f"{count(writer['written'], 'sample')} written, {lag}, {_backlog_text(writer['backlog_rows'])}"
 
 
 def _member_text(member: dict[str, Any]) -> str:

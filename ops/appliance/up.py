@@ -20,6 +20,7 @@ from ingest.config import processes, snapshot
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
 from ingest.config.sources import OpcuaSource, PushSource, Source
+from ingest.database import connect
 from ingest.errors import DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
 from ingest.registry import Registry
@@ -38,9 +39,11 @@ from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_collector
 from ops.backup import repository
 from ops.deployment import Deployment, Running
+from ops.evidence.keys import signer
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.registration import pair
+from ops.registration.installation import leader
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 
@@ -87,7 +90,7 @@ def up(options: UpOptions, console: Console) -> None:
         with steps.step("register sources and channels") as step:
             registration = asyncio.run(register(plant, state.dsn("owner"), state, options.take_over, options.choice))
             registration.print_changes(step.note)
-            asyncio.run(pair.join(state.dsn("owner"), state, plant, step.note))
+            asyncio.run(_join_pair(state, plant, step))
             programs_wanted = _programs(deployment, plant, db, registration.registry, state)
             current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)
             if not supervisor.is_own():
@@ -205,6 +208,19 @@ def _prepare_database(
             if process.name == "postgres" and process.state != "RUNNING":
                 raise OperationError(f"{error}\n{exit_message(state, process)}") from error
         raise
+
+
+async def _join_pair(state: State, plant: Plant, step: Step) -> None:
+    """Become the member of a redundant pair; the key of seals is made before it is copied to the other one."""
+    await pair.join(state.dsn("owner"), state, plant, step.note)
+    if plant.redundancy.member is None or not plant.sealing.enabled:
+        return
+    connection = await connect(state.dsn("owner"), "plantlog up")
+    try:
+        if await leader(connection, state) is None:
+            await signer(connection, state)
+    finally:
+        await connection.close()
 
 
 def _replace_other_version(

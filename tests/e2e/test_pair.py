@@ -283,6 +283,12 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     await pair.check(complete, now_us(), 1)
     assert await one.fetchval(_GAPS) == gaps
 
+    slower = "500ms", "1s"  # another configuration: one member after the other
+    for member in (1, 2):
+        pair.up(member, pair.configuration(member, slower))
+    assert [m["away"] for m in one.status()["database"]["members"]] == [False, False]
+    assert (one.root / "secrets" / "seal.key").read_bytes() == (two.root / "secrets" / "seal.key").read_bytes()
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "member"), [("freeze", 1), ("freeze", 2), ("kill", 1), ("kill", 2)])
