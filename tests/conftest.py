@@ -7,14 +7,16 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import address_space
 from tests.database import database, empty_database, ingest, maintenance, owner, reader, server, template
 
 __all__ = ["database", "empty_database", "ingest", "maintenance", "owner", "reader", "server", "template"]
+
+pytest.register_assert_rewrite("tests.managed", "tests.pair", "tests.truth")  # assertions show their values
 
 # What a loaded machine takes for an example says nothing of the code. Each run has the same examples, so that a change
 # is judged by what it changed; --hypothesis-profile=search has new ones.
@@ -23,6 +25,7 @@ settings.register_profile("plantlog", settings.get_profile("search"), derandomiz
 settings.load_profile("plantlog")
 
 _HANGS = 420.0  # s; more than the time-out in pyproject.toml
+_LONGER = 1.2  # times the time-out of a test that has its own
 
 
 class Watchdog:
@@ -35,8 +38,10 @@ class Watchdog:
         self._stderr = os.dup(sys.stderr.fileno())
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        faulthandler.dump_traceback_later(_HANGS, file=self._stderr, exit=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        own = item.get_closest_marker("timeout")
+        seconds = _HANGS if own is None else max(_HANGS, _LONGER * own.args[0])
+        faulthandler.dump_traceback_later(seconds, file=self._stderr, exit=True)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:  # pytest itself calls it off where a test failed
@@ -72,9 +77,38 @@ class FailureReporter:
         pytest.exit(f"ended while these ran: {', '.join(self._running) or 'none'}", 143)
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """pytest's own, with a short name: sockets lie below it, and the path of a socket has at most 107 bytes."""
+    return tmp_path_factory.mktemp("t")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """None for single files. More than cores for folders, since tests wait; unit tests, which do not, want few."""
+    if config.option.collectonly or any(".py" in argument for argument in config.args):
+        return 0
+    cores = os.cpu_count() or 1
+    unit = {Path(argument).name for argument in config.args} == {"unit"}
+    return cores + 1 if unit else 3 * cores + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread whole appliances among integration tests: side by side they starve, at the end all wait for them."""
+    files = {
+        kind: dict.fromkeys(item.path for item in items if kind in item.path.parts) for kind in ("integration", "e2e")
+    }
+    step = len(files["integration"]) // (len(files["e2e"]) + 1)
+    rank = {path: number for number, path in enumerate(files["integration"])}
+    rank |= {path: number * step for number, path in enumerate(files["e2e"])}
+    items.sort(key=lambda item: rank.get(item.path, -1))
+
+
 def pytest_collection_finish() -> None:
     """Make the standard address space once, and collect garbage less often."""
-    address_space.share()
+    if "asyncua" in sys.modules:
+        from tests import address_space
+
+        address_space.share()
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -313,15 +314,14 @@ def simulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def test(context: typer.Context) -> None:
-    """Run the tests. Arguments are passed on to pytest. Default: unit, integration and end-to-end tests, with twice as
-    many workers as CPU cores, and one."""
+    """Run the tests. Arguments are passed on to pytest. Default: unit, integration and end-to-end tests."""
     os.chdir(CHECKOUT)
-    arguments = context.args or ["-n", str(2 * (os.cpu_count() or 1) + 1), "--dist", "loadfile"]
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *context.args])
 
 
+@cache
 def _add_subcommands() -> None:
-    """Add the commands that are defined in other modules."""
+    """Add the commands that are defined in other modules, once."""
     from ops.cli.alarms import app as alarms
     from ops.cli.backup import app as backup
     from ops.cli.backup import restore

@@ -26,16 +26,17 @@ ROUNDS_OR_REFUSES = {"extremes", "times", "values", "a sample sent twice"}  # wh
 
 
 class Wrong(PostgreSql):
-    """Loses the last sample of a batch, alters one, and takes what is Uncertain for Good."""
+    """Loses and alters samples of every channel, and takes what is Uncertain for Good."""
 
     name = "wrong"
+    every = 101  # whatever is asked has some, as this and PLAN's number of channels have no common divisor
 
     async def write(self, columns: Columns, client: int) -> None:
         value = columns.value.copy()
-        value[::100] += 1e-9
+        value[:: self.every] += 1e-9
         status = np.where(columns.status < SEVERITY_BAD, 0, columns.status).astype(np.uint32)
-        altered = Columns(columns.channel, columns.time, value, status)
-        await super().write(altered[: max(1, len(columns) - 1)], client)
+        kept = np.arange(len(columns)) % self.every != self.every // 2
+        await super().write(Columns(*(c[kept] for c in (columns.channel, columns.time, value, status))), client)
 
 
 @pytest.fixture(autouse=True)

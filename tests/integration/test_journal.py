@@ -30,6 +30,7 @@ from ingest.spool.segments import segments
 from ingest.timestamps import now_us, utc
 from ingest.writer.writer import Writer
 from ops.paths import State
+from tests.command import plantlog
 from tests.database import Database, add_channels, add_sources
 from tests.integration.test_spool_disk import LIMIT, Disk, disk, run, samples
 from tests.sample_tables import compress
@@ -206,14 +207,9 @@ async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_pa
     state = State(tmp_path / "state")
 
     async def command(*arguments: str, code: int = 0, name: Sequence[str] = ("replay",)) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ops", *name, *arguments),
-            env={**os.environ, "PLANTLOG_STATE": str(state.root)},
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, complaint = await asyncio.wait_for(process.communicate(), PATIENCE)
-        assert process.returncode == code, complaint.decode()
-        return (complaint if code else out).decode()
+        said = await asyncio.wait_for(plantlog(state.root, *name, *arguments), PATIENCE)
+        assert said.code == code, said.err
+        return said.err if code else said.out
 
     assert "does not exist: run `plantlog up`" in await command("--from", "10m", code=1)
     state.claim()

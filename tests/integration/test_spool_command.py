@@ -6,10 +6,7 @@ import asyncio
 import csv
 import io
 import json
-import os
 import re
-import sys
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +23,7 @@ from ingest.spool.reader import SpoolReader
 from ingest.timestamps import iso, microseconds, now_us
 from ingest.writer.writer import Writer
 from ops.paths import State
+from tests.command import in_a_process, plantlog
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
@@ -57,14 +55,9 @@ class Site:
 
     async def run(self, *arguments: str | Path, code: int = 0) -> str:
         """What ``plantlog spool`` prints; of a failure, what it complains of."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ops", "spool", *map(str, arguments),
-            env={**os.environ, "PLANTLOG_STATE": str(self.state.root)},
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, complaint = await asyncio.wait_for(process.communicate(), PATIENCE)
-        assert process.returncode == code, complaint.decode()
-        return (complaint if code else out).decode()
+        said = await asyncio.wait_for(plantlog(self.state.root, "spool", *arguments), PATIENCE)
+        assert said.code == code, said.err
+        return said.err if code else said.out
 
     async def json(self, *arguments: str | Path) -> Any:
         return json.loads(await self.run(*arguments, "--json"))
@@ -382,8 +375,8 @@ async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg
     await site.write()
     assert await count(owner, "quarantine") == 300
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
-    both: Sequence[dict[str, int]] = await asyncio.gather(site.json("retry"), site.json("retry"))
-    assert sum(done["written"] for done in both) == 300
+    both = await asyncio.gather(*(in_a_process(site.state.root, "spool", "retry", "--json") for _ in range(2)))
+    assert sum(json.loads(said.out)["written"] for said in both) == 300
     assert await count(owner, "samples_raw") == 300
     assert await count(owner, "quarantine") == 0
 

@@ -101,13 +101,12 @@ def test_inline_commands_are_found() -> None:
     assert [found for words in said for found in unknown(words)] == []
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: " ".join(path) or "plantlog")
-def test_every_command_has_help(path: tuple[str, ...]) -> None:
-    if path[:1] and path[0] in PASSED_ON:
-        return
-    run = CliRunner().invoke(APP, [*path, "--help"])
-    assert run.exit_code == 0, run.output
-    assert "Usage: " in run.output
+def test_every_command_has_help() -> None:
+    assert [path for path in ALL if not ALL[path].help] == []
+    for path in ((), ("up",), ("spool",)):  # each takes 50 ms
+        run = CliRunner().invoke(APP, [*path, "--help"])
+        assert run.exit_code == 0, run.output
+        assert "Usage: " in run.output
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: " ".join(path) or "plantlog")

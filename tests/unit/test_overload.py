@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import subprocess
 import sys
@@ -17,15 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.scheduling import NICE
-from ops.appliance.supervisor import Program
 from ops.maintenance.jobs import jobs
 from ops.maintenance.throttle import MAX_LAG, Throttle
 from ops.overload.measure import Pressure, _pace, total_backlog
 from ops.overload.state import Indicators, Overload, Threshold, describe
-from ops.paths import CHECKOUT, State
+from ops.paths import CHECKOUT
 from schema.queries import load
-from tests.unit.test_ops_supervisor import pids, supervised, until_running
-from tests.waiting import PATIENCE, until_sync
+from tests.waiting import PATIENCE
 
 
 def seen(overload: Overload, *looks: Indicators, reachable: bool = True) -> list[int]:
@@ -192,23 +189,6 @@ async def test_constantly_overloaded_machine_still_gives_jobs_turns() -> None:
 
         pause = yielding._free_at - time.monotonic()
         assert pause == pytest.approx(9 * 5.0 * 2**cuts, abs=20)
-
-
-def test_ingest_process_leads_its_own_session_and_stops_on_request(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    code = "from ingest.scheduling import start_own_session; import time; start_own_session(); time.sleep(600)"
-    state = State(tmp_path_factory.mktemp("s"))
-    state.claim()
-    program = Program("writer", [sys.executable, "-c", code], {"PYTHONPATH": str(CHECKOUT)})
-    with supervised(state, [program]) as supervisor:
-        supervisor.start_program("writer")
-        until_running(supervisor, "writer")
-        pid = pids(supervisor)["writer"]
-        assert pid
-        until_sync(lambda: os.getsid(pid) == pid, every=0.02)
-        supervisor.stop_programs("writer")
-        assert pids(supervisor)["writer"] is None
 
 
 def test_lower_priority_raises_the_nice_value() -> None:

@@ -232,7 +232,7 @@ def _damage(chance: random.Random, path: Path) -> str:
             return "no log"
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(25))  # tests/fuzz takes more
 async def test_random_damage_is_repaired_or_reported(stored: Stored, tmp_path: Path, seed: int) -> None:
     path = _copy(stored, tmp_path)
     what = _damage(random.Random(seed), path)
@@ -245,13 +245,13 @@ async def test_random_damage_is_repaired_or_reported(stored: Stored, tmp_path: P
 
 
 async def test_repair_keeps_every_batch_outside_the_damaged_page(stored: Stored, tmp_path: Path) -> None:
-    """Page after page of a file without a log is destroyed; only what stands on it is lost."""
+    """Every third page of a file without a log is destroyed, one at a time; only what stands on it is lost."""
     whole = _copy(stored, tmp_path / "whole")
     with closing(sqlite3.connect(whole)) as direct:
         direct.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     pages = whole.stat().st_size // PAGE_SIZE
     damaged = 0
-    for page in range(pages):
+    for page in range(0, pages, 3):
         folder = tmp_path / f"page-{page}"
         folder.mkdir()
         for other in _beside(whole.parent):
@@ -263,7 +263,7 @@ async def test_repair_keeps_every_batch_outside_the_damaged_page(stored: Stored,
         assert lost <= _rows_on(whole, page + 1), f"page {page + 1}: lost more than stood there"
         damaged += bool(lost)
         shutil.rmtree(folder)
-    assert damaged > 20
+    assert damaged > 10
 
 
 def _rows_on(path: Path, number: int) -> set[int]:

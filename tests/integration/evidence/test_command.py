@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from ops.evidence.reader import begin
-from ops.paths import CHECKOUT
+from tests.command import Said, plantlog
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
 
 
 async def run(plant: SealedPlant, *words: str) -> Said:
     """A command on the plant's state folder."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ops", *words),
-        cwd=CHECKOUT,
-        env={**os.environ, "PLANTLOG_STATE": str(plant.state.root)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    return await plantlog(plant.state.root, *words)
 
 
 async def test_seal_export_and_verify_commands(plant: SealedPlant, tmp_path: Path) -> None:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import asyncpg
 import numpy as np
 import pytest
 
-from ops.paths import CHECKOUT
 from schema.forensics import questions
+from tests.command import Said
+from tests.command import run as plantlog
 from tests.database import Database
 from tests.integration.forensics.recording import Recording, at
 
 FROM, TO = at(3600).isoformat(), at(4200).isoformat()
 
 
-def run(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PLANTLOG_STATE": str(state)}
-    return subprocess.run(
-        [sys.executable, "-m", "ops", "ask", *words],
-        cwd=CHECKOUT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(state: Path, *words: str) -> Said:
+    return plantlog(state, "ask", *words)
 
 
 @pytest.fixture
@@ -50,56 +41,56 @@ async def state(database: Database, recorded: Recording, tmp_path: Path) -> Path
 def test_table_csv_and_json_are_equal(state: Path) -> None:
     question = ("stuck_sensors", "--from", FROM, "--to", TO)
     table = run(state, *question)
-    assert table.returncode == 0, table.stderr
-    assert "unit/x_1" in table.stdout
-    assert "2026-03-09 11:05:00Z" in table.stdout
-    [row] = json.loads(run(state, *question, "--json").stdout)
+    assert table.code == 0, table.err
+    assert "unit/x_1" in table.out
+    assert "2026-03-09 11:05:00Z" in table.out
+    [row] = json.loads(run(state, *question, "--json").out)
     assert (row["channel"], row["stuck_from"], row["value"]) == ("unit/x_1", at(3900).isoformat(), 51.5)
-    [line] = csv.DictReader(io.StringIO(run(state, *question, "--csv").stdout))
+    [line] = csv.DictReader(io.StringIO(run(state, *question, "--csv").out))
     assert line == {name: "" if value is None else str(value) for name, value in row.items()}
 
 
 def test_ask_takes_channels_and_a_time(state: Path) -> None:
     around = ("stuck_sensors", "--at", at(3900).isoformat(), "--around", "300s", "--json")
-    assert [row["channel"] for row in json.loads(run(state, *around).stdout)] == ["unit/x_1"]
-    assert json.loads(run(state, *around, "--hold", "10 min").stdout) == []
-    assert json.loads(run(state, *around, "--hold=10 min").stdout) == []
-    assert len(json.loads(run(state, *around, "-c", "unit/*").stdout)) == 1
+    assert [row["channel"] for row in json.loads(run(state, *around).out)] == ["unit/x_1"]
+    assert json.loads(run(state, *around, "--hold", "10 min").out) == []
+    assert json.loads(run(state, *around, "--hold=10 min").out) == []
+    assert len(json.loads(run(state, *around, "-c", "unit/*").out)) == 1
     # _ is a letter as others are: unit/xy1 is not meant by it, nor the other way round
-    assert json.loads(run(state, *around, "-c", "unit/xy1").stdout) == []
+    assert json.loads(run(state, *around, "-c", "unit/xy1").out) == []
     nothing = run(state, "stuck_sensors", "--from", FROM, "--to", TO, "--hold", "10 min")
-    assert nothing.stdout == "no rows\n"
+    assert nothing.out == "no rows\n"
 
 
 def test_a_table_is_cut_at_its_limit(state: Path) -> None:
     words = ("correlation", "--from", FROM, "--to", TO, "--target", "unit/x_1", "--least-correlation", "0")
-    assert "more rows" not in run(state, *words).stdout
+    assert "more rows" not in run(state, *words).out
     cut = run(state, "gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true", "--limit", "1")
-    assert "1 more rows (--limit 0 prints all)" in cut.stdout
+    assert "1 more rows (--limit 0 prints all)" in cut.out
 
 
 def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
     words = ("gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true")
-    several = run(state, *words).stdout
+    several = run(state, *words).out
     assert max(len(line) for line in several.splitlines()) <= 100
     assert "7 more columns with --csv or --json, or for a single channel" in several
     assert "expected" not in several
-    one = run(state, *words, "-c", "unit/x_1").stdout.splitlines()
+    one = run(state, *words, "-c", "unit/x_1").out.splitlines()
     assert [line.split()[0] for line in one][:3] == ["channel", "covered", "samples"]
     assert len(one) == 13
-    assert json.loads(run(state, *words, "--json").stdout)[0].keys() >= {"expected", "missing", "good"}
+    assert json.loads(run(state, *words, "--json").out)[0].keys() >= {"expected", "missing", "good"}
 
 
 def test_zero_seconds_ago_means_now(state: Path) -> None:
-    assert run(state, "timeline", "--from", "1h", "--to", "0m").stdout == "no rows\n"
-    assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").stderr
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").out == "no rows\n"
+    assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").err
 
 
 def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
     """Needs no database."""
-    listed = run(tmp_path).stdout
+    listed = run(tmp_path).out
     assert all(name in listed and question.purpose in listed for name, question in questions().items())
-    described = run(tmp_path, "first_mover", "--describe").stdout
+    described = run(tmp_path, "first_mover", "--describe").out
     assert "--step, --sigmas, --reference" in described
     assert "CREATE" not in described
 
@@ -126,16 +117,16 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
 )
 def test_impossible_ask_options_are_refused(state: Path, words: tuple[str, ...], said: str) -> None:
     done = run(state, *words)
-    assert done.returncode == 1
-    assert done.stderr.startswith("plantlog: "), done.stderr
-    assert said in done.stderr
-    assert done.stdout == ""
+    assert done.code == 1
+    assert done.err.startswith("plantlog: "), done.err
+    assert said in done.err
+    assert done.out == ""
 
 
 def test_ask_without_a_database_says_what_to_do(tmp_path: Path) -> None:
-    assert "has no database yet: run `plantlog up`" in run(tmp_path, "timeline", "--from", "1h").stderr
+    assert "has no database yet: run `plantlog up`" in run(tmp_path, "timeline", "--from", "1h").err
 
 
 async def test_ask_names_a_database_of_an_older_version(owner: asyncpg.Connection, state: Path) -> None:
     await owner.execute("DROP FUNCTION plant.timeline")
-    assert "run `plantlog up`" in run(state, "timeline", "--from", "1h").stderr
+    assert "run `plantlog up`" in (await asyncio.to_thread(run, state, "timeline", "--from", "1h")).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shlex
 import socket
 import sys
@@ -16,7 +17,7 @@ import pytest
 from ingest.errors import OperationError
 from ops.appliance import orphans
 from ops.appliance.supervisor import Program, Supervisor, render, socket_path
-from ops.paths import State
+from ops.paths import CHECKOUT, State
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -140,3 +141,16 @@ def test_hanging_supervisor_is_a_clear_error(state: State, monkeypatch: pytest.M
         silent.listen()
         with pytest.raises(OperationError, match=r"the supervisor does not respond \(timed out\)"):
             Supervisor(state).processes()
+
+
+def test_ingest_process_leads_its_own_session_and_stops_on_request(state: State) -> None:
+    code = "from ingest.scheduling import start_own_session; import time; start_own_session(); time.sleep(600)"
+    program = Program("writer", [sys.executable, "-c", code], {"PYTHONPATH": str(CHECKOUT)})
+    with supervised(state, [program]) as supervisor:
+        supervisor.start_program("writer")
+        until_running(supervisor, "writer")
+        pid = pids(supervisor)["writer"]
+        assert pid
+        until_sync(lambda: os.getsid(pid) == pid, every=0.02)
+        supervisor.stop_programs("writer")
+        assert pids(supervisor)["writer"] is None
