@@ -9,6 +9,8 @@ PlantlogError
 │   └── DecodeError      a message from a source is not what its protocol says
 ├── DeliveryError        a receiver did not accept a notification; it is sent again
 ├── DatabaseError        the database is not what plantlog needs; the message says what to do
+│   ├── DatabaseAway     no server responds
+│   └── OldTimeline      a former primary: another server has replaced it
 ├── LeaseLost            the other member of a redundant pair writes
 ├── OperationError       a command cannot be carried out; the message says what to do
 └── QueryError        the viewer cannot answer a request; the message says why
@@ -75,6 +77,14 @@ class DeliveryError(PlantlogError):
 
 class DatabaseError(PlantlogError):
     """The database is not what plantlog needs."""
+
+
+class DatabaseAway(DatabaseError):  # noqa: N818  (a state: it may come back)
+    """No server responds, or none that is the primary."""
+
+
+class OldTimeline(DatabaseError):  # noqa: N818
+    """The server is a former primary: what is written to it is lost once it is rewound."""
 
 
 class LeaseLost(PlantlogError):  # noqa: N818  (nothing is wrong: the other one has taken over)

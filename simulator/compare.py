@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.database import connect
 from schema.queries import load
 from simulator.truth import ROW, VIAS, PublishedText, read_truth
 
@@ -120,10 +120,13 @@ class Gaps:
         return held
 
 
-async def compare(truth: Path, dsn: str, from_us: int, to_us: int, source: str | None = None) -> dict[str, Comparison]:
+async def compare(
+    truth: Path, dsn: str, from_us: int, to_us: int, source: str | None = None, within_us: int = 0
+) -> dict[str, Comparison]:
     """Compare data with a source time (Modbus: time of arrival) in [from_us, to_us) µs.
 
-    ``source``: compare only this source.
+    ``source``: compare only this source. ``within_us``: both members of a redundant pair poll the devices, so that an
+    answer to one of them is not missing if the table has another one of the channel so near.
 
     ``truth``: the folder DIR/truth written by ``run --state DIR``; ``dsn``: of any user with read access. Keys of the
     result: ``opcua``, ``modbus`` and ``push`` (numbers), ``text`` (of all), ``all`` (the sum). Samples with a Bad
@@ -134,7 +137,7 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int, source: str |
     recorded = read_truth(truth, from_us - _ANSWER_US)
     queries = load("compare")
     copied = bytearray()
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog simulator")
     try:
         channels = await connection.fetch(queries["select_channels"], recorded.names, source)
         await connection.copy_from_query(
@@ -169,11 +172,12 @@ async def compare(truth: Path, dsn: str, from_us: int, to_us: int, source: str |
         counted = {name: rows[np.isin(rows["tag"], tags)] for name, rows in counted.items()}
         recorded.rows["modbus"] = recorded.rows["modbus"][np.isin(recorded.rows["modbus"]["tag"], tags)]
         recorded.texts[:] = [text for text in recorded.texts if text.name in source_names]
+    modbus, window = recorded.rows["modbus"], (from_us, to_us)
     result = {
         "opcua": _by_time(counted["opcua"], of["opcua"], recorded.names, gaps),
-        "modbus": _by_order(recorded.rows["modbus"], of["modbus"], first, (from_us, to_us), recorded.names, gaps),
+        "modbus": _by_order(modbus, of["modbus"], first, window, recorded.names, gaps, within_us),
         "push": _by_time(counted["push"], of["push"], recorded.names, gaps),
-        "text": _texts(recorded.texts, stored_texts, first_texts, (from_us, to_us), index, gaps),
+        "text": _texts(recorded.texts, stored_texts, first_texts, window, index, gaps),
     }
     total = Comparison()
     for part in result.values():
@@ -226,6 +230,7 @@ def _by_order(
     window: tuple[int, int],
     names: list[str],
     gaps: Gaps,
+    within_us: int,
 ) -> Comparison:
     stored = stored[stored["status"] & _BAD == 0]
     # Include answers shortly before the first sample: the one it belongs to is determined below.
@@ -255,11 +260,14 @@ def _by_order(
         # The channel's first sample, if among these, belongs to the first answer that counts.
         begun = int(np.searchsorted(t["time"], first[tag], "right")) - 1
         counts = (t["time"] >= window[0]) & (t["time"] < window[1] - _ANSWER_US) & (np.arange(len(t)) >= begun)
+        missing = counts & ~answered
+        if within_us:
+            missing &= _distance(t["time"], s["time"]) > within_us
         result.invented += int((~known).sum())
         result.duplicated += int((known & again).sum())
         result.altered += int(altered.sum())
         result.published += int((counts | answered).sum())
-        result.count_missing(names, t[counts & ~answered], gaps)
+        result.count_missing(names, t[missing], gaps)
         result.add_examples("invented", names, s[~known])
         result.add_examples("duplicated", names, s[known & again])
         result.add_examples("altered", names, s[fits][altered])
@@ -269,6 +277,13 @@ def _by_order(
 def _again(answer: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Which samples belong to the same answer as the one before."""
     return ~np.append(True, np.diff(answer) > 0)[: len(answer)]
+
+
+def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far (µs) the nearest of ``others`` is from each time; both are sorted."""
+    padded = np.concatenate(([-_NEVER], others, [_NEVER]))
+    at = np.searchsorted(others, times)
+    return np.minimum(times - padded[at], padded[at + 1] - times)
 
 
 def _sent_just_after(

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 
 from dashboards.viewer.frames import Frame, frame
+from ingest.database import connect
 from ingest.errors import DatabaseError, QueryError
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,6 @@ _CONNECT_SECONDS = 5.0
 _WAIT_SECONDS = 20.0  # for a free connection
 
 _SETTINGS = {
-    "application_name": "plantlog viewer",
     "default_transaction_read_only": "on",
     "statement_timeout": f"{STATEMENT_SECONDS}s",
     "idle_in_transaction_session_timeout": "30s",
@@ -73,12 +73,14 @@ class Reader:
                     dsn = self._dsn_file.read_text().strip()
                 except FileNotFoundError:
                     raise DatabaseError(f"{self._dsn_file} is missing: run `plantlog up`") from None
-                self._pool = await asyncpg.create_pool(
-                    dsn, min_size=0, max_size=CONNECTIONS, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS
-                )
+                self._pool = await asyncpg.create_pool(dsn, min_size=0, max_size=CONNECTIONS, connect=_connect)
         return self._pool
 
     async def close(self) -> None:
         """Close the connections; running statements are cancelled."""
         if self._pool is not None:
             self._pool.terminate()
+
+
+async def _connect(*dsn: Any, **_: Any) -> asyncpg.Connection[Any]:
+    return await connect(dsn[0], "plantlog viewer", _SETTINGS, _CONNECT_SECONDS)

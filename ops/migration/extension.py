@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 
+from ingest.database import connect
 from ingest.errors import DatabaseError
 from schema.queries import load
 
@@ -18,7 +19,7 @@ async def update(dsn: str) -> None:
     """
     if not await _outdated(dsn):
         return
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog up")
     try:
         await connection.execute(load("migrate")["update_extension"])
     except asyncpg.InsufficientPrivilegeError:
@@ -41,7 +42,7 @@ async def update(dsn: str) -> None:
 
 
 async def _outdated(dsn: str) -> bool:
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog up")
     try:
         row = await connection.fetchrow(load("migrate")["select_extension"])
     except asyncpg.UndefinedFileError:

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import asyncpg
 
+from ingest.database import connect
 from ingest.errors import DatabaseError
 from ops.migration import editions, extension, renewal
 from ops.migration.dependencies import in_order
@@ -66,7 +67,7 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
     """Make or upgrade the schema, and say which versions that brought; renew routines and views. Safe to run twice."""
     queries = load("migrate")
     await extension.update(dsn)
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog up")
     try:
         await connection.execute(queries["lock_migration"])
         await extension.create(connection)
@@ -142,6 +143,12 @@ class Login:
         parts = urlsplit(dsn)
         return cls(unquote(parts.username or ""), unquote(parts.password or ""))
 
+    def dsn(self, of: str) -> str:
+        """The DSN of this login for the database of another DSN."""
+        parts = urlsplit(of)
+        credentials = f"{quote(self.name, safe='')}:{quote(self.password, safe='')}"
+        return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
+
 
 def standard_logins(passwords: Mapping[str, str]) -> dict[str, Login]:
     """The logins ``plantlog_<role>``, by role."""
@@ -163,7 +170,7 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
             f"the owner is {' and '.join({marks[login] or 'unknown' for login in others})}. Nothing was changed: use "
             "logins with other names in the files secrets/*.dsn"
         )
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog up")
     try:
         for role, login in logins.items():
             name, group = login.name, f"plant_{role}"
@@ -184,13 +191,13 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
 async def check_logins(dsn: str, logins: Iterable[Login]) -> tuple[dict[str, str], list[str]]:
     """The marks of those logins that there are, and the names of those that don't take their password."""
     passwords = {login.name: login.password for login in logins}
-    connection = await asyncpg.connect(dsn)
+    connection = await connect(dsn, "plantlog up")
     try:
         rows = await connection.fetch(load("migrate")["select_logins"], list(passwords))
     finally:
         await connection.close()
     marks = {row["login"]: row["comment"] for row in rows}
-    return marks, [name for name in marks if not await _can_log_in(dsn, name, passwords[name])]
+    return marks, [name for name in marks if not await _can_log_in(Login(name, passwords[name]).dsn(dsn))]
 
 
 async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: str) -> None:
@@ -199,10 +206,10 @@ async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: 
         await connection.execute(row["statement"])
 
 
-async def _can_log_in(dsn: str, login: str, password: str) -> bool:
+async def _can_log_in(dsn: str) -> bool:
     """Whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
     try:
-        connection = await asyncpg.connect(dsn, user=login, password=password)
+        connection = await connect(dsn, "plantlog up")
     except asyncpg.InvalidAuthorizationSpecificationError:
         return False
     except asyncpg.PostgresError:

@@ -17,6 +17,10 @@ SELECT b.source_id, b.sequence
 FROM unnest($1::int[], $2::int8[]) AS k (source_id, sequence)
 JOIN plant.ingest_batch AS b ON b.source_id = k.source_id AND b.sequence = k.sequence;
 
+-- name: select_timeline
+-- Of a primary. A promoted standby begins a new one.
+SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8);
+
 -- name: select_identity
 -- The timeline, and when installation $1 was registered in the database; no row: a standby.
 SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline,
