@@ -114,6 +114,7 @@ class EventBatch:
         return len(self.events)
 
 
+STANDBY = "standby"
 GAP_REASONS = (
     "stopped",  # plantlog was stopped, and the source does not buffer data
     "killed",  # plantlog or its machine crashed or was killed
@@ -129,6 +130,7 @@ GAP_REASONS = (
     "spool_full",  # our disk was full or failed
     "spool_corrupt",  # our disk gave back something else than was written
     "database_restored",  # the database lost what it had, and the journal no longer has it
+    STANDBY,  # the other member of a redundant pair polls
     "away",  # neither member of a redundant pair ran
     "stale",  # no value of the channel for longer than configured
 )

@@ -10,7 +10,7 @@ from ingest.files import write_atomically
 LEASE_SECONDS = 1.5  # how long it lasts
 PATIENCE = 10.0  # s without a heartbeat after which a member is away, as in plant.member_seen
 
-_MEMBER, _FOLDER, _TOKEN = "member", "folder", "lease"  # files
+_MEMBER, _FOLDER, _TOKEN, _HOLDER = "member", "folder", "lease", "holder"  # files
 
 
 def read_member(spool: Path) -> int | None:
@@ -45,3 +45,17 @@ def known_token(spool: Path) -> int:
 def remember_token(spool: Path, token: int) -> None:
     """Raises OSError."""
     write_atomically(spool / _TOKEN, f"{token}\n")
+
+
+def stands_by(spool: Path) -> bool:
+    """Whether the other member of the pair writes, as far as this one knows; False where there is no pair."""
+    return not (spool / _HOLDER).exists() and (spool / _MEMBER).exists()
+
+
+def remember_holder(spool: Path, is_holder: bool) -> None:
+    """Tell the collectors whether this member holds the lease. While the database is away, nobody's role changes."""
+    path = spool / _HOLDER
+    if is_holder:
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, Int64s
 from ingest.errors import SpoolError
+from ingest.source_states import SourceState
 from ingest.timestamps import now_us
 
 _AHEAD_US = 60_000_000  # so far ahead of ours a source's clock may be
-SourceState: TypeAlias = Literal["starting", "connecting", "connected", "degraded", "disconnected", "stopped"]
 
 
 @dataclass(slots=True)
 class SourceStatus:
     """The live state of one source. Its collector writes it, everyone else only reads.
 
-    ``degraded``: connected, but some channels are in ``bad_channels``.
+    ``degraded``: some channels are in ``bad_channels``.
     """
 
     source_id: int

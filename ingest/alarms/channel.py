@@ -49,6 +49,8 @@ _RELEASE: dict[Inhibition, Action] = {
     "out_of_service": "in service",
 }
 
+OPERATOR_ACTIONS = ("acknowledged", *_INHIBIT.values(), *_RELEASE.values())
+
 
 @dataclass(frozen=True, slots=True)
 class AlarmChange:
@@ -211,6 +213,12 @@ class AlarmChannel:
         self._now = at
         self._set(monitor, released(monitor.alarm, at, how, who), at, _RELEASE[how])
         return self._take_changes()
+
+    def adopt(self, monitor: LimitMonitor, alarm: Alarm) -> None:
+        """Continue from the state that another member of a redundant pair recorded, if it is newer."""
+        if alarm.revision > monitor.alarm.revision:
+            monitor.alarm, monitor.active, monitor.pending = alarm, alarm.active, None
+            self.dirty = True
 
     def remove(self, monitor: LimitMonitor, at: int) -> list[AlarmChange]:
         """The limit is no longer configured."""

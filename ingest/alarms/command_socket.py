@@ -5,6 +5,7 @@ Alarms can be acknowledged and shelved without the database, and nothing is open
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import pwd
@@ -15,16 +16,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
+from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, UnixConnector, web
 from pydantic import TypeAdapter, ValidationError
 
-from ingest.alarms.operator_api import AlarmCommand, OperatorApi
+from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
 from ingest.errors import PlantlogError
 from ingest.event_rows import storable
 
 log = logging.getLogger(__name__)
 
 _COMMAND: TypeAdapter[AlarmCommand] = TypeAdapter(AlarmCommand)
+_RECORDS: TypeAdapter[list[AlarmRecord]] = TypeAdapter(list[AlarmRecord])
+_MAX_BYTES = 2**28  # of a request: states of a million alarms
+_TIMEOUT = 30.0
 
 
 def socket_path(state: Path, process: str) -> Path:
@@ -34,7 +38,7 @@ def socket_path(state: Path, process: str) -> Path:
 
 @asynccontextmanager
 async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
-    """Answer ``GET /alarms`` and ``POST /alarms`` while the block runs."""
+    """Answer ``GET /alarms``, ``POST /alarms`` and ``POST /alarms/states`` while the block runs."""
 
     async def alarms(_: web.Request) -> web.Response:
         return web.json_response(operator_api.alarms())
@@ -51,8 +55,17 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
         except PlantlogError as error:
             return web.json_response({"error": str(error)}, status=409)
 
-    app = web.Application()
-    app.add_routes([web.get("/alarms", alarms), web.post("/alarms", execute)])
+    async def adopt(request: web.Request) -> web.Response:
+        try:
+            await operator_api.adopt(_RECORDS.validate_json(await request.read()))
+            return web.json_response({})
+        except ValidationError as error:
+            return web.json_response({"error": f"invalid states: {error}"}, status=400)
+        except PlantlogError as error:
+            return web.json_response({"error": str(error)}, status=409)
+
+    app = web.Application(client_max_size=_MAX_BYTES)
+    app.add_routes([web.get("/alarms", alarms), web.post("/alarms", execute), web.post("/alarms/states", adopt)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
@@ -65,6 +78,28 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
     finally:
         await runner.cleanup()
         _remove_socket(path)
+
+
+async def request(run: Path, method: str, path: str, content: Any = None) -> list[tuple[int, Any]]:
+    """Ask each collector whose socket is in the folder ``run``, if it listens: status and payload of its response.
+
+    Status 0: it does not respond.
+    """
+    answers: list[tuple[int, Any]] = []
+    for socket_file in await asyncio.to_thread(lambda: sorted(run.glob("*.alarms"))):
+        connector, timeout = UnixConnector(str(socket_file)), ClientTimeout(total=_TIMEOUT)
+        try:
+            async with (
+                ClientSession(connector=connector, timeout=timeout) as session,
+                session.request(method, f"http://plantlog{path}", json=content) as answer,
+            ):
+                answers.append((answer.status, await answer.json()))
+        except (ClientError, TimeoutError, ValueError) as error:
+            cause = error.os_error if isinstance(error, ClientConnectorError) else None
+            if not isinstance(cause, (FileNotFoundError, ConnectionRefusedError)):  # else it does not run
+                reason = str(error) or f"no answer for {_TIMEOUT:g} s"
+                answers.append((0, {"error": f"the collector {socket_file.stem} does not answer: {reason}"}))
+    return answers
 
 
 def _remove_socket(path: Path) -> None:

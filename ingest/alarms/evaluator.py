@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 
 from ingest import metrics
@@ -19,7 +20,7 @@ from ingest.alarms import checkpoint
 from ingest.alarms.channel import AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import PRIORITIES, limits_of
-from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED
+from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, Alarm
 from ingest.appender import Appender, Notes
 from ingest.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
 from ingest.config.sources import Source
@@ -37,7 +38,16 @@ _TIDY_CHECKS = 60
 class AlarmEvaluator:
     """Evaluates the alarms of one source; an Appender in front of the spool."""
 
-    def __init__(self, source: Source, channel_ids: Mapping[str, int], source_id: int, spool: Appender) -> None:
+    def __init__(
+        self,
+        source: Source,
+        channel_ids: Mapping[str, int],
+        source_id: int,
+        spool: Appender,
+        stands_by: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``stands_by``: whether another member of a redundant pair reads the source now."""
+        self._stands_by = stands_by
         self.source = source.name
         self._source_id = source_id
         self._spool = spool
@@ -127,6 +137,9 @@ class AlarmEvaluator:
         if self.columns is None:
             return
         step, self._last_check = now - self._last_check, now
+        if self._stands_by():  # that nothing is read is no silence
+            self.columns.clock_moved(step)
+            return
         if not 0 <= step <= _STEP_US:
             log.info("source %s: the clock was set by %+.1f s", self.source, step / 1e6)
             self.columns.clock_moved(step - round(_CHECK_SECONDS * 1e6))
@@ -152,6 +165,16 @@ class AlarmEvaluator:
         self._queue(changes)
         await self._flush()
         return changes
+
+    async def adopt(self, states: Mapping[int, Mapping[str, Alarm]]) -> None:
+        """Continue from newer states by channel id and limit, which are on record already. Raises SpoolError."""
+        columns = self.columns
+        if columns is None:
+            return
+        for channel_id in states.keys() & set(columns.channels()):
+            columns.apply_command(channel_id, partial(_adopt, states[channel_id]))
+        self._queue(())
+        await self._flush()
 
     def summary(self) -> dict[str, int]:
         """Number of active alarms by priority, of unacknowledged and of inhibited alarms."""
@@ -193,3 +216,10 @@ class AlarmEvaluator:
         except SpoolError:
             self._unsaved |= channels
             raise
+
+
+def _adopt(alarms: Mapping[str, Alarm], channel: AlarmChannel) -> list[AlarmChange]:
+    for monitor in channel.monitors:
+        if (alarm := alarms.get(monitor.limit.name)) is not None:
+            channel.adopt(monitor, alarm)
+    return []

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import LIMITS
-from ingest.alarms.state import UNACKNOWLEDGED, Inhibition
+from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition
 from ingest.config.model import AlarmOptions
 from ingest.config.quantities import span_text
 from ingest.errors import OperationError
@@ -42,6 +42,15 @@ class AlarmCommand:
     limit: str | None = None  # None: every limit of the channel
     why: str = ""
     seconds: float | None = None  # to shelve
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmRecord:
+    """The state of an alarm in the table ``plant.alarm``."""
+
+    channel_id: int
+    limit_name: str
+    alarm: Alarm
 
 
 class OperatorApi:
@@ -95,6 +104,14 @@ class OperatorApi:
                 f"nothing to {command.action}: {'; '.join(inapplicable[:5])}{' ...' if len(inapplicable) > 5 else ''}"
             )
         return done
+
+    async def adopt(self, states: Sequence[AlarmRecord]) -> None:
+        """Continue from what another member of a redundant pair recorded, where it is newer. Raises SpoolError."""
+        by_channel: dict[int, dict[str, Alarm]] = {}
+        for record in states:
+            by_channel.setdefault(record.channel_id, {})[record.limit_name] = record.alarm
+        for evaluator in self._evaluators():
+            await evaluator.adopt(by_channel)
 
     def _check(self, command: AlarmCommand) -> None:
         if command.limit is not None and command.limit not in LIMITS:

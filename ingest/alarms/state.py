@@ -33,7 +33,7 @@ class Alarm:
 
     state: State = "normal"
     active: bool = False  # whether the condition is beyond the limit, whatever was done about it
-    since: int = 0  # µs, of the state
+    since: int = 0  # µs, of the state; an acknowledgement of an active alarm does not change it
     value: float | None = None  # at the last change of ``active``; None: none that is a number
     revision: int = 0  # grows with each change: of two records of one alarm the higher one is right
     acknowledged_by: str | None = None
@@ -75,8 +75,10 @@ def acknowledged(alarm: Alarm, at: int, who: str) -> Alarm:
     """Acknowledge the alarm. Raises OperationError if there is nothing to acknowledge."""
     if alarm.state not in UNACKNOWLEDGED:
         raise OperationError(f"nothing to acknowledge: the alarm is {alarm.state}")
-    state = "acknowledged_active" if alarm.active else "normal"
-    return _changed(alarm, at, state=state, acknowledged_by=who, acknowledged_at=at, who=who)
+    who_and_when = {"acknowledged_by": who, "acknowledged_at": at, "who": who}
+    if not alarm.active:
+        return _changed(alarm, at, state="normal", **who_and_when)
+    return replace(_changed(alarm, at, state="acknowledged_active", **who_and_when), since=alarm.since)
 
 
 def inhibited(alarm: Alarm, at: int, how: Inhibition, who: str, why: str, until: int | None = None) -> Alarm:

@@ -176,7 +176,7 @@ class RedundancyOptions(Frozen):
 
     member: Annotated[int, Field(ge=1, le=2)] | None = None
     """The number of this machine in the pair: 1 on one, 2 on the other. All options that describe the plant must be the
-    same on both. Sources of kind modbus are not supported yet."""
+    same on both."""
 
 
 class AlarmOptions(Frozen):

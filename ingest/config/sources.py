@@ -231,6 +231,10 @@ class ModbusSource(_Source):
     """The maximum number of unused registers between two tags that are read to save a request."""
     max_registers: Annotated[int, Field(ge=1, le=125)] = 125
     """The maximum number of registers in a request. Some devices support fewer than the protocol allows."""
+    standby: Literal["idle", "poll"] = "idle"
+    """What the standby of a redundant pair does. `idle`: it polls once it writes, which leaves a gap of the time that a
+    take-over takes. `poll`: it polls, too, so that nothing is missing; the device needs a second connection. Only for
+    `tcp://`: a serial line has one client."""
     tags: tuple[ModbusTag, ...]
     """The tag list, a CSV file."""
 

@@ -17,6 +17,7 @@ from ingest.config.model import SpoolOptions
 from ingest.files import sync
 from ingest.journal.record import encode_record
 from ingest.journal.request import has_requests
+from ingest.journal.segment import headers
 from ingest.spool.format import SpooledBatch
 from ingest.spool.segments import drop_oldest, segment, segments
 from ingest.timestamps import now_us
@@ -54,19 +55,26 @@ class Journal:
         self._path = spool
         self._begin = 0  # of the open segment, µs
         self._bytes = 0  # in the open segment
-        # Of the last batch, µs: no later one has an earlier time, also where the clock was set.
-        self._committed_at = found[-1][0] + 1 if (found := segments(spool)) else 0
+        # Of the last batches, µs: later ones have a later time, also where the clock was set.
+        self._committed_at = 0
+        for begin, path in segments(spool)[-1:]:
+            self._committed_at = max([begin, *(header.committed_at for header in headers(path))])
         self._problem: str | None = None
         self._trim_at = float("-inf")
 
-    def append(self, batches: Sequence[tuple[Path, Sequence[SpooledBatch]]]) -> None:
-        """Append batches that were committed just now, durably, as far as the disk allows."""
+    def append(self, batches: Sequence[tuple[Path, Sequence[SpooledBatch]]], by_other: bool = False) -> None:
+        """Append batches that were committed just now, durably, as far as the disk allows.
+
+        ``by_other``: what they contain was, by the other member of a redundant pair.
+        """
         if not self._options.keep or not batches:
             return
-        self._committed_at = max(now_us(), self._committed_at)
+        self._committed_at = max(now_us(), self._committed_at + 1)
         try:
             records = [
-                encode_record(path.stem, one, self._committed_at) for path, of_file in batches for one in of_file
+                encode_record(path.stem, one, self._committed_at, by_other)
+                for path, of_file in batches
+                for one in of_file
             ]
             self._write(b"".join(records))
         except Exception as error:

@@ -30,6 +30,7 @@ class ReplayReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._by_other = path.name.endswith(request.BY_OTHER)
         try:
             self._request = request.load(path)
         except (OSError, ValueError) as error:
@@ -49,7 +50,8 @@ class ReplayReader:
             self._name = path.name
             with suppress(OSError), closing(Segment(path)) as segment:  # dropped meanwhile, or unreadable
                 for at, header in segment.headers():
-                    if wanted.since <= header.committed_at <= wanted.until:
+                    is_wanted = header.by_other or not self._by_other
+                    if is_wanted and wanted.since <= header.committed_at <= wanted.until:
                         yield segment, at, header
 
     @property

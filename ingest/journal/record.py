@@ -22,6 +22,7 @@ MAGIC = b"PLJ1"
 MAX_HEADER_BYTES = 512  # of a header with the spool's name
 
 _KINDS: tuple[BatchKind, ...] = ("samples", "events", "gaps", "counts")
+_BY_OTHER = 0x80  # in the byte of the kind
 _START = struct.Struct("<4sI")  # magic, crc32 of the rest of the header and the spool's name
 _REST = struct.Struct("<7q4I2B")
 # zlib because it needs no package. MEASURED, with differences of channels and times, 20,000 channels at 1 Hz: zlib
@@ -35,6 +36,7 @@ class Header:
 
     kind: BatchKind
     spool: str  # the file's name without its suffix
+    by_other: bool  # the other member of a redundant pair wrote its content, in batches of its own
     committed_at: int
     sequence: int  # in its spool file
     key: int  # its sequence in ``plant.ingest_batch``: of counts, it may be a digest
@@ -53,8 +55,8 @@ class Header:
         return _START.size + _REST.size + len(self.spool.encode())
 
 
-def encode_record(spool: str, spooled: SpooledBatch, committed_at: int) -> bytes:
-    """The record of a batch that came from the file named ``spool``."""
+def encode_record(spool: str, spooled: SpooledBatch, committed_at: int, by_other: bool = False) -> bytes:
+    """The record of a batch that came from the file named ``spool``; ``by_other``: as of :class:`Header`."""
     batch = spooled.batch
     if isinstance(batch, SampleBatch):
         kind: BatchKind = "samples"
@@ -76,7 +78,7 @@ def encode_record(spool: str, spooled: SpooledBatch, committed_at: int) -> bytes
         len(raw),
         len(body),
         zlib.crc32(body),
-        _KINDS.index(kind),
+        _KINDS.index(kind) | (_BY_OTHER if by_other else 0),
         len(name),
     )
     return b"".join((_START.pack(MAGIC, zlib.crc32(rest + name)), rest, name, body))
@@ -88,10 +90,11 @@ def decode_header(data: bytes) -> Header | None:
         return None
     *numbers, kind, length = _REST.unpack_from(data, _START.size)
     end = _START.size + _REST.size + length
+    by_other, kind = bool(kind & _BY_OTHER), kind & ~_BY_OTHER
     if len(data) < end or _START.unpack_from(data)[1] != zlib.crc32(data[_START.size : end]) or kind >= len(_KINDS):
         return None
     name = data[end - length : end].decode(errors="replace")
-    return Header(_KINDS[kind], name, *numbers)
+    return Header(_KINDS[kind], name, by_other, *numbers)
 
 
 def decode_body(header: Header, body: bytes) -> SpooledBatch:
@@ -108,7 +111,7 @@ def decode_body(header: Header, body: bytes) -> SpooledBatch:
         raw = _restored(raw, header.rows)
     h = header
     record = Record(h.source_id, h.kind, h.rows, h.received_at, h.first_time, h.last_time, zlib.crc32(raw), raw)
-    return SpooledBatch(header.sequence, header.first_time, header.last_time, decode(record))
+    return SpooledBatch(header.sequence, header.first_time, header.last_time, decode(record), header.spool)
 
 
 def _differences(column: NDArray[Any]) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ingest.files import write_atomically
 
 SUFFIX = ".replay"
+BY_OTHER = f".by-other{SUFFIX}"  # only what the other member of a redundant pair wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ def is_request(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def has_requests(spool: Path) -> bool:
-    """Whether something of the journal waits to be written again."""
+def has_requests(spool: Path, own: bool = False) -> bool:
+    """Whether something of the journal waits to be written again; ``own``: that this appliance itself wrote."""
     with os.scandir(spool) as entries:
-        return any(entry.name.endswith(SUFFIX) for entry in entries)
+        names = [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
+    return any(not (own and name.endswith(BY_OTHER)) for name in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, Header, decode_body, decode_header
@@ -48,3 +49,10 @@ class Segment:
                 return at + place
             at += max(1, len(data) - len(MAGIC) + 1)
         return None
+
+
+def headers(path: Path) -> Iterator[Header]:
+    """The headers of a segment, in order; those that can be read, if it is dropped meanwhile."""
+    with suppress(OSError), closing(Segment(path)) as segment:
+        for _, header in segment.headers():
+            yield header

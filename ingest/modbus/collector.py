@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ingest import metrics
 from ingest.appender import Appender
 from ingest.backoff import Backoff
-from ingest.batch import ROUNDED_DETAIL, Event, Int32s
+from ingest.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
 from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
 from ingest.config.sources import ModbusSource
 from ingest.downtime import Downtime
@@ -30,7 +30,8 @@ from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
-from ingest.status import SourceState, SourceStatus
+from ingest.source_states import SourceState
+from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _MAX_TIME_OUTS = 2  # time-outs one after another, without any answer, before the connection is given up
 _CLOSES_REMARK = "the device closes the connection after each response: one connection per request"
+_STANDBY_TICK = 0.1  # s, how often it is looked whether this member is to poll
 _TICK = 1.0  # s, how often it is noted that nothing is missing while no poll is due
 
 
@@ -55,7 +57,8 @@ class _PollRun:
 class Collector:
     """Polls one device until cancelled, whatever happens to tags, connection and spool.
 
-    ``connections``: the connections of all sources of the process.
+    ``connections``: the connections of all sources of the process; ``stands_by``: whether another member of a redundant
+    pair polls now.
     """
 
     def __init__(
@@ -67,7 +70,9 @@ class Collector:
         connections: Connections,
         read_clocks: ReadClocks = machine_clocks,
         versions: Mapping[int, int] = NO_VERSIONS,
+        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._stands_by = stands_by
         self._source = source
         self._tags = source.tags
         self._ids = _ids(source, channel_ids)
@@ -85,6 +90,7 @@ class Collector:
         self._backoff = Backoff(source.backoff_min, source.backoff_max)
         self._answers = 0  # of the device, exceptions counted
         self._time_outs = 0  # time-outs since the last answer
+        self._silence = ""  # the last of them, in words
         # What is configured since the last poll.
         self._new_configuration: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
         self._groups = _groups(source, ())
@@ -136,6 +142,10 @@ class Collector:
             began = boot_seconds()
             self._check_clock()
             self._apply_configuration()
+            if self._stands_by():
+                await self._stand_by()
+                connected = False
+                continue
             try:
                 self._status.state = "connecting"
                 if await self._device.connect() and connected:
@@ -149,6 +159,23 @@ class Collector:
             await self._poll_writer.wait_for_room()
             await asyncio.sleep(self._wait(boot_seconds() - began))
 
+    async def _stand_by(self) -> None:
+        """Wait until this member of the pair is to poll."""
+        self._recorded_state = "starting"  # the state that counts is that of the member that polls
+        self._status.state, self._status.reason = "standby", "the other member polls"
+        self._status.due_at = 0
+        log.info("source %s: standing by", self._status.name)
+        self._poll_writer.add(Poll(self._clock.now(), lost=self._status.reason, lost_reason=STANDBY))
+        noted = boot_seconds()
+        while self._stands_by():
+            await asyncio.sleep(_STANDBY_TICK)
+            self._check_clock()
+            self._apply_configuration()
+            if boot_seconds() - noted > _TICK:
+                noted = boot_seconds()
+                await self._poll_writer.wait_for_room()
+                self._poll_writer.add(Poll(self._clock.now()))
+
     def _reconnected(self) -> None:
         self._status.reconnects += 1
         metrics.reconnects.labels(source=self._status.name).inc()
@@ -160,7 +187,7 @@ class Collector:
         return max(wait - took, self._source.backoff_min / 2)
 
     async def _poll(self) -> None:
-        """Poll on schedule. Raises ConnectionLost."""
+        """Poll on schedule until this member stands by. Raises ConnectionLost."""
         self._time_outs = 0
         for group in self._groups:
             self._count_missed(group.schedule.skip(boot_seconds()))  # the outage's own gap has them
@@ -170,6 +197,8 @@ class Collector:
             group = min(self._groups, key=lambda g: g.schedule.due)
             self._status.due_at = now_us() + round((group.schedule.due - boot_seconds()) * 1e6)
             await self._sleep_until(group.schedule.due)
+            if self._stands_by():
+                return
             if self._new_configuration is not None:
                 continue
             await self._poll_writer.wait_for_room()
@@ -227,13 +256,12 @@ class Collector:
             self._decode(run)
         run.group.incomplete = bool(left)
         self._count_missed(len(left))
-        silence = f"no response within {self._source.time_out:g} s"
         if self._answers != before:
             self._time_outs = 0
         elif self._time_outs >= _MAX_TIME_OUTS:
-            raise ConnectionLost(silence, BAD_TIMEOUT)
+            raise ConnectionLost(self._silence, BAD_TIMEOUT)
         for block in run.unanswered:
-            self._record_failure(run, block, silence, BAD_TIMEOUT)
+            self._record_failure(run, block, self._silence, BAD_TIMEOUT)
 
     async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
         """Read blocks up to the first failure; return how many were read. Raises ConnectionLost."""
@@ -255,6 +283,9 @@ class Collector:
         block = blocks[len(answers)]
         if isinstance(failed, RequestTimeout):
             self._time_outs += 1
+            self._silence = str(failed)
+            if failed.unreadable:
+                self._count_decode_error()
             block.timed_out(self._answers, boot_seconds(), self._source.time_out)
             run.unanswered.append(block)
         else:
@@ -295,8 +326,7 @@ class Collector:
                 await self._read(run, (half,))
 
     async def _handle_undecodable(self, run: _PollRun, block: Block, error: DecodeError) -> None:
-        self._status.decode_errors += 1
-        metrics.decode_errors.labels(source=self._status.name).inc()
+        self._count_decode_error()
         self._record_failure(run, block, str(error), BAD_DECODING_ERROR)
         if isinstance(error, FramingError):
             if run.reconnected:
@@ -304,6 +334,10 @@ class Collector:
             run.reconnected = True
             if await self._device.connect():
                 self._reconnected()
+
+    def _count_decode_error(self) -> None:
+        self._status.decode_errors += 1
+        metrics.decode_errors.labels(source=self._status.name).inc()
 
     def _count_answer(self, block: Block) -> None:
         block.answered()

@@ -33,7 +33,11 @@ class ConnectionLost(SourceError):  # noqa: N818  (what happened, in the field's
 
 
 class RequestTimeout(SourceError):  # noqa: N818
-    """No response in time; the connection stays open."""
+    """No response in time; ``unreadable``: but bytes arrived that were none."""
+
+    def __init__(self, reason: str, unreadable: bool = False) -> None:
+        super().__init__(reason)
+        self.unreadable = unreadable
 
 
 class ExceptionResponse(SourceError):  # noqa: N818

@@ -43,7 +43,8 @@ class Poll:
     """Tags are indices into the source's tag list, times are µs."""
 
     at: int  # when the last answer came; later than any before, unless there is a step
-    lost: str | None = None  # why the whole source is away
+    lost: str | None = None  # why the whole source is not read
+    lost_reason: str = "disconnected"  # of ingest.batch.GAP_REASONS
     step: ClockStep | None = None  # our clock was set before it
     paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
     failures: list[Failure] = field(default_factory=list)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ingest import metrics
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch, Int32s, Int64s, SampleBatch
+from ingest.batch import STANDBY, Event, EventBatch, Int32s, Int64s, SampleBatch
 from ingest.channel_map import group_indices
 from ingest.clock import ClockStep
 from ingest.downtime import Downtime
@@ -156,11 +156,8 @@ class PollWriter:
         await self._gaps.flush()  # first those that failed before
         if poll.step is not None:
             await self._record_clock_step(poll.step)
-        if poll.lost is not None and self._gaps.open_since() is None:
-            since = int(self._covered_to.max())
-            await self._record_silence(since)
-            self._texts.clear()
-            await self._gaps.open(since, "disconnected", poll.lost)
+        if poll.lost is not None:
+            await self._lose(poll.at, poll.lost_reason, poll.lost)
         for failure in poll.failures:
             await self._open_gaps(failure.tags, failure.reason, failure.detail)
         rounds = [each.columns() for each in poll.rounds]
@@ -187,6 +184,18 @@ class PollWriter:
             await self._close_gaps(tags, at)
         if not len(refused):
             await self._downtime.touch(poll.at)
+
+    async def _lose(self, at: int, reason: str, detail: str) -> None:
+        """The whole source is not read from ``at`` (µs) on, unless that is known already."""
+        known = self._gaps.reason()
+        if known and (known == reason or STANDBY not in (known, reason)):
+            return
+        if known:
+            await self._close_source_gap(at)
+        since = int(self._covered_to.max())
+        await self._record_silence(since)
+        self._texts.clear()
+        await self._gaps.open(since, reason, detail)
 
     async def _record_clock_step(self, step: ClockStep) -> None:
         """Record a clock step, after the silence before it."""

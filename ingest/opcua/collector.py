@@ -36,7 +36,8 @@ from ingest.opcua.session import close, connect
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
-from ingest.status import SourceState, SourceStatus
+from ingest.source_states import SourceState
+from ingest.status import SourceStatus
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions

@@ -197,8 +197,8 @@ class Gateway:
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded
-        said = [Event("rounded", received, i, detail=ROUNDED_DETAIL) for i in sorted(rounded)]
-        events = [*found.texts, *found.misplaced, *said]
+        rounding = [Event("rounded", received, i, detail=ROUNDED_DETAIL) for i in sorted(rounded)]
+        events = [*found.texts, *found.misplaced, *rounding]
         if events:
             await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
         self._rounded |= rounded

@@ -13,7 +13,8 @@ from ingest.batch import Event, EventBatch, Int64s
 from ingest.clock import ClockStep
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
-from ingest.status import SourceState, SourceStatus
+from ingest.source_states import SourceState
+from ingest.status import SourceStatus
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Connections
+from ingest.redundancy import stands_by
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.spool.metadata import SourceLocks
@@ -47,7 +49,7 @@ _OPCUA_LIVE_OPTIONS = {
     "discard_oldest",
     "stale_after",
 }
-_MODBUS_LIVE_OPTIONS = {"tags", "poll_interval", "bridge", "max_registers"}
+_MODBUS_LIVE_OPTIONS = {"tags", "poll_interval", "bridge", "max_registers", "standby"}
 
 
 class Collectors:
@@ -145,7 +147,9 @@ class Collectors:
                 log.info("source %s: configuration changed, restarting", name)
                 await before.stop()
             evaluator = (
-                before.evaluator if before is not None else AlarmEvaluator(source, channel_ids, source_id, self._spool)
+                before.evaluator
+                if before is not None
+                else AlarmEvaluator(source, channel_ids, source_id, self._spool, partial(self._stands_by, name))
             )
             if before is not None:
                 evaluator.configure(source, channel_ids)
@@ -160,6 +164,9 @@ class Collectors:
                 self._connections,
                 self._process,
             )
+
+    def _stands_by(self, name: str) -> bool:
+        return name in self._running and self._running[name].stands_by()
 
     def statuses(self) -> list[SourceStatus]:
         """The status of each source."""
@@ -260,6 +267,11 @@ class _RunningSource:
         self.evaluator.configure(source, channel_ids)
         return True
 
+    def stands_by(self) -> bool:
+        """Whether the other member of a redundant pair reads the source instead."""
+        source = self.source
+        return isinstance(source, ModbusSource) and source.standby == "idle" and stands_by(self._state / "spool")
+
     async def stop(self) -> None:
         """Stop, and write pending data to disk."""
         for task in self._tasks:
@@ -308,5 +320,7 @@ class _RunningSource:
                 self._opcua = OpcuaCollector(self.source, *common, pki, self._backfill_spool, self._versions)
                 await self._opcua.run()
             case ModbusSource():
-                self._modbus = ModbusCollector(self.source, *common, self._connections, versions=self._versions)
+                self._modbus = ModbusCollector(
+                    self.source, *common, self._connections, versions=self._versions, stands_by=self.stands_by
+                )
                 await self._modbus.run()

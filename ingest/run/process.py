@@ -31,6 +31,7 @@ from ingest.push.gateways import Gateways
 from ingest.registry import Registry
 from ingest.run import capacity
 from ingest.run.collectors import Collectors
+from ingest.source_states import UP
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 from ingest.time_limits import TimeLimits
@@ -121,7 +122,7 @@ async def run_collectors(
 
     async def report() -> health.HealthReport:
         statuses = collectors.statuses()
-        ready = all(status.state in ("connected", "degraded") for status in statuses)
+        ready = all(status.state in UP for status in statuses)
         content = await _report(process, ready, since, statuses, spool, collectors.evaluators())
         if process == "collector-opcua":
             expiring = await asyncio.to_thread(capacity.measure_certificates, state / "pki", list(servers.values()))
@@ -158,7 +159,7 @@ async def _report(
     """Health report of a collector process and of the spool of its protocol."""
     name = spool.path.stem
     for status in statuses:
-        metrics.source_up.labels(source=status.name).set(status.state in ("connected", "degraded"))
+        metrics.source_up.labels(source=status.name).set(status.state in UP)
         metrics.bad_channels.labels(source=status.name).set(len(status.bad_channels))
     batches_rows = await spool.depth()
     metrics.spool_rows.labels(spool=name).set(batches_rows[1])

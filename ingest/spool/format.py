@@ -58,6 +58,12 @@ class SpooledBatch:
     first_time: int  # µs
     last_time: int  # µs
     batch: Batch
+    spool: str = ""  # name of the file, without suffix
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether its times are those of polls, which each member of a redundant pair makes at other times."""
+        return self.spool == "modbus"
 
     @property
     def key(self) -> tuple[int, int]:

@@ -57,7 +57,7 @@ class SpoolReader:
                 if sequence in self._in_flight:
                     continue
                 record = Record(source_id, kind, n, received_at, first, last, crc32, body)
-                spooled = SpooledBatch(sequence, first, last, decode(record, sequence))
+                spooled = SpooledBatch(sequence, first, last, decode(record, sequence), self.path.stem)
                 rows += n
                 self.has_more = rows > max_rows
                 if batches and self.has_more:

@@ -87,10 +87,15 @@ class CommitMark:
         self._server, self._changed = server, True
         self.save()
 
-    def begin_restored(self, server: str, at: int) -> None:
-        """Begin with a database whose loss, noticed ``at``, is recorded. Raises OSError."""
+    def begin_restored(self, server: str, at: int, compared: Known) -> None:
+        """Begin with a database whose loss, noticed ``at``, is recorded. Raises OSError.
+
+        What a connection to the former server committed after ``compared`` is kept, to be compared next.
+        """
         self._server, self._noticed_at, self._restored_at = server, None, at
+        later = [key for key in self._keys if key not in set(compared.keys)]
         self._forget()
+        self._keys.extend(later)
         self._write()
         self._show()
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import asyncpg
 
 from ingest.backoff import Backoff
+from ingest.errors import OldTimeline
 
 Failure: TypeAlias = Literal["transient", "configuration", "poison"]
 Backoffs: TypeAlias = Mapping[Failure, Backoff]
@@ -67,7 +68,8 @@ def classify(error: Exception) -> Failure:
         case asyncpg.exceptions.ClientConfigurationError():
             return "configuration"
         # InternalClientError: raised by asyncpg if the server ends an idle session just as it is used
-        case OSError() | TimeoutError() | asyncpg.InterfaceError() | asyncpg.InternalClientError() | MemoryError():
+        # OldTimeline: the new primary may come back at any moment
+        case OSError() | asyncpg.InterfaceError() | asyncpg.InternalClientError() | MemoryError() | OldTimeline():
             return "transient"
     return "poison"
 

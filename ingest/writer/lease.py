@@ -21,7 +21,8 @@ import asyncpg
 from ingest import metrics
 from ingest.database import FAILURES, bounded, connect
 from ingest.errors import LeaseLost
-from ingest.redundancy import LEASE_SECONDS, known_token, remember_token
+from ingest.redundancy import LEASE_SECONDS, known_token, remember_holder, remember_token, stands_by
+from ingest.writer.seen import Seen
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Lease:
         self._statement = asyncio.Lock()
         self._valid_until = 0.0  # monotonic
         self.fence: Fence | None = None  # None: this member is the standby
+        self.took_over = False  # from the other member, when the lease was taken last
         self.state: LeaseState | None = None  # as last seen
 
     @property
@@ -109,8 +111,9 @@ class Lease:
         queries = load("lease")
         state = await self._see()
         if state is None:
-            await self._run("execute", queries["insert_lease"], self._installation)
+            await self._run("execute", queries["insert_lease"], self._installation, self.member)
         elif state.member != self.member and not state.expired:
+            self._set_role(is_holder=False)
             return None
         began = time.monotonic()
         try:
@@ -126,6 +129,8 @@ class Lease:
         while not await self._end_sessions():
             log.warning("lease: waiting for the sessions of member %d to end", taken["former"])
         self._valid_until = began + LEASE_SECONDS
+        self._set_role(is_holder=True)
+        self.took_over = taken["former"] != self.member
         self._remember(taken["token"])
         if taken["former"] != self.member and taken["token"] > 1:
             await self._record_take_over(taken)
@@ -149,6 +154,11 @@ class Lease:
             if self._spool is not None:
                 with suppress(OSError):  # a full disk is reported by the collectors
                     remember_token(self._spool, token)
+
+    def _set_role(self, *, is_holder: bool) -> None:
+        if self._spool is not None and is_holder == stands_by(self._spool):
+            with suppress(OSError):  # as above
+                remember_holder(self._spool, is_holder)
 
     async def _record_take_over(self, taken: Any) -> None:
         metrics.take_over.set_to_current_time()
@@ -193,16 +203,22 @@ class Lease:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
-    async def seen(self, folder: UUID, rows: int, receiving: Collection[int]) -> bool | None:
+    async def seen(self, folder: UUID, rows: int, receiving: Collection[int]) -> Seen | None:
         """Heartbeat of this member, whose state folder has this identity, and whose spools have so many rows.
 
         ``receiving``: the sources that it received samples of since its start.
-        Returns whether the other one is away; None: the database does not answer.
+        None: the database does not answer.
         """
         with suppress(*_ERRORS):
             query = load("lease")["member_seen"]
-            return bool(await self._run("fetchval", query, self._installation, self.member, folder, rows, [*receiving]))
+            row = await self._run("fetchrow", query, self._installation, self.member, folder, rows, [*receiving])
+            return Seen(**row)
         return None
+
+    async def fetch(self, query: str, *parameters: object) -> list[asyncpg.Record]:
+        """The rows of a query, on the connection of the lease. Raises what the database raises."""
+        rows: list[asyncpg.Record] = await self._run("fetch", query, *parameters)
+        return rows
 
     async def _run(self, method: str, query: str, *parameters: object) -> Any:
         async with self._statement:

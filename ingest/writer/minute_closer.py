@@ -155,8 +155,7 @@ class MinuteCloser:
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             name = "plantlog writer: rollups" if self._fence is None else self._fence.session_name
-            self._connection = await connect_writer(self._dsn, self._time_out, name)
-            await self._check.check(self._connection)
+            self._connection = await connect_writer(self._dsn, self._time_out, name, self._check.check)
         return self._connection
 
     def _disconnect(self) -> None:

@@ -15,9 +15,10 @@ from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.errors import LeaseLost, SpoolError
 from ingest.journal.journal import JournalReport
 from ingest.redundancy import LEASE_SECONDS, folder_id
-from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
+from ingest.writer.alarm_sync import AlarmSync
 from ingest.writer.lease import RENEW_SECONDS, Fence, Lease
+from ingest.writer.seen import Seen, request_lost
 from ingest.writer.standby import Standby
 from ingest.writer.writer import Writer
 
@@ -44,6 +45,7 @@ class PairWriter:
         self._dsn = dsn
         self._options = options
         self._spool = spool
+        self._installation = installation
         self._draining = asyncio.Event()
         self._written = 0  # by former writers
         self.lease = Lease(dsn, installation, number, folder)
@@ -73,7 +75,7 @@ class PairWriter:
             if self.writer is not None:
                 return await self.writer.backlog()
             if self.standby is not None:
-                return (*await self.standby.backlog(), _NO_JOURNAL)
+                return await self.standby.backlog()
         return 0, 0, _NO_JOURNAL
 
     def report(self) -> dict[str, Any]:
@@ -89,11 +91,13 @@ class PairWriter:
     async def run(self) -> None:
         """Run until cancelled or drained."""
         beating = asyncio.create_task(self._beat(), name="heartbeat")
+        alarms = AlarmSync(self._folder.parent / "run", self._installation, self.lease.fetch)
+        syncing = asyncio.create_task(alarms.run(), name="alarms")
         try:
             while (fence := await self._stand_by()) is not None:
                 await self._write(fence)
         finally:
-            await _cancel(beating)
+            await _cancel(beating, syncing)
             await self.lease.release()
             self.lease.disconnect()
 
@@ -110,13 +114,27 @@ class PairWriter:
                 receiving |= self.writer.sources
             if self.standby is not None:
                 receiving |= self.standby.sources
-            away = await self.lease.seen(folder, rows, receiving)
+            seen = await self.lease.seen(folder, rows, receiving)
             metrics.member_writes.labels(member=str(self.lease.member)).set(self.writer is not None)
-            if away is not None:
-                metrics.member_away.labels(member=other).set(away)
+            if seen is not None:
+                metrics.member_away.labels(member=other).set(seen.away)
+                await self._request_lost(seen)
             if self.writer is None:
-                metrics.database_up.set(away is not None)
+                metrics.database_up.set(seen is not None)
             await asyncio.sleep(_BEAT_SECONDS)
+
+    async def _request_lost(self, seen: Seen) -> None:
+        try:
+            batches = await asyncio.to_thread(request_lost, self._folder, seen)
+        except OSError as error:
+            log.error("cannot request what the database may lack: %s", error)  # again with the next heartbeat
+            return
+        if batches:
+            log.warning(
+                "the database was restored or failed over: looking up %d batches that the other member wrote", batches
+            )
+            if self.standby is not None:
+                self.standby.reconnect()  # it may be connected to a former primary
 
     async def _stand_by(self) -> Fence | None:
         """Wait for the lease; None: drained."""
@@ -125,9 +143,8 @@ class PairWriter:
                 self._folder,
                 self._dsn,
                 self.lease,
-                TimeLimits(self._options.future_limit, self._options.oldest),
-                self._options.max_rows,
-                self._options.time_out,
+                self._options,
+                self._spool or SpoolOptions(),
                 thread,
             )
             trimming = asyncio.create_task(self.standby.run(), name="standby")
@@ -135,10 +152,17 @@ class PairWriter:
             draining = asyncio.create_task(self._draining.wait(), name="drain")
             try:
                 await asyncio.wait((acquiring, draining), return_when=asyncio.FIRST_COMPLETED)
-                return None if self._draining.is_set() else acquiring.result()
+                if self._draining.is_set():
+                    return None
+                fence = acquiring.result()
+                await _cancel(trimming)
+                if self.lease.took_over:
+                    await self.standby.settle()
+                return fence
             finally:
-                self.standby = None
                 await _cancel(trimming, acquiring, draining)
+                await self.standby.close()
+                self.standby = None
 
     async def _write(self, fence: Fence) -> None:
         self.writer = Writer(self._folder, self._dsn, self._options, self._spool, fence)

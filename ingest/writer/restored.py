@@ -15,6 +15,9 @@ them are committed batches, so the database has a row in ``plant.ingest_batch`` 
 
 On another server or timeline, the whole journal is compared, as the mark may be a second old. A loss is recorded
 once: the time at which it was noticed is durable first; a writer that was killed writes the same event and gaps again.
+
+A promoted standby begins a new timeline. A server on an older one than the mark is a former primary that came back:
+it is refused, unless ``plantlog spool accept-database`` has left the file ``ACCEPT``.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import asyncpg
 
 from ingest.batch import Gap, GapBatch
 from ingest.database import FAILURES, bounded
-from ingest.errors import OperationError
+from ingest.errors import OldTimeline, OperationError
 from ingest.installation import installation_of
 from ingest.journal.replay import JournalKey, keys, replay
 from ingest.journal.request import has_requests
@@ -47,6 +51,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+ACCEPT = "accept-database"  # in the spool folder
 _NEWEST = 200  # records of the journal that are compared at the start
 _AT_ONCE = 10_000  # keys a statement
 _DETAIL = "the database was restored, and the journal does not reach back to what it has"
@@ -57,56 +62,98 @@ class RestoreCheck:
     """Compares each connection of the writer.
 
     ``thread`` is that of ``mark``; ``restored`` is called before anything is written to a database with a loss.
+    ``member``: of a redundant pair.
     """
 
     def __init__(
-        self, spool: Path, mark: CommitMark, thread: Executor, time_out: float, restored: Callable[[], None]
+        self,
+        spool: Path,
+        mark: CommitMark,
+        thread: Executor,
+        time_out: float,
+        restored: Callable[[], None] = lambda: None,
+        member: int | None = None,
     ) -> None:
         self._spool = spool
+        self._member = member
         self._mark = mark
         self._thread = thread
         self._time_out = time_out
         self._restored = restored
         self._lock = asyncio.Lock()
         self._started = False
+        self._checked: WeakSet[asyncpg.Connection[Any]] = WeakSet()  # all to the server of the mark
 
     async def check(self, connection: asyncpg.Connection[Any]) -> None:
         """Compare; record a loss and have the journal write again what is missing, before anything else is written.
 
-        Closes the connection and raises if that fails: OperationError if the database has to be registered first, or
-        what the database or the disk raises.
+        Raises OperationError if the database has to be registered first, OldTimeline if another server has replaced
+        it, or what the database or the disk raises; then nothing may be written to it.
         """
-        try:
-            async with self._lock:
+        async with self._lock:
+            try:
                 await self._compare(connection)
-        except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, (*FAILURES, TimeoutError, OperationError)):
+            except (*FAILURES, OldTimeline, OperationError):
+                raise
+            except Exception:
                 log.exception("cannot compare the database with the journal")  # a bug: ingest continues
-                return
-            connection.terminate()
-            raise
+            self._checked.add(connection)
 
-    async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
+    async def lacks_some(self, connection: asyncpg.Connection[Any]) -> bool:
+        """Whether the database lacks what this member of a pair committed, or was asked to write again."""
+        found, known = await self._identify(connection), await self._in_thread(self._mark.known)
+        if found is None or known.server is None or found[1] != known.registered:
+            return False
+        if await asyncio.to_thread(has_requests, self._spool, own=True):
+            return True
+        newest = await asyncio.to_thread(self._newest, known)
+        return bool(await self._missing(connection, newest | set(_recent(known.keys, known))))
+
+    async def _identify(self, connection: asyncpg.Connection[Any]) -> tuple[str, str | None] | None:
+        """Server and timeline, and when the state folder was registered; None: a standby."""
         installation = await asyncio.to_thread(installation_of, self._spool.parent)
         found = await self._fetch(connection, "select_identity", installation)
         if not found:
-            return  # a standby: nothing can be written
+            return None
         server, registered = found[0]
         with suppress(asyncpg.InsufficientPrivilegeError):  # the timeline has to do
             [(identifier,)] = await self._fetch(connection, "select_server")
             server = f"{identifier}/{server}"
+        return server, registered
+
+    async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
+        if (found := await self._identify(connection)) is None:
+            return  # nothing can be written
+        server, registered = found
         known = await self._in_thread(self._mark.known)
         if known.server is None or registered != known.registered:
             await self._in_thread(self._mark.begin, server, registered)
         else:
+            if server != known.server:
+                await asyncio.to_thread(self._check_timeline, server, known.server)
+                for other in self._checked:
+                    other.terminate()  # what it commits now, this server lacks
+                self._checked.clear()
             newest = set() if self._started else await asyncio.to_thread(self._newest, known)
             lost = await self._missing(connection, newest | set(_recent(known.keys, known)))
             if lost or known.noticed_at or server != known.server:
                 await self._compare_all(connection, known, server, bool(lost))
         self._started = True
+        await asyncio.to_thread((self._spool / ACCEPT).unlink, missing_ok=True)
+
+    def _check_timeline(self, server: str, known: str) -> None:
+        """Raise OldTimeline if it is a server that the known one has replaced, and the operator does not want it."""
+        (identifier, _, timeline), (known_identifier, _, newest) = server.rpartition("/"), known.rpartition("/")
+        if identifier != known_identifier or timeline >= newest:  # of eight digits each
+            return
+        if not (self._spool / ACCEPT).exists():
+            raise OldTimeline(
+                f"is a former primary, on timeline {int(timeline, 16)}: data were committed on {int(newest, 16)}. Make "
+                "it a standby (pg_rewind), or run `plantlog spool accept-database` to write to it"
+            )
 
     def _newest(self, known: Known) -> set[Key]:
-        if has_requests(self._spool):
+        if has_requests(self._spool, own=True):
             return set()
         return set(_recent(map(_committed, islice(keys(self._spool), _NEWEST)), known))
 
@@ -141,9 +188,16 @@ class RestoreCheck:
             "gaps": len(gaps),
             "servers": [known.server, server],
         }
-        await bounded(connection, self._time_out, _record(connection, noticed_at, text, json.dumps(detail), gaps))
-        await self._in_thread(self._mark.begin_restored, server, noticed_at)
+        await bounded(connection, self._time_out, self._record(connection, noticed_at, text, json.dumps(detail), gaps))
+        await self._in_thread(self._mark.begin_restored, server, noticed_at, known)
         log.warning("database restored: %s", text)
+
+    async def _record(
+        self, connection: asyncpg.Connection[Any], noticed_at: int, text: str, detail: str, gaps: Sequence[GapBatch]
+    ) -> None:
+        async with connection.transaction():
+            await connection.execute(load("write")["insert_restored"], timestamp(noticed_at), text, detail)
+            await write_gaps(connection, gaps, (), self._member)
 
     async def _check_registered(self, connection: asyncpg.Connection[Any]) -> None:
         """Raise OperationError if the database lacks sources or channels: what belongs to them cannot be written."""
@@ -168,14 +222,6 @@ class RestoreCheck:
 
     async def _in_thread(self, work: Callable[..., Result], *parameters: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *parameters)
-
-
-async def _record(
-    connection: asyncpg.Connection[Any], noticed_at: int, text: str, detail: str, gaps: Sequence[GapBatch]
-) -> None:
-    async with connection.transaction():
-        await connection.execute(load("write")["insert_restored"], timestamp(noticed_at), text, detail)
-        await write_gaps(connection, gaps, ())
 
 
 def _recent(committed: Iterable[tuple[int, int, int]], known: Known) -> Iterator[Key]:

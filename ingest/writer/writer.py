@@ -23,7 +23,7 @@ from ingest import metrics
 from ingest.batch import SampleBatch
 from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.database import bounded, connect_writer
-from ingest.errors import LeaseLost
+from ingest.errors import LeaseLost, OldTimeline
 from ingest.journal.journal import JournalReport
 from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
@@ -75,7 +75,12 @@ class Writer:
         self._repeating = RepeatingChannels()
         self._minutes = OpenMinutes()
         self._check = RestoreCheck(
-            folder, self._backlog.mark, self._thread, self._options.time_out, self._minutes.restored
+            folder,
+            self._backlog.mark,
+            self._thread,
+            self._options.time_out,
+            self._minutes.restored,
+            None if fence is None else fence.member,
         )
         self._stopping = False
         self.sources: set[int] = set()  # whose samples were committed since the start
@@ -167,8 +172,7 @@ class Writer:
         while True:
             try:
                 name = "plantlog writer" if self._fence is None else self._fence.session_name
-                connection = await connect_writer(self._dsn, self._options.time_out, name)
-                await self._check.check(connection)
+                connection = await connect_writer(self._dsn, self._options.time_out, name, self._check.check)
             except Exception as error:
                 await self._failed(error, waits)
             else:
@@ -181,7 +185,10 @@ class Writer:
         failure: Failure = "transient" if classify(error) == "transient" else "configuration"
         reason = f"{type(error).__name__}: {error}"
         wait = waits[failure].next()
-        if failure == "transient":
+        if isinstance(error, OldTimeline):
+            log.error("database: nothing is written to %s; retrying in %.1f s", error, wait)
+            self.database = f"refused: {error}"
+        elif failure == "transient":
             log.warning("database: %s; retrying in %.1f s", reason, wait)
             self.database = f"unreachable: {reason}"
         else:

@@ -10,7 +10,6 @@ from ingest.alarms.limits import PRIORITIES
 from ingest.errors import OperationError
 from ops.paths import State
 
-_TIMEOUT = 30.0
 _STATES_SHOWN = (
     "unacknowledged_active",
     "latched_unacknowledged",
@@ -25,7 +24,7 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
     Raises OperationError where no collector runs, or one does not answer.
     """
     found = []
-    for status, payload in asyncio.run(_request(state, "GET")):
+    for status, payload in _request(state, "GET"):
         if status != 200:
             raise OperationError(payload["error"])
         found += payload
@@ -40,7 +39,7 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
 
 def execute(state: State, command: Mapping[str, Any]) -> list[str]:
     """Send a command to the collector of the channel. Raises OperationError where none has it or it is refused."""
-    answers = asyncio.run(_request(state, "POST", command))
+    answers = _request(state, "POST", command)
     done = [line for status, payload in answers if status == 200 for line in payload["done"]]
     if not done:
         errors = [payload["error"] for status, payload in answers if status != 200]
@@ -49,27 +48,14 @@ def execute(state: State, command: Mapping[str, Any]) -> list[str]:
     return done
 
 
-async def _request(state: State, method: str, command: Mapping[str, Any] | None = None) -> list[tuple[int, Any]]:
+def _request(state: State, method: str, command: Mapping[str, Any] | None = None) -> list[tuple[int, Any]]:
     """Status and payload of each collector that listens; status 0 for one that does not answer.
 
     Raises OperationError where none listens.
     """
-    import aiohttp  # noqa: PLC0415  (takes longer than any other command needs to start)
+    from ingest.alarms.command_socket import request  # noqa: PLC0415  (takes longer than any other command needs)
 
-    answers: list[tuple[int, Any]] = []
-    for path in sorted(state.run.glob("*.alarms")):
-        connector, timeout = aiohttp.UnixConnector(str(path)), aiohttp.ClientTimeout(total=_TIMEOUT)
-        try:
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.request(method, "http://plantlog/alarms", json=command) as answer,
-            ):
-                answers.append((answer.status, await answer.json()))
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else None
-            if not isinstance(cause, (FileNotFoundError, ConnectionRefusedError)):  # else it does not run
-                reason = str(error) or f"no answer for {_TIMEOUT:g} s"
-                answers.append((0, {"error": f"the collector {path.stem} does not answer: {reason}"}))
+    answers = asyncio.run(request(state.run, method, "/alarms", command))
     if not answers:
         raise OperationError(
             f"no collector is running in {state.root}: run `plantlog up` (stored alarm states are in plant.alarm)"

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.model import HealthOptions
-from ingest.redundancy import read_member
+from ingest.redundancy import read_member, stands_by
+from ingest.source_states import UP
 from ops import health
 from ops.overload.state import Indicators
 from schema.queries import load
@@ -82,7 +83,9 @@ def total_backlog(folder: Path) -> SpoolBacklog:
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
     """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
     found: dict[str, SpoolBacklog] = {}
-    # The standby of a redundant pair keeps the newest states of its sources: they wait for nothing.
+    # The standby of a redundant pair keeps what the other member has not written yet: that waits for nothing here. Both
+    # keep the newest states of their sources.
+    waits = not stands_by(folder)
     query = "select_oldest_received_at" if read_member(folder) is None else "select_oldest_sample_received_at"
     for path in sorted(folder.glob("*.sqlite")):
         if path.name.endswith(".backfill.sqlite"):
@@ -90,7 +93,7 @@ def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
                 (received,) = connection.execute(load("spool")[query]).fetchone() or (None,)
-                seconds = 0.0 if received is None else max(0.0, time.time() - received / 1e6)
+                seconds = 0.0 if received is None or not waits else max(0.0, time.time() - received / 1e6)
             found[path.stem] = SpoolBacklog(seconds, path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
             continue
@@ -109,7 +112,7 @@ def poll_period(source: Mapping[str, Any], now: float, late_seconds: float) -> f
 
 def _pace(source: Mapping[str, Any], now: float) -> float:
     """The same; 0 where the device is away."""
-    away = source.get("state") not in ("connected", "degraded")
+    away = source.get("state") not in UP
     return 0.0 if away else poll_period(source, now, _LATE_SECONDS)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.errors import OperationError
+from ingest.source_states import UP
 from ops import health
 from ops.deployment import Running
 from ops.overload.measure import SpoolBacklog, backlogs, poll_period
@@ -70,7 +71,7 @@ class Observation:
         for source in self.sources:
             name = source["name"]
             not_seen_yet = source["kind"] == _PUSH and source["state"] == "connecting"  # its gateway has not come yet
-            if source["state"] not in ("connected", "degraded") and not not_seen_yet:
+            if source["state"] not in UP and not not_seen_yet:
                 found.append(f"source {name} is {source['state']}")
             if self._pace(source) > 0 or source["missed"] > missed.get(name, source["missed"]):
                 found.append(f"polls of source {name} are late")

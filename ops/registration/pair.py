@@ -18,12 +18,22 @@ from uuid import UUID
 import asyncpg
 
 from ingest.config.base import fields_of
-from ingest.config.model import Plant
+from ingest.config.explain import field_legal
+from ingest.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptions
+from ingest.config.quantities import RETENTION_LEGAL
+from ingest.config.reference import SOURCES, tables, value_text
 from ingest.config.snapshot import tags_json
-from ingest.config.sources import ModbusSource
 from ingest.database import connect
 from ingest.errors import OperationError
-from ingest.redundancy import LEASE_SECONDS, PATIENCE, folder_id, known_token, read_member, write_member
+from ingest.redundancy import (
+    LEASE_SECONDS,
+    PATIENCE,
+    folder_id,
+    known_token,
+    read_member,
+    remember_holder,
+    write_member,
+)
 from ops.paths import CHECKOUT, State
 from ops.registration.heartbeat import location
 from ops.registration.installation import installation_id
@@ -58,7 +68,9 @@ async def check(
         return False
     await _check_lease(connection, state, own)
     same, other = members.get(member), members.get(3 - member)
-    if same is not None and same["folder"] != folder_id(state.spool) and await _runs(connection, own, member, progress):
+    # A copy of a state folder has the same identity.
+    is_here = same is not None and (same["folder"], same["place"]) == (folder_id(state.spool), location(state))
+    if same is not None and not is_here and await _runs(connection, own, member, progress):
         raise OperationError(
             f"[redundancy] member: found {member}, but member {member} of this pair runs in {same['place']}; "
             f"legal: {3 - member}, or stop that one with `plantlog down`"
@@ -68,19 +80,14 @@ async def check(
         more = len(differences) - _MAX_DIFFERENCES
         listed = "; ".join(differences[:_MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
         raise OperationError(
-            f"member {3 - member} of this pair, in {other['place']}, runs otherwise: {listed}. Both members run the "
-            "same version and describe the plant in the same way. To change both: stop one with `plantlog down`, run "
-            "`up` on the other, then on this one"
+            f"member {3 - member} of this pair, in {other['place']}, runs another configuration: {listed}. Both "
+            "members run the same version and describe the plant in the same way. To change both: stop one with "
+            "`plantlog down`, run `up` on the other, then on this one"
         )
     return True
 
 
 def _check_folder(state: State, plant: Plant, member: int) -> None:
-    for source in plant.sources:
-        if isinstance(source, ModbusSource):
-            raise OperationError(
-                f"source.{source.name}.kind: found 'modbus'; legal: opcua or push, as [redundancy] member is set"
-            )
     before = read_member(state.spool)
     if before is not None:
         if before != member:
@@ -93,9 +100,14 @@ def _check_folder(state: State, plant: Plant, member: int) -> None:
             f"[redundancy] member: found 2; legal: 1, as {state.root} was an appliance of its own so far, or a new "
             "state folder"
         )
-    if member == 2 and (state.root / "postgres" / "cluster").exists():
+
+
+def check_database(state: State, plant: Plant, has_dsn: bool) -> None:
+    """Raise OperationError if member 2 would get a database of its own."""
+    if plant.redundancy.member == 2 and not has_dsn:
         raise OperationError(
-            f"{state.root} has its own database: member 2 needs PLANTLOG_DSN, the database of member 1"
+            "[redundancy] member = 2, and PLANTLOG_DSN is not set: set it to the database of member 1, as the file "
+            f"secrets/owner.dsn in the state folder of member 1 has it. Nothing was changed in {state.root}"
         )
 
 
@@ -149,6 +161,8 @@ async def _check_lease(connection: asyncpg.Connection[Any], state: State, own: U
 
 async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], None]) -> None:
     """Make this state folder the member that the configuration says, or an appliance of its own again."""
+    from ingest.writer.seen import Seen, request_lost  # noqa: PLC0415  (imports numpy, which `status` does not need)
+
     member, queries, own = plant.redundancy.member, load("pair"), installation_id(state)
     connection = await connect(dsn, "plantlog up")
     try:
@@ -161,19 +175,22 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
                     progress("no longer a member of a redundant pair")
                 return
             if not members:
+                remember_holder(state.spool, is_holder=True)  # it polls on
                 await connection.execute(queries["copy_gaps"], own, member)
                 await connection.execute(queries["record_away"], own, 3 - member, _EVER, None)
             elif member not in members:
                 await connection.execute(queries["record_away"], own, member, _EVER, None)
             elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
                 await connection.execute(queries["record_away"], own, 3 - member, other["seen_at"], None)
-            await connection.execute(load("lease")["member_seen"], own, member, folder_id(state.spool), 0, [])
+            seen = await connection.fetchrow(load("lease")["member_seen"], own, member, folder_id(state.spool), 0, [])
             described = json.dumps(description(plant))
             await connection.execute(
                 queries["describe_member"], own, member, location(state), plantlog_version(), described
             )
     finally:
         await connection.close()
+    assert seen is not None
+    request_lost(state.spool, Seen(**seen))
     write_member(state.spool, member)
 
 
@@ -225,7 +242,7 @@ def _options(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _differences(plant: Plant, other: Any) -> Iterator[str]:
-    """What the other member runs otherwise, as text."""
+    """What is different at the other member, as text."""
     if other["version"] != plantlog_version():
         yield f"plantlog {other['version']} there, {plantlog_version()} here"
     here, there = json.loads(json.dumps(description(plant))), json.loads(other["configuration"])
@@ -234,8 +251,22 @@ def _differences(plant: Plant, other: Any) -> Iterator[str]:
             if name.endswith(".tags"):
                 yield f"{name}: other tags"
             else:
-                yield f"{name}: {_shown(there.get(name))} there, {_shown(here.get(name))} here"
+                shown = (_shown(name, options) for options in (there, here))
+                yield f"{name}: {next(shown)} there, {next(shown)} here"
 
 
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+def _shown(name: str, options: Mapping[str, Any]) -> str:
+    """A value of :func:`description` as it is written in the file."""
+    value, (table, _, option) = options.get(name), name.rpartition(".")
+    field = fields_of(_table(table, options)).get(option)
+    if name not in options or (value is None and (field is None or field_legal(option, field) != RETENTION_LEGAL)):
+        return "nothing"
+    return json.dumps(value, ensure_ascii=False) if field is None else value_text(option, field, value)
+
+
+def _table(name: str, options: Mapping[str, Any]) -> type[Any]:
+    """The class of a table of the file."""
+    if name.startswith("source."):
+        return SOURCES.get(options.get(f"{name}.kind", ""), Plant)
+    special: dict[str, type[Any]] = {"plant": PlantOptions, "notify": NotifyOptions}
+    return {**tables(), **special}.get(name, RetentionOptions if name.startswith("retention.") else Plant)

@@ -1,9 +1,9 @@
 -- The lease of a redundant pair, and what its standby asks.
 
 -- name: insert_lease
--- $1 installation; expired, so that the first member takes it.
+-- $1 installation, $2 member; expired, so that the first one takes it.
 INSERT INTO plant.writer_lease (installation_id, member, token, expires_at)
-VALUES ($1, 1, 0, clock_timestamp() - INTERVAL '1 second')
+VALUES ($1, $2, 0, clock_timestamp() - INTERVAL '1 second')
 ON CONFLICT (installation_id) DO NOTHING;
 
 -- name: select_lease
@@ -14,8 +14,8 @@ FROM plant.writer_lease AS l
 WHERE l.installation_id = $1;
 
 -- name: take_lease
--- $1 installation, $2 member, $3 seconds, $4 the highest token that the member knows. An expired lease, or a former process's of the same member. FOR UPDATE waits for
--- transactions of the former holder, and UPDATE alone would not.
+-- $1 installation, $2 member, $3 seconds, $4 the highest token that the member knows. An expired lease, or a former
+-- process's of the same member. FOR UPDATE waits for transactions of the former holder, and UPDATE alone would not.
 WITH free AS (
     SELECT l.installation_id, l.member
     FROM plant.writer_lease AS l
@@ -51,8 +51,11 @@ SELECT FROM plant.writer_lease AS l WHERE l.installation_id = $1 AND l.token = $
 
 -- name: member_seen
 -- $1 installation, $2 member, $3 identity of its state folder, $4 rows in its spools, $5 sources int[] that it received
--- samples of. true: the other member is away.
-SELECT plant.member_seen($1, $2, $3, $4, $5);
+-- samples of. away: the other member is; before: when this one was seen before (µs), by the clock that says now.
+SELECT plant.member_seen($1, $2, $3, $4, $5) AS away, left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline,
+       (SELECT (extract(epoch FROM m.seen_at) * 1000000)::int8 FROM plant.member AS m
+        WHERE m.installation_id = $1 AND m.member = $2) AS before,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now;
 
 -- name: record_take_over
 -- An event: member $2 of installation $1 writes instead of member $3, with token $4.
@@ -98,3 +101,71 @@ FROM (
 SELECT (e.place - 1)::int AS place
 FROM unnest($1::timestamptz[], $2::int8[]) WITH ORDINALITY AS e (time, id, place)
 JOIN plant.event AS v ON v.time = e.time AND v.id = e.id AND v.time BETWEEN $3 AND $4;
+
+-- name: select_newest_samples
+-- The newest sample of each of the channels $1 int[], by their places from 1, unless it is older than $2 timestamptz[]; and
+-- the poll interval. In µs.
+SELECT n.place::int, (extract(epoch FROM l.time) * 1000000)::int8 AS time,
+       (coalesce((c.attributes ->> 'expected_interval')::float8, 1) * 1000000)::int8 AS interval
+FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS n (channel_id, since, place)
+JOIN plant.channel AS c ON c.id = n.channel_id
+LEFT JOIN LATERAL plant.last_before(n.channel_id, n.since, 'infinity') AS l ON true;
+
+-- name: select_member_gaps
+-- What member $1 has not read of the sources $2 int[] from $3 to $4, by channels (NULL: all of the source). Times in µs. A
+-- member that is away says itself what it missed, once it is back.
+SELECT g.source_id, array_agg(g.channel_id) FILTER (WHERE g.channel_id IS NOT NULL) AS channels,
+       (extract(epoch FROM g.from_time) * 1000000)::int8 AS "from",
+       (extract(epoch FROM g.to_time) * 1000000)::int8 AS "to"
+FROM plant.member_gap AS g
+WHERE g.member = $1 AND g.source_id = ANY ($2::int[]) AND g.reason <> 'away'
+  AND g.from_time < $4 AND coalesce(g.to_time > greatest(g.from_time, $3), true)
+GROUP BY g.source_id, g.channel_id IS NULL, g.from_time, g.to_time;
+
+-- name: select_lonely_samples
+-- Which samples have no other of their channel within $4 of its poll interval: $1 place, $2 channel_id int[], $3 time int8[]
+-- (µs) of each; $5, $6: first and last time.
+SELECT s.place
+FROM unnest($1::int[], $2::int[], $3::int8[]) AS s (place, channel_id, time)
+JOIN plant.channel AS c ON c.id = s.channel_id
+CROSS JOIN LATERAL (
+    SELECT TIMESTAMPTZ 'epoch' + s.time * INTERVAL '1 microsecond' AS at,
+           coalesce((c.attributes ->> 'expected_interval')::float8, 1) * $4::float8 * INTERVAL '1 second' AS distance
+) AS w
+WHERE NOT EXISTS (
+    SELECT FROM plant.samples_raw AS r
+    WHERE r.channel_id = s.channel_id AND r.time > w.at - w.distance AND r.time < w.at + w.distance
+      AND r.time BETWEEN $5::timestamptz - w.distance AND $6::timestamptz + w.distance
+);
+
+-- name: select_known_texts
+-- Which channels have a text now: $1 channel_id int[], $2 text[]; by their places from 0.
+SELECT (t.place - 1)::int AS place
+FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS t (channel_id, text, place)
+CROSS JOIN LATERAL (
+    SELECT e.text FROM plant.event AS e
+    WHERE e.channel_id = t.channel_id AND e.type = 'text'
+    ORDER BY e.time DESC LIMIT 1
+) AS newest
+WHERE newest.text = t.text;
+
+-- name: select_known_alarms
+-- Which states of alarms are in the table, or older than what is: $1 channel_id int[], $2 limit text[], $3 revision int8[],
+-- $4 state text[], $5 active boolean[]; by their places from 0.
+SELECT (s.place - 1)::int AS place
+FROM unnest($1::int[], $2::text[], $3::int8[], $4::text[], $5::boolean[])
+    WITH ORDINALITY AS s (channel_id, limit_name, revision, state, active, place)
+JOIN plant.alarm AS a ON a.channel_id = s.channel_id AND a.limit_name = s.limit_name
+WHERE a.revision >= s.revision OR (a.state, a.active) = (s.state, s.active);
+
+-- name: select_alarms
+-- The states of alarms of installation $1 that are newer than revision $2. Times in µs.
+SELECT a.channel_id, a.limit_name, a.state, a.active, a.value, a.revision, a.acknowledged_by, a.who, a.why,
+       (extract(epoch FROM a.since) * 1000000)::int8 AS since,
+       (extract(epoch FROM a.acknowledged_at) * 1000000)::int8 AS acknowledged_at,
+       (extract(epoch FROM a.shelved_until) * 1000000)::int8 AS shelved_until
+FROM plant.alarm AS a
+JOIN plant.channel AS c ON c.id = a.channel_id
+JOIN plant.source AS s ON s.id = c.source_id
+WHERE s.installation_id = $1 AND a.revision > $2
+ORDER BY a.revision;

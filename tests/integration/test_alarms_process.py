@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ops.alarms import client
 from ops.paths import State
 from ops.ports import free_ports
 from tests.alarms import spooled_events
+from tests.command import plantlog
 from tests.integration.test_modbus_restart import collector
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.waiting import PATIENCE, until
@@ -65,10 +67,16 @@ async def test_alarms_of_a_collector(tmp_path: Path) -> None:
             await until_states(state, {"hi": "normal", "hihi": "normal"})
             level.value = 85
             await until_states(state, {"hi": "unacknowledged_active", "hihi": "normal"})
+            [active] = await asyncio.to_thread(client.list_alarms, state, False)
             done = await asyncio.to_thread(
                 client.execute, state, {"action": "ack", "channel": "a", "limit": None, "who": "ann"}
             )
             assert done == ["a hi: acknowledged_active"]
+            [known] = await asyncio.to_thread(client.list_alarms, state, False)
+            assert known["since"] == active["since"] < known["acknowledged_at"]
+            at = datetime.fromtimestamp(known["acknowledged_at"] // 1_000_000, UTC)
+            listed = (await plantlog(tmp_path, "alarms")).out
+            assert f"acknowledged {at:%Y-%m-%d %H:%M:%SZ}, ann" in listed
             said: Any = await asyncio.to_thread(health.fetch, "collector-modbus", HealthOptions(port=port))
             assert (said["alarms"]["high"], said["alarms"]["unacknowledged"]) == (1, 0)
             shown = await asyncio.to_thread(_metrics, port + 1)

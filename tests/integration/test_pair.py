@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 from uuid import UUID
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.config.model import WriterOptions
+from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.database import connect_writer
 from ingest.errors import LeaseLost
 from ingest.spool.append import Spool
@@ -28,6 +29,7 @@ from ingest.spool.file import MEMBER_STEP
 from ingest.spool.reader import SpoolReader
 from ingest.timestamps import now_us
 from ingest.writer.lease import Lease
+from ingest.writer.standby import Standby
 from ingest.writer.writer import Writer
 from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources, rows
@@ -45,7 +47,9 @@ TAKE_OVER = 10.0  # s; 3 on a machine that does nothing else
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_sources(owner, "a", "b")
     await add_channels(owner, range(1, CHANNELS + 1))
-    await owner.execute("INSERT INTO plant.installation (id, plant, class_prefix) VALUES ($1, 'p', '')", _INSTALLATION)
+    await owner.execute(
+        "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
+    )
     return owner
 
 
@@ -56,13 +60,14 @@ class Member:
     number: int
     folder: Path
     dsn: str
+    protocol: str = "opcua"
     spool: Spool = field(init=False)
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
         (self.folder / "member").write_text(str(self.number))
-        self.spool = Spool(self.folder / "opcua.sqlite", 512 * 1024**2)
+        self.spool = Spool(self.folder / f"{self.protocol}.sqlite", 512 * 1024**2)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.pair_member", self.folder, self.dsn, str(_INSTALLATION), self.number]
@@ -87,6 +92,9 @@ class Member:
     async def rows(self) -> int:
         return (await self.spool.depth())[1]
 
+    async def is_empty(self) -> bool:
+        return await self.rows() == 0
+
 
 class Plant:
     """What both members receive, each in batches of its own."""
@@ -94,7 +102,9 @@ class Plant:
     def __init__(self, *members: Member) -> None:
         self.members = list(members)
         self.sent: set[tuple[int, int]] = set()  # channel, µs
+        self.texts = 0
         self.stopping = False
+        self.ended = False
 
     async def run(self) -> None:
         unsent: dict[int, list[tuple[int, int, float]]] = {member.number: [] for member in self.members}
@@ -113,7 +123,9 @@ class Plant:
                     unsent[member.number] = []
                 await member.spool.append(text)
             self.sent |= {row[:2] for row in fresh}
+            self.texts += 1
             await asyncio.sleep(0.05)
+        self.ended = True
 
 
 @asynccontextmanager
@@ -122,7 +134,8 @@ async def pair(
 ) -> AsyncIterator[tuple[Plant, Member, Member]]:
     """A running pair, of which member 1 writes; ``dsns``: by which each of them reaches the database."""
     first, second = (
-        Member(n, folder / str(n), dsn) for n, dsn in enumerate(dsns or (database.ingest_dsn, database.ingest_dsn), 1)
+        Member(n, folder / str(n) / "spool", dsn)
+        for n, dsn in enumerate(dsns or (database.ingest_dsn, database.ingest_dsn), 1)
     )
     plant = Plant(first, second)
     receiving = asyncio.create_task(plant.run())
@@ -139,9 +152,20 @@ async def pair(
             await member.end()
 
 
+def _seen_before(member: Member) -> bool:
+    """Whether the member knows when the database has seen it."""
+    seen = member.folder / "seen"
+    return seen.exists() and seen.read_text().split()[1] != "0"
+
+
 async def holder(database: Database) -> int | None:
     [row] = await rows(database, "SELECT max(member) FROM plant.writer_lease WHERE expires_at > now()")
     return cast(int | None, row[0])
+
+
+async def holds(database: Database, member: int) -> bool:
+    """Whether a member holds the lease."""
+    return await holder(database) == member
 
 
 async def all_written(database: Database, plant: Plant) -> bool:
@@ -224,10 +248,7 @@ async def test_frozen_holder_writes_nothing_behind_the_new_one(
 
         await check(database, plant)
 
-        async def dropped() -> bool:
-            return await first.rows() == 0
-
-        await until(dropped)  # as a standby
+        await until(first.is_empty)  # as a standby
         assert await holder(database) == 2
         [[after]] = await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence < {MEMBER_STEP}")
         assert after == before
@@ -318,6 +339,76 @@ async def test_samples_that_only_the_standby_has_are_written(
         assert await holder(database) == 2
 
 
+async def test_what_the_database_lost_is_written_by_the_member_that_wrote_it(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """After a failover to a standby that lagged, the journal of the member that is now the standby has it."""
+    async with pair(database, tmp_path) as (plant, first, second):
+        await until(lambda: len(plant.sent) > 5 * CHANNELS)
+        await check(database, plant)
+
+        await until(second.is_empty)
+        first.kill()
+        await until(lambda: holds(database, 2))
+        await owner.execute("TRUNCATE plant.samples_raw, plant.ingest_batch")
+        first.start()
+        await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
+        await check(database, plant)
+        assert await holder(database) == 1
+        assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'database_restored'") == [(1,)]
+
+
+async def test_what_a_lost_member_wrote_is_written_again_by_the_other(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """The disk of the member that wrote is lost, then the database is restored to an earlier moment."""
+    async with pair(database, tmp_path) as (plant, first, second):
+        now = now_us()
+        gap = GapBatch(1, now, (Gap(now - 5_000_000, now, "disconnected"),))
+        await second.spool.append(gap)
+        await until(lambda: len(plant.sent) > 20 * CHANNELS)
+        await check(database, plant)
+
+        async def dropped() -> bool:
+            return plant.ended and await second.rows() == 0 and _seen_before(second)
+
+        await until(dropped)
+        second.kill()
+        first.kill()
+        shutil.rmtree(first.folder)
+        await owner.execute("TRUNCATE plant.samples_raw, plant.event, plant.ingest_batch, plant.member_gap")
+        await owner.execute("UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 hour'")
+        second.start()
+        await check(database, plant)
+
+        async def texts_written() -> bool:
+            texts = "SELECT count(DISTINCT text) FROM plant.event WHERE type = 'text'"
+            return await rows(database, texts) == [(plant.texts,)]
+
+        await until(texts_written)
+        assert ("disconnected",) in await rows(database, "SELECT reason FROM plant.member_gap WHERE member = 2")
+        assert await holder(database) == 2
+
+
+async def test_standby_looks_up_what_may_be_lost_before_it_asks_for_the_lease(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """After a failover that lost nothing, the same member writes on."""
+    async with pair(database, tmp_path) as (plant, _, second):
+        await until(lambda: len(plant.sent) > 20 * CHANNELS)
+
+        async def dropped() -> bool:
+            return _seen_before(second) and any(second.folder.glob("*/*"))
+
+        await until(dropped)
+        await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
+        await owner.execute("UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 hour' WHERE member = 2")
+        await until(lambda: any(second.folder.glob("*.by-other.replay")))
+        await until(lambda: not any(second.folder.glob("*.by-other.replay")))
+        assert await holder(database) == 1
+        await check(database, plant)
+
+
 async def test_members_have_sequences_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "member").write_text("2")
     await spooled(tmp_path, batch([(1, 0, 1.0, 0)]))
@@ -367,16 +458,29 @@ async def test_alarms_of_both_members_are_recorded_once(
             await member.spool.append(alarm(2, "unacknowledged_active", "raised"))
         plant.stopping = True
 
-        async def kept() -> bool:
-            return await second.rows() == 1
-
-        await until(kept)
+        await until(second.is_empty)
         first.kill()
-
-        async def written() -> bool:
-            return await second.rows() == 0
-
-        await until(written)
+        await until(lambda: holds(database, 2))
         alarms = "SELECT text FROM plant.event WHERE type = 'alarm' ORDER BY time"
         assert await rows(database, alarms) == [("unacknowledged_active",), ("normal",), ("unacknowledged_active",)]
         assert await rows(database, "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'") == [(2,)]
+
+
+async def test_standby_drops_what_it_received_while_its_clock_was_ahead(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(database.ingest_dsn, _INSTALLATION, 2)
+    await spooled(tmp_path / "1", batch([(1, 0, 1.0, 0)]))
+    await drained(Writer(tmp_path / "1", database.ingest_dsn, WriterOptions()))
+    with ThreadPoolExecutor(1) as thread:
+        standby = Standby(tmp_path / "2", database.ingest_dsn, lease, WriterOptions(), SpoolOptions(), thread)
+        ahead = time.time_ns() + 1_800_000_000_000
+        with monkeypatch.context() as set_clock:
+            set_clock.setattr(time, "time_ns", lambda: ahead)
+            await spooled(tmp_path / "2", replace(batch([(1, 0, 1.0, 0)]), received_at=now_us()))
+            trimming = asyncio.create_task(standby.run())
+            await until(lambda: standby.sources)
+        await until(lambda: standby.dropped == 1)
+        trimming.cancel()
+        await asyncio.wait((trimming,))
+        await standby.close()

@@ -37,7 +37,7 @@ async def _filled(database: Database) -> None:
         await add_sources(owner, "a")
         await add_channels(owner, _CHANNELS)
         await owner.execute(
-            "INSERT INTO plant.installation (id, plant, class_prefix) VALUES ($1, 'p', '')", _INSTALLATION
+            "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
         )
         await owner.execute("UPDATE plant.source SET installation_id = $1", _INSTALLATION)
 
@@ -128,6 +128,19 @@ async def test_new_state_folder_has_no_samples_of_before(member: asyncpg.Connect
     assert await gaps(member) == found, "it may not have connected yet"
     await member.execute(_SEEN.replace("$3", "$3, 0, $4"), _INSTALLATION, 2, UUID(int=3), [_SOURCE])
     assert await gaps(member) == found[:1]
+
+
+async def test_new_state_folder_ends_what_was_missing_in_the_former_one(member: asyncpg.Connection) -> None:
+    """Also if the clock was ahead."""
+    for number in (1, 2):
+        await member.execute(_SEEN, _INSTALLATION, number, UUID(int=number))
+    now = int(await member.fetchval("SELECT extract(epoch FROM now())::int8"))
+    await record(member, 1, [(None, now - 20, None), (1, now + 1800, None)], revision=(now + 1800) * 1_000_000)
+    await record(member, 2, [(None, now - 10, None)])
+    assert await gaps(member) == [(None, now - 10, None), (1, now + 1800, None)]
+    for receiving in ([], [_SOURCE]):
+        await member.execute(_SEEN.replace("$3", "$3, 0, $4"), _INSTALLATION, 1, UUID(int=3), receiving)
+    assert await member.fetchval("SELECT count(*) FROM plant.gap WHERE to_time IS NULL") == 0
 
 
 @pytest.fixture(scope="module")

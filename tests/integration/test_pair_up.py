@@ -13,7 +13,7 @@ import pytest
 
 from ingest.alarms.notifier.process import Notifier
 from ingest.config.load import load
-from ingest.config.model import NotifyOptions, Plant, RedundancyOptions
+from ingest.config.model import NotifyOptions, Plant
 from ingest.errors import OperationError
 from ingest.redundancy import folder_id, known_token
 from ingest.writer.lease import Lease
@@ -23,20 +23,19 @@ from ops.registration.installation import installation_id
 from ops.registration.register import register
 from schema.queries import load as queries
 from tests.database import Database, connected, rows
-from tests.integration.test_register import plant
 from tests.waiting import until
 
 _TAGS = "name,address\na,ns=2;s=a\n"
 _MEMBERS = "SELECT member, away FROM plant.member ORDER BY member"
 
 
-def described(folder: Path, member: int | None, more: str = "", tags: str = _TAGS) -> Plant:
+def described(folder: Path, member: int | None, more: str = "", tags: str = _TAGS, before: str = "") -> Plant:
     """A plant with one source."""
     folder.mkdir(exist_ok=True)
     (folder / "tags.csv").write_text(tags)
     redundancy = "" if member is None else f"[redundancy]\nmember = {member}\n"
     source = '[[source]]\nname = "plc"\nkind = "opcua"\naddress = "opc.tcp://127.0.0.1:4840"\ninsecure = true\n'
-    (folder / "plant.toml").write_text(f'[plant]\nname = "p"\n{redundancy}{source}{more}tags = "tags.csv"\n')
+    (folder / "plant.toml").write_text(f'[plant]\nname = "p"\n{before}{redundancy}{source}{more}tags = "tags.csv"\n')
     return load(folder / "plant.toml")
 
 
@@ -118,7 +117,9 @@ async def test_member_that_differs_is_refused_while_the_other_runs(
     two = state_in(tmp_path / "two", one)
     differing = described(tmp_path / "d", 2, 'publishing_interval = "1s"\n', "name,address\nb,ns=2;s=a\n")
     text = await refused(database, owner, two, differing, one)
-    assert "source.plc.publishing_interval: 0.5 there, 1.0 here; source.plc.tags: other tags. Both members run" in text
+    assert (
+        'source.plc.publishing_interval: "500ms" there, "1s" here; source.plc.tags: other tags. Both members run'
+    ) in text
     same = described(tmp_path / "d", 2, "")
     await owner.execute("UPDATE plant.member SET version = '0.9'")
     assert "plantlog 0.9 there, " in await refused(database, owner, two, same, one)
@@ -132,6 +133,21 @@ async def test_member_that_differs_is_refused_while_the_other_runs(
     await up(database, owner, two, same)
 
 
+async def test_differences_are_shown_as_the_file_has_them(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one = state_in(tmp_path / "one")
+    before = '[storage]\ndisk_budget = "200 GiB"\n[retention.short]\nraw = "7d"\n'
+    await up(database, owner, one, described(tmp_path / "c", 1, before=before))
+    after = '[storage]\ndisk_budget = "1 TiB"\n[retention.short]\nraw = "forever"\n[notify]\nwebhook = "http://h/a"\n'
+    plant = described(tmp_path / "d", 2, before=after)
+    [other] = await owner.fetch(queries("pair")["select_members"], installation_id(one))
+    text = "; ".join(pair._differences(plant, other))
+    assert 'storage.disk_budget: "200 GiB" there, "1 TiB" here' in text
+    assert 'retention.short.raw: "7d" there, "forever" here' in text
+    assert 'notify.webhook: nothing there, "http://h/a" here' in text
+
+
 async def test_state_folder_stays_the_member_that_it_is(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
@@ -140,11 +156,28 @@ async def test_state_folder_stays_the_member_that_it_is(
     assert "found 2; legal: 1, which" in await refused(database, owner, one, described(tmp_path / "c", 2))
     two = state_in(tmp_path / "two")
     (two.spool / "opcua.sqlite").touch()
-    modbus = plant(tmp_path / "m", "a,holding:0,,,,,,,,\n").model_copy(
-        update={"redundancy": RedundancyOptions(member=1)}
-    )
-    assert "source.plc.kind: found 'modbus'; legal: opcua or push" in await refused(database, owner, one, modbus)
     assert "was an appliance of its own so far" in await refused(database, owner, two, described(tmp_path / "c", 2))
+
+
+async def test_copy_of_a_members_state_folder_is_refused(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one, member = state_in(tmp_path / "one"), described(tmp_path / "c", 1)
+    await up(database, owner, one, member)
+    copy = State(shutil.copytree(one.root, tmp_path / "copy"))
+    assert f"found 1, but member 1 of this pair runs in {heartbeat.location(one)}" in await refused(
+        database, owner, copy, member, one
+    )
+    await owner.execute("UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 minute'")  # it was moved
+    await up(database, owner, copy, member)
+
+
+def test_second_member_gets_no_database_of_its_own(tmp_path: Path) -> None:
+    state, member = state_in(tmp_path / "two"), described(tmp_path / "c", 2)
+    with pytest.raises(OperationError, match="member = 2, and PLANTLOG_DSN is not set: set it to the database of"):
+        pair.check_database(state, member, has_dsn=False)
+    pair.check_database(state, member, has_dsn=True)
+    pair.check_database(state, described(tmp_path / "c", None), has_dsn=False)
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,12 @@ async def events(database: Database) -> list[dict[str, Any]]:
 async def registered(database: Database) -> str:
     """The id of a new installation."""
     async with connected(database.owner_dsn) as owner:
-        query = "INSERT INTO plant.installation (id, plant, class_prefix) SELECT u, 'p', u FROM gen_random_uuid() AS u"
-        return str(await owner.fetchval(f"{query} RETURNING id"))
+        query = """
+        INSERT INTO plant.installation (id, plant, class_prefix, number)
+        SELECT u, 'p', u, (SELECT count(*) + 1 FROM plant.installation) FROM gen_random_uuid() AS u
+        RETURNING id
+        """
+        return str(await owner.fetchval(query))
 
 
 def sample(place: int, source: int = 1) -> SampleBatch:
@@ -208,7 +212,7 @@ options = WriterOptions(max_rows=1000)
 asyncio.run(writer.Writer(Path(sys.argv[1]), sys.argv[2], options, SpoolOptions(max_bytes=1048576)).run())
 """
 _AT = {
-    "before the record": "restored._record = died",
+    "before the record": "restored.RestoreCheck._record = died",
     "before the mark": "CommitMark.begin_restored = die",
     "in the replay": "ReplayReader.delete = die",
 }

@@ -63,6 +63,15 @@ def test_transitions(deeds: str, state: str) -> None:
     assert alarm.state == state
 
 
+def test_acknowledged_alarm_keeps_the_time_since_when_it_is_active() -> None:
+    active = raised(Alarm(), 1, 1.0)
+    known = acknowledged(active, 2, "me")
+    assert (known.since, known.acknowledged_at, known.revision) == (1, 2, 2)
+    assert returned(known, 3, 0.0, latch=False).since == 3
+    gone = acknowledged(returned(active, 2, 0.0, latch=False), 3, "me")
+    assert (gone.state, gone.since, gone.acknowledged_at) == ("normal", 3, 3)
+
+
 class Machine(RuleBasedStateMachine):
     """Two facts beside the state: whether the condition is beyond, and whether somebody has to look."""
 

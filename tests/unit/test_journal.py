@@ -18,10 +18,12 @@ from ingest.journal.journal import Journal
 from ingest.journal.reader import ReplayReader
 from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, decode_body, decode_header, encode_record
 from ingest.journal.replay import keys, replay
+from ingest.journal.request import has_requests
 from ingest.journal.segment import Segment
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, encode
 from ingest.spool.segments import segment, segments
+from ingest.timestamps import now_us
 from tests.samples import T0, batch, count_batch
 
 MIB = 1024**2
@@ -105,6 +107,20 @@ def test_all_kinds_of_batches_come_back(tmp_path: Path, content: Batch) -> None:
     assert (key.first_time, key.last_time, key.received_at) == (sent.first_time, sent.last_time, T0)
     assert replay(tmp_path).rows == len(content)
     assert [body_of(one) for one in replayed(tmp_path)] == [body_of(sent)]
+
+
+def test_what_the_other_member_wrote_is_kept_apart(tmp_path: Path) -> None:
+    """Its keys are not in the database, and it is written again only on request."""
+    journal = Journal(tmp_path, OPTIONS)
+    journal.append([(tmp_path / "opcua.sqlite", [samples(1)])])
+    journal.append([(tmp_path / "opcua.sqlite", [samples(2), samples(3)])], by_other=True)
+    journal.close()
+    assert [key.sequence for key in keys(tmp_path)] == [1]
+    assert replay(tmp_path, by_other=True).batches == 2
+    assert not has_requests(tmp_path, own=True)
+    assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
+    assert replay(tmp_path).batches == 3
+    assert has_requests(tmp_path, own=True)
 
 
 def test_a_torn_tail_costs_only_the_last_record(tmp_path: Path) -> None:
@@ -244,7 +260,44 @@ def test_a_clock_that_is_set_back_does_not_disorder_a_journal(tmp_path: Path, cl
         journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
         clock[0] -= HOUR
     journal.close()
-    assert {key.committed_at for key in keys(tmp_path)} == {T0}
+    assert [key.committed_at for key in keys(tmp_path)] == [T0 + 2, T0 + 1, T0]
+
+
+def test_what_was_committed_before_the_clock_was_set_back_is_written_again(tmp_path: Path, clock: list[int]) -> None:
+    clock[0] = now_us() + HOUR
+    journal = Journal(tmp_path, OPTIONS)
+    for number in (1, 2):
+        journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
+        clock[0] = now_us()
+    journal.close()
+    assert replay(tmp_path, now_us()).batches == 2
+    assert [one.sequence for one in replayed(tmp_path)] == [1, 2]
+
+
+def test_segments_that_begin_after_the_clock_was_set_back_are_replayed(tmp_path: Path, clock: list[int]) -> None:
+    journal = Journal(tmp_path, replace_options(keep_bytes=16 * MIB))
+    for number in range(1, 4):
+        big = spooled(number, EventBatch(1, T0, (Event("text", T0, 1, 0, os.urandom(400_000).hex()),)))
+        journal.append([(tmp_path / "opcua.sqlite", [big, big])])
+        clock[0] = T0 - HOUR
+    journal.close()
+    assert len(segments(tmp_path)) == 3
+    replay(tmp_path)
+    assert [one.sequence for one in replayed(tmp_path)] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_clock_that_is_set_back_while_nothing_runs_does_not_disorder_a_journal(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    for number, at in enumerate((0, HOUR // 2, -HOUR), 1):
+        clock[0] = T0 + at
+        if number != 2:
+            journal = Journal(tmp_path, OPTIONS)
+        journal.append([(tmp_path / "opcua.sqlite", [samples(number)])])
+    journal.close()
+    assert kept(tmp_path) == [1, 2, 3]
+    replay(tmp_path, T0 + HOUR // 2)
+    assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
 
 
 # bounds

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from ingest.batch import Gap, GapBatch
+from ingest.batch import STANDBY, Gap, GapBatch
 from ingest.modbus.poll import Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.status import SourceStatus
@@ -157,4 +157,21 @@ async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
     kept = await told_together(*at_rest(2), Poll(3 * SECOND, lost="cut"), *(poll(k * SECOND) for k in range(10, 14)))
     assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
         ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
+    ]
+
+
+async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> None:
+    """Also within an outage: a source that could not be reached is not read for another reason from then on."""
+    standby = Poll(7 * SECOND, lost="the other member polls", lost_reason=STANDBY)
+    _, said = await told(*at_rest(5), standby, Poll(20 * SECOND), poll(60 * SECOND))
+    assert said[0] == Gap(5 * SECOND + 39_000, None, STANDBY, None, "the other member polls")
+    assert said[1:] == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, STANDBY, None, "the other member polls")]
+
+    lost = Poll(6 * SECOND, lost="no response"), Poll(90 * SECOND, lost="no response")
+    _, said = await told(*at_rest(5), lost[0], standby, standby, lost[1], poll(100 * SECOND))
+    ended = [(gap.from_time, gap.to_time, gap.reason) for gap in said if gap.to_time is not None]
+    assert ended == [
+        (5 * SECOND + 39_000, 7 * SECOND, "disconnected"),
+        (7 * SECOND, 90 * SECOND, STANDBY),
+        (90 * SECOND, 100 * SECOND + 39_000, "disconnected"),
     ]

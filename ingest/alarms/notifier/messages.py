@@ -134,7 +134,8 @@ def _flood(alarms: Sequence[Notice], plant: str) -> Message:
         "to": _iso(by_time[-1].time),
         "named": [_alarm_body(notice) for notice in by_time[:_MAX_LISTED]],
     }
-    subject = f"[{plant}] alarm flood: {len(alarms)} alarms, first-out: {first.channel} {_CONDITIONS[first.limit]}"
+    number = "1 alarm" if len(alarms) == 1 else f"{len(alarms)} alarms"
+    subject = f"[{plant}] alarm flood: {number}, first-out: {first.channel} {_CONDITIONS[first.limit]}"
     return Message("flood", subject, body, tuple(alarms))
 
 

@@ -2,7 +2,8 @@
 -- away, which is a gap of all sources from when it was last seen. The gap ends where it began if the member comes back with
 -- its state folder (it spooled what it received, and records itself what it missed). With a new one it ends by source, as
 -- soon as the source is among those that the member is receiving from; gateways keep what was not taken, so that theirs
--- ends at once. Returns whether the other member is away.
+-- ends at once. Gaps that are open in the former folder, which the new one does not know, end when it is first seen.
+-- Returns whether the other member is away.
 CREATE OR REPLACE FUNCTION plant.member_seen(
     installation uuid, by_member int, state_folder uuid, waiting bigint DEFAULT 0, receiving int[] DEFAULT '{}',
     patience interval DEFAULT '10 seconds'
@@ -22,6 +23,18 @@ BEGIN
     ON CONFLICT (installation_id, member) DO UPDATE
     SET seen_at = excluded.seen_at, folder = excluded.folder, away = false, backlog_rows = excluded.backlog_rows;
     IF before.folder <> state_folder THEN
+        PERFORM plant.record_member_gaps(
+            by_member, e.sources, e.channels, e.begins, e.ends, e.reasons, e.details, e.backfills, e.revisions)
+        FROM (
+            SELECT array_agg(g.source_id) AS sources, array_agg(g.channel_id) AS channels,
+                array_agg(g.from_time) AS begins, array_agg(greatest(g.from_time, at)) AS ends,
+                array_agg(g.reason) AS reasons, array_agg(g.detail) AS details, array_agg(g.backfilled) AS backfills,
+                array_agg(g.revision + 1) AS revisions -- whatever clock the former one had
+            FROM plant.member_gap AS g
+            JOIN plant.source AS s ON s.id = g.source_id AND s.installation_id = installation
+            WHERE g.member = by_member AND g.reason <> 'away' AND g.to_time IS NULL
+            HAVING count(*) > 0
+        ) AS e;
         PERFORM plant.member_away(installation, by_member, before.seen_at, NULL);
     ELSIF before.away THEN
         PERFORM plant.member_away(installation, by_member, before.seen_at, before.seen_at);

@@ -2,7 +2,7 @@
 -- channels that both of these apply to. The parameters are those of upsert_gaps in queries/write.sql. Returns the begin (µs)
 -- and the channels of new gaps of the pair.
 --
--- A gap of the pair begins where the later one of both begins, and has its reason, unless that member was only away. What
+-- A gap of the pair begins where the later one of both begins, and has its reason, unless that member stood by or was away. What
 -- one member has after all is a gap no longer: to_time becomes from_time.
 CREATE OR REPLACE FUNCTION plant.record_member_gaps(
     by_member int, sources int[], channels int[], begins timestamptz[], ends timestamptz[], reasons text[], details text[],
@@ -32,7 +32,8 @@ BEGIN
     both_missing AS (
         SELECT DISTINCT ON (c.source_id, t.channel_id, t.from_time)
             c.source_id, t.channel_id, t.from_time, t.to_time,
-            CASE WHEN b.reason = 'away' OR (a.reason <> 'away' AND a.from_time > b.from_time)
+            CASE WHEN b.reason = 'standby' OR a.reason NOT IN ('away', 'standby')
+                      AND (b.reason = 'away' OR a.from_time > b.from_time)
                  THEN a.reason ELSE b.reason END AS reason,
             format('member 1: %s; member 2: %s', concat_ws(', ', a.reason, nullif(a.detail, '')),
                    concat_ws(', ', b.reason, nullif(b.detail, ''))) AS detail,

@@ -1,0 +1,140 @@
+"""Which batches of a member the database lacks: by content, because the other member wrote it in other batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from ingest.event_rows import event_id
+from ingest.spool.format import SpooledBatch
+from ingest.time_limits import TimeLimits
+from ingest.timestamps import timestamp
+from ingest.writer.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
+from schema.queries import load
+
+
+def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
+    """Whether the other member has the same data, in batches of its own; ``event``: in this event of the batch.
+
+    All other events are what a member reports of itself, and so are the texts that it polls.
+    """
+    batch = spooled.batch
+    if event is not None:
+        return event.type == "text" and not spooled.is_polled
+    if isinstance(batch, EventBatch):
+        return any(is_content(spooled, one) for one in batch.events)
+    return not isinstance(batch, GapBatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What the database lacks of a member's batches. All methods return places in ``batches``.
+
+    ``other``: the other member. Samples outside ``limits`` go to the quarantine, and are not looked up.
+    """
+
+    limits: TimeLimits
+    other: int
+    fetch: Fetch
+
+    async def missing(
+        self, batches: Sequence[SpooledBatch], from_journal: Sequence[bool] = ()
+    ) -> tuple[set[int], set[int]]:
+        """The batches that are not in the database, and those of them that the holder of the lease should have written.
+
+        ``from_journal``: whether each was in the database once.
+        """
+        found = await _samples(batches, self.limits, self.fetch)
+        found |= await _events(batches, self.fetch)
+        found |= await _counts(batches, self.fetch)
+        again = {place for place, one in enumerate(from_journal) if one}
+        polled = self._polled(batches)
+        lacking, owed = await uncovered([one for one in polled if one[0] not in again], self.other, self.fetch)
+        lost = await lonely([one for one in polled if one[0] in again], LOOK_UP, self.fetch)
+        return found | lacking | lost, found | owed | lost
+
+    def _polled(self, batches: Sequence[SpooledBatch]) -> Placed:
+        found: list[tuple[int, SampleBatch | EventBatch]] = []
+        for place, one in enumerate(batches):
+            batch = one.batch
+            if not one.is_polled or not isinstance(batch, SampleBatch | EventBatch):
+                continue
+            if isinstance(batch, EventBatch) or self.limits.inside(batch.received_at, batch.time).all():
+                found.append((place, batch))
+        return found
+
+    async def changed(self, events: Sequence[tuple[int, Event]]) -> set[int]:
+        """The places of events whose alarm or text is another one in the database now."""
+        texts = [(place, event) for place, event in events if event.type == "text"]
+        alarms = [(place, event) for place, event in events if event.type == "alarm"]
+        found = {place for place, event in events if event.type not in ("text", "alarm")}
+        if texts:
+            columns = [event.channel_id for _, event in texts], [event.text for _, event in texts]
+            known = {row["place"] for row in await self.fetch(load("lease")["select_known_texts"], *columns)}
+            found |= {place for i, (place, _) in enumerate(texts) if i not in known}
+        if alarms:
+            details = [event.detail for _, event in alarms]
+            names = ("limit", "revision", "state", "active")
+            fields = [[detail[name] for detail in details] for name in names]
+            channels = [event.channel_id for _, event in alarms]
+            rows = await self.fetch(load("lease")["select_known_alarms"], channels, *fields)
+            known = {row["place"] for row in rows}
+            found |= {place for i, (place, _) in enumerate(alarms) if i not in known}
+        return found
+
+
+async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: Fetch) -> set[int]:
+    some = [
+        (place, one.batch)
+        for place, one in enumerate(batches)
+        if isinstance(one.batch, SampleBatch) and not one.is_polled
+    ]
+    if not some:
+        return set()
+    which = np.repeat([place for place, _ in some], [len(batch) for _, batch in some])
+    inside = np.concatenate([limits.inside(batch.received_at, batch.time) for _, batch in some])
+    channel, time, value, status = (
+        np.concatenate([getattr(batch, name) for _, batch in some])[inside]
+        for name in ("channel_id", "time", "value", "status")
+    )
+    if not len(time):
+        return set()
+    order = np.lexsort((time, channel))
+    of, starts = np.unique(channel[order], return_index=True)
+    ends = np.append(starts[1:], len(order)) - 1
+    first, last = ([timestamp(at) for at in time[order][places].tolist()] for places in (starts, ends))
+    samples = which[inside], channel, time, value, status.view(np.int32)
+    spans = of.tolist(), first, last, min(first), max(last)
+    rows = await fetch(load("lease")["select_missing_samples"], *(column.tolist() for column in samples), *spans)
+    return {row["batch"] for row in rows}
+
+
+async def _events(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
+    """The batches with values that are no numbers that are not in the table."""
+    some = [
+        (place, one.batch.source_id, event)
+        for place, one in enumerate(batches)
+        if isinstance(one.batch, EventBatch)
+        for event in one.batch.events
+        if is_content(one, event)
+    ]
+    if not some:
+        return set()
+    times = [timestamp(event.time) for _, _, event in some]
+    ids = [event_id(source, event) for _, source, event in some]
+    rows = await fetch(load("lease")["select_events"], times, ids, min(times), max(times))
+    found = {row["place"] for row in rows}
+    return {place for i, (place, _, _) in enumerate(some) if i not in found}
+
+
+async def _counts(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
+    keys = {one.key: place for place, one in enumerate(batches) if isinstance(one.batch, CountBatch)}
+    if not keys:
+        return set()
+    query = load("write")["select_batches"]
+    rows = await fetch(query, [source for source, _ in keys], [number for _, number in keys])
+    found = {(row["source_id"], row["sequence"]) for row in rows}
+    return {place for place, one in enumerate(batches) if isinstance(one.batch, CountBatch) and one.key not in found}
