@@ -77,6 +77,12 @@ async def sleep_overrun(seconds: float) -> float:
 
 
 def unread_seconds(connection: asyncio.BaseTransport) -> float:
-    """How long (s) the last data received over TCP waited in the kernel before we read it; accurate to some ms."""
-    info = connection.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECV.stop)
+    """How long (s) the last data received over TCP waited in the kernel before we read it; accurate to some ms.
+
+    0 for what is no socket, which does not say.
+    """
+    tcp = connection.get_extra_info("socket")
+    if tcp is None:
+        return 0.0
+    info = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECV.stop)
     return int.from_bytes(info[_LAST_DATA_RECV], sys.byteorder) / 1000

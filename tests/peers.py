@@ -5,12 +5,16 @@ behind that, devices with options of their own. It writes what it publishes, fro
 see it, into ``FOLDER/truth`` in the form of the simulator's (``simulator.truth``), so that ``simulator.compare`` and
 ``published`` read it. It prints ``ready``, obeys the lines of its standard input, answers each with ``done``, and ends
 with it: ``add`` (one more channel), ``rate MS`` (0: silence), ``burst N`` (N values of each node at once); devices know
-``add``, and libmodbus ``delay MS`` and ``close 1``; the simulator knows none.
+``add``, and libmodbus ``delay MS`` and ``close 1``; the simulator knows none. With the options ``serial=DEVICE unit=N``
+libmodbus is one unit on a serial line.
 
 Channel i of an OPC UA server is ``PREFIX/Double0``, then ``Float0``, ``Int320``, ``Boolean0``, ``String0``, ``Double1``
 …, and its node id ends in ``s=Double0`` …; every round has another value, and each third one of the numbers 7 is
 Uncertain, of node-opcua's also each of the numbers 20. Channel i of a device is ``PREFIX/unit1/c0`` …, float32 in
 holding register 700 + 2 i, another value with each answer.
+
+node-opcua's and open62541's servers also have an array ``s=Array`` of four Doubles, without a truth: r, r + 0.25,
+r + 0.5 and r + 0.75 in round r. open62541's has a constant ``s=ScalarBoolean`` … of each scalar built-in type.
 """
 
 from __future__ import annotations
@@ -88,12 +92,21 @@ def opcua_tags(name: str, count: int) -> list[OpcuaTag]:
 class Peer:
     """One that can be told, killed and started again."""
 
-    def __init__(self, name: str, folder: Path, count: int, *options: str, port: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        count: int,
+        *options: str,
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """``folder`` is its own; ``name`` is of :data:`KINDS` and the prefix of its channels."""
         self.name = name
         self.folder = folder
         self.port = port or free_port()
         self._arguments = (str(self.port), str(folder), name, str(count), *options)
+        self._environment = environment or {}
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -117,7 +130,7 @@ class Peer:
             self._process = await asyncio.create_subprocess_exec(
                 *(*command, *self._arguments),
                 cwd=CHECKOUT,
-                env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+                env={**os.environ, "PYTHONPATH": str(CHECKOUT), **self._environment},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.addresses import is_loopback
+from ingest.config import modbus_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
 from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, ViewerOptions
@@ -22,6 +23,9 @@ Contradiction: TypeAlias = tuple[str, str, str]
 
 _WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
 _BITS = ("coil", "discrete")
+# Bytes of an RTU frame besides the registers: unit id, function code and CRC, with address and count, or byte count
+_REQUEST_BYTES, _RESPONSE_BYTES = 8, 5
+_NO_BROADCAST = "1 to 255: on a serial line, 0 is a broadcast, which no device answers"
 _ALARM_COLUMNS = {name: field.default for name, field in fields_of(Tag).items() if name.startswith("alarm_")}
 _alarms = attrgetter(*_ALARM_COLUMNS)
 _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
@@ -71,12 +75,36 @@ def in_source(source: Source) -> Iterator[Contradiction]:
         for address in sorted(address for address, count in counts.items() if count > 1):
             yield "tag", shown(address), "each address once"
         return
-    if not _reachable(source.address):
+    if isinstance(source, ModbusSource):
+        yield from _in_modbus_source(source)
+    elif not _reachable(source.address):
         yield "address", shown(source.address), "a host, and a port from 1 to 65535"
     if source.backoff_min > source.backoff_max:
         yield "backoff_min", f"{source.backoff_min:g} s", f"at most backoff_max, which is {source.backoff_max:g} s"
     if isinstance(source, OpcuaSource):
         yield from _in_opcua_source(source)
+
+
+def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
+    try:
+        address = modbus_address.parse(source.address)
+    except modbus_address.AddressError as error:
+        yield "address", error.found, error.legal
+        return
+    if not address.rtu:
+        return
+    if source.unit_id == 0:
+        yield "unit_id", "0", _NO_BROADCAST
+    if source.standby == "poll":
+        yield (
+            "standby",
+            shown(source.standby),
+            "idle: a serial line has one client at a time",
+        )
+    longest = address.seconds(_REQUEST_BYTES + _RESPONSE_BYTES + 2 * source.max_registers)
+    if longest >= source.time_out:
+        legal = f"more than {longest:.3g} s, which {source.max_registers} registers take at {address.baud} baud"
+        yield "time_out", f"{source.time_out:g} s", f"{legal}; or a lower max_registers"
 
 
 def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
@@ -187,7 +215,11 @@ def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
 
 def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
     """Between columns of a tag and options of its source."""
-    if isinstance(source, ModbusSource) and isinstance(tag, ModbusTag) and width(tag) > source.max_registers:
+    if not (isinstance(source, ModbusSource) and isinstance(tag, ModbusTag)):
+        return
+    if tag.unit_id == 0 and not source.address.startswith("tcp:"):
+        yield "unit_id", "0", _NO_BROADCAST
+    if width(tag) > source.max_registers:
         name = "length" if tag.type == "string" else "type"
         legal = f"at most {source.max_registers} registers, the source's max_registers"
         yield name, f"{width(tag)} registers", legal

@@ -14,6 +14,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from ingest.config import modbus_address
 from ingest.config.base import fields_of
 from ingest.config.quantities import (
     AGE_LEGAL,
@@ -45,7 +46,7 @@ _PATTERNS = {
     "template": "a channel's name with {measurement}, {field}, {tag.NAME} in it: {tag.host}/{measurement}.{field}",
     "host": "an address or host name of this machine, as in 127.0.0.1",
     "opc.tcp": "an address as in opc.tcp://host:4840",
-    "tcp": "an address as in tcp://host:502",
+    "modbus": modbus_address.LEGAL,
     "webhook": "an address as in https://host/path",
     "smtp": "a mail server's HOST:PORT, as in mail.example.org:587",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
@@ -180,7 +181,7 @@ def _pattern(name: str, pattern: str) -> str:
     if "measurement" in pattern:
         return _PATTERNS["template"]
     if name == "address" and not pattern.startswith(r"^[\p{L}"):
-        return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "tcp"]
+        return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "modbus"]
     if name == "host":
         return _PATTERNS["host"]
     return _PATTERNS["channel" if "/" in pattern else "name"]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
-from ingest.config import contradictions, secrets
+from ingest.config import contradictions, modbus_address, secrets
 from ingest.config.base import fields_of
 from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
@@ -259,6 +259,7 @@ class _Loader:
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
         channels: dict[str, tuple[Path, int]] = {}  # channel name → file and line
+        lines: dict[str, tuple[str, int | None]] = {}  # endpoint of Modbus → address and its line in the file
         for index, table in enumerate(tables):
             name = table.get("name")
             line = line_of(self._lines, ("source", index, "name"))
@@ -271,7 +272,21 @@ class _Loader:
             source = self._source(index, table, channels)
             if source is not None:
                 sources.append(source)
+                if isinstance(source, ModbusSource):
+                    self._check_line(index, source, lines)
         return sources
+
+    def _check_line(self, index: int, source: ModbusSource, lines: dict[str, tuple[str, int | None]]) -> None:
+        """Check that the sources on one serial line, or at one gateway, have the same settings."""
+        try:
+            here = modbus_address.parse(source.address)
+        except modbus_address.AddressError:
+            return
+        place: Place = ("source", index, "address")
+        first, line = lines.setdefault(here.endpoint, (source.address, line_of(self._lines, place)))
+        if modbus_address.parse(first) != here:
+            legal = f"the settings of line {line}, which uses the same {_end(here)}: {first}"
+            self._problem(place, shown(source.address), legal)
 
     def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, int]]) -> Source | None:
         place: Place = ("source", index)
@@ -374,6 +389,10 @@ class _Loader:
 def _tables_with(option: Any) -> str:
     """The tables that have an option."""
     return " and ".join(f"[{name}]" for name, model in _TABLES.items() if option in fields_of(model))
+
+
+def _end(address: modbus_address.ModbusAddress) -> str:
+    return "device" if address.scheme == "serial" else "host and port"
 
 
 def _toml_error(error: tomllib.TOMLDecodeError) -> str:

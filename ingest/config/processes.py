@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from ingest.config import modbus_address
 from ingest.config.model import HealthOptions, Plant
 from ingest.config.sources import ModbusSource, OpcuaSource, PushSource, Source, SourceKind
 
@@ -108,7 +109,7 @@ def _move(loads: Mapping[str, float], at: Mapping[str, int], busy: Mapping[int, 
 
 def _endpoint(source: Source) -> str:
     """The endpoint, which only one process may read."""
-    return source.address if isinstance(source, ModbusSource) else source.name
+    return modbus_address.parse(source.address).endpoint if isinstance(source, ModbusSource) else source.name
 
 
 def _load(source: Source) -> float:

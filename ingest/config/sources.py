@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
 from ingest.config.base import Frozen, Name
+from ingest.config.modbus_address import PATTERN
 from ingest.config.quantities import Duration, Patterns, parse_texts
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
@@ -220,8 +221,10 @@ class ModbusSource(_Source):
     """A Modbus device (MODBUS Application Protocol V1.1b3)."""
 
     kind: Literal["modbus"]
-    address: Annotated[str, Field(pattern=r"^tcp://[^/\s]+:[0-9]+$")]
-    """Host and port of the device or gateway. Sources with the same address share one connection."""
+    address: Annotated[str, Field(pattern=PATTERN)]
+    """Modbus TCP: `tcp://HOST:PORT`. RTU on a serial line: `serial:///dev/ttyUSB0`. RTU over TCP, for a gateway that
+    only passes bytes on: `rtu+tcp://HOST:PORT`. See *Serial lines* below. Sources with the same address share one
+    connection."""
     unit_id: UnitId = 1
     """The unit id."""
     poll_interval: Duration = 1.0

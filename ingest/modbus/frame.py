@@ -15,7 +15,7 @@ from ingest.modbus.plan import Read
 
 _FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
 _BITS = ("coil", "discrete")
-_EXCEPTION = 0x80
+EXCEPTION = 0x80  # is set in the function code of an exception response
 _HEADER = struct.Struct(">HHHB")  # transaction, protocol (0), bytes from here on with the unit id, unit id
 _BEFORE_LENGTH = 6  # bytes that the length does not count
 _LENGTHS = range(2, 255)  # unit id and a PDU of 1 to 253 bytes
@@ -30,17 +30,26 @@ class Frame:
     pdu: bytes  # function code and data, at least one byte
 
 
-def request(transaction: int, read: Read) -> bytes:
-    """The request for ``read``."""
-    pdu = struct.pack(">BHH", _FUNCTIONS[read.table], read.start, read.count)
-    return _HEADER.pack(transaction, 0, len(pdu) + 1, read.unit_id) + pdu
+def request_pdu(read: Read) -> bytes:
+    """Function code and data of the request for ``read``."""
+    return struct.pack(">BHH", _FUNCTIONS[read.table], read.start, read.count)
 
 
-class Framer:
+def response_size(read: Read) -> int:
+    """The byte count of the response to ``read``."""
+    return (read.count + 7) // 8 if read.table in _BITS else 2 * read.count
+
+
+class TcpFramer:
     """Splits a byte stream into frames. Buffers less than one frame of 260 bytes between calls."""
 
     def __init__(self) -> None:
         self._rest = b""
+
+    def request(self, transaction: int, read: Read) -> bytes:
+        """The request for ``read``; its response has the same ``transaction``."""
+        pdu = request_pdu(read)
+        return _HEADER.pack(transaction, 0, len(pdu) + 1, read.unit_id) + pdu
 
     def feed(self, received: bytes) -> Iterator[Frame]:
         """All complete frames. Raises FramingError, after the frames before it, if the stream is not Modbus TCP."""
@@ -65,16 +74,15 @@ def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
     Raises ExceptionResponse, and DecodeError if the response is short or does not match the request.
     """
     function = _FUNCTIONS[read.table]
-    if pdu[0] == function | _EXCEPTION and len(pdu) == 2:
+    if pdu[0] == function | EXCEPTION and len(pdu) == 2:
         raise ExceptionResponse(pdu[1])
     if pdu[0] != function:
         raise DecodeError(f"function 0x{pdu[0]:02X} in the response to function 0x{function:02X}")
-    bits = read.table in _BITS
-    due = (read.count + 7) // 8 if bits else 2 * read.count
+    due = response_size(read)
     if len(pdu) != due + 2 or pdu[1] != due:
         claim = f" (byte count {pdu[1]})" if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
         raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{claim}, expected {due}")
-    if bits:
+    if read.table in _BITS:
         packed = np.frombuffer(pdu, np.uint8, offset=2)
         return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)
     return np.frombuffer(pdu, ">u2", offset=2)

@@ -1,9 +1,12 @@
-"""One connection per Modbus TCP address, shared by all its sources and unit ids: many gateways accept only one.
+"""One connection per address, shared by all its sources and unit ids: many gateways accept only one.
 
 Requests are served in order of arrival: each source reads one block at a time, so that a slow unit delays the
 others by its own timeout at most. A response must match the request's unit id and transaction id, which no
 later request has, even on a new connection. Serial gateways may give a late response the id of
 the next request; so a unit that timed out is not polled again until its response arrives or another timeout passes.
+
+RTU has no transaction ids. A late response is then known by its unit id, function code or length, or because nothing is
+asked of its unit. Over TCP it could be any time late, so that a request without a response ends the connection.
 
 Some devices close the connection after a response: the next request then uses a new one.
 """
@@ -22,17 +25,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.addresses import unreachable
-from ingest.errors import SourceError
+from ingest.config.modbus_address import ModbusAddress, parse
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout
-from ingest.modbus.frame import Frame, Framer, registers, request
+from ingest.modbus.frame import TcpFramer, registers
 from ingest.modbus.plan import Read
-from ingest.timeouts import Watchdog, unread_seconds, within
+from ingest.modbus.protocol import ModbusProtocol, RtuProtocol
+from ingest.modbus.serial_port import open_serial
+from ingest.timeouts import within
 
 log = logging.getLogger(__name__)
 
-_RECEIVED = 4096  # bytes at once; an answer has 260 at most
-_PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread
 _MAX_SINGLE_ANSWERS = 3  # connections one after another with one answer each: the device closes after each answer
+# Between two frames of a serial line (MODBUS over Serial Line V1.02, 2.5.1.1)
+_SILENT_CHARACTERS = 3.5
+_FAST = 19200  # baud; above it the silence is fixed
+_FAST_SILENCE = 0.00175  # s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,129 +51,24 @@ class Answer:
     took: float  # s
 
 
-class _Protocol(asyncio.BufferedProtocol):
-    """One TCP connection. The next request is sent from the receive callback; the task is woken only at the end."""
-
-    def __init__(self, late: Callable[[int], None], transactions: Iterator[int]) -> None:
-        self._late = late
-        self._transactions = transactions  # their ids
-        self._loop = asyncio.get_running_loop()
-        self._received = bytearray(_RECEIVED)
-        self._framer = Framer()
-        self._expected = (-1, -1)  # transaction and unit id
-        self._follow: Callable[[bytes], Read | None] | None = None
-        self._done: asyncio.Future[None] | None = None
-        self._watchdog: Watchdog | None = None
-        self._transport: asyncio.WriteTransport | None = None
-        self.lost: SourceError | None = None
-        self.answers = 0
-        self.requested_at = 0.0  # loop's s
-        self.answered_at = 0.0  # loop's s, when it came, not when we read it
-        self.received = False  # something came since the last request
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._received
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received = True
-        try:
-            for frame in self._framer.feed(bytes(memoryview(self._received)[:nbytes])):
-                self._arrived(frame)
-        except FramingError as error:
-            self._fail(error)
-            self.close()
-
-    def _arrived(self, frame: Frame) -> None:
-        if self._follow is None or (frame.transaction, frame.unit_id) != self._expected:
-            self._late(frame.unit_id)
-            return
-        self.answers += 1
-        self.answered_at = self._loop.time()
-        if self.answered_at - self.requested_at > _PROMPT_SECONDS:
-            assert self._transport is not None
-            self.answered_at -= unread_seconds(self._transport)
-        try:
-            following = self._follow(frame.pdu)
-        except SourceError as error:
-            self._finish(error)
-        else:
-            if following is None:
-                self._finish()
-            else:
-                self._send(following)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(ConnectionLost("connection closed by the device"))
-
-    def _fail(self, error: SourceError) -> None:
-        self.lost = self.lost or error
-        self._finish(self.lost)
-
-    def _finish(self, error: SourceError | None = None) -> None:
-        """End the exchange, with an error or without."""
-        self._follow = None
-        if self._done is None or self._done.done():
-            return
-        if error is None:
-            self._done.set_result(None)
-        else:
-            self._done.set_exception(error)
-
-    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
-        """Send ``read``, then each read that ``follow`` returns for a response PDU, until it returns None.
-
-        Raises RequestTimeout, ConnectionLost, FramingError, and what ``follow`` raises.
-        """
-        self.received = False
-        if self.lost is not None:
-            raise self.lost
-        self._done, self._follow = self._loop.create_future(), follow
-        timed_out = RequestTimeout(f"no response within {time_out:g} s")
-        self._watchdog = Watchdog(time_out, lambda: self._finish(timed_out))
-        try:
-            self._send(read)
-            await self._done
-        finally:
-            self._follow = None
-            self._watchdog.cancel()
-
-    def _send(self, read: Read) -> None:
-        assert self._transport is not None and self._watchdog is not None
-        transaction = next(self._transactions) & 0xFFFF
-        self._expected = (transaction, read.unit_id)
-        self.received = False
-        self.requested_at = self._loop.time()
-        self._watchdog.reset()
-        self._transport.write(request(transaction, read))
-
-    def close(self) -> None:
-        """Abort the connection."""
-        if self._transport is not None:
-            self._transport.abort()
-
-
 @dataclass(slots=True)
 class _PendingAnswer:
     """A response that timed out but may still arrive."""
 
+    time_out: float  # s
     until: float  # loop's s
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Connection:
-    """The connection to one ``tcp://host:port``, shared by its devices (unit ids)."""
+    """The connection to one address, shared by its devices (unit ids)."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._host, _, port = address.removeprefix("tcp://").rpartition(":")
-        self._port = int(port)
+    def __init__(self, address: ModbusAddress) -> None:
+        self.address = f"{address.scheme}://{address.endpoint}"
+        self._address = address
         self._lock = asyncio.Lock()
         self._devices: set[Device] = set()
-        self._protocol: _Protocol | None = None
+        self._protocol: ModbusProtocol | None = None
         self._current_device: Device | None = None
         self._waiters = 0  # by so many
         self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
@@ -198,8 +100,11 @@ class Connection:
         Raises RequestTimeout, ExceptionResponse, DecodeError or ConnectionLost if the next read fails.
         """
         while len(answers) < len(reads):
-            await self._until_answered(reads[len(answers)].unit_id)
+            unit_id = reads[len(answers)].unit_id
+            await self._until_answered(device, unit_id)
             async with self._in_turn():
+                if unit_id in self._pending_answers:  # of another source, meanwhile
+                    continue
                 self._current_device = device
                 protocol = self._protocol
                 if protocol is None or (self.closes_after_answer and protocol.answers):
@@ -228,13 +133,23 @@ class Connection:
         finally:
             self._waiters -= 1
 
-    async def _until_answered(self, unit_id: int) -> None:
-        """Wait for a pending response of a unit, up to its limit."""
-        pending = self._pending_answers.pop(unit_id, None)
-        if pending is not None and pending.until > asyncio.get_running_loop().time():
+    async def _until_answered(self, device: Device, unit_id: int) -> None:
+        """Wait for a pending response of a unit, up to its limit. Raises ConnectionLost."""
+        if unit_id not in self._pending_answers:
+            return
+        if self._protocol is None:
+            async with self._in_turn():
+                if self._protocol is None:
+                    await self._connect(device.time_out)
+        pending = self._pending_answers.get(unit_id)
+        if pending is None:
+            return
+        while not pending.arrived.is_set() and pending.until > asyncio.get_running_loop().time():
             with suppress(TimeoutError), self._waiting():
                 async with asyncio.timeout_at(pending.until):
                     await pending.arrived.wait()
+        if self._pending_answers.get(unit_id) is pending:
+            del self._pending_answers[unit_id]
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -245,7 +160,7 @@ class Connection:
             self.waited_seconds += asyncio.get_running_loop().time() - began
 
     async def _exchange(
-        self, protocol: _Protocol, device: Device, reads: Sequence[Read], answers: list[Answer]
+        self, protocol: ModbusProtocol, device: Device, reads: Sequence[Read], answers: list[Answer]
     ) -> None:
         """Read until another device waits for the connection, or a new connection is needed."""
 
@@ -263,30 +178,53 @@ class Connection:
             await protocol.exchange(reads[len(answers)], device.time_out, follow)
         except RequestTimeout:
             self.waited_seconds += device.time_out
-            self._pending_answers[reads[len(answers)].unit_id] = _PendingAnswer(
-                asyncio.get_running_loop().time() + device.time_out
-            )
+            self._await_late(reads[len(answers)].unit_id, device.time_out)
+            raise
+        except (ConnectionLost, asyncio.CancelledError):
+            if self._address.rtu:
+                self._await_late(reads[len(answers)].unit_id, device.time_out)
             raise
         finally:
             self.requested_at = protocol.requested_at
 
-    async def _connect(self, time_out: float) -> _Protocol:
+    async def _connect(self, time_out: float) -> ModbusProtocol:
         """Open a new connection, within the deadline."""
         if self._protocol is not None:
             self._protocol.close()
             self._protocol = None
-        protocol = _Protocol(self._late, self._transactions)
+        protocol = self._new_protocol()
         try:
-            loop = asyncio.get_running_loop()
-            with self._waiting():
-                await within(time_out, loop.create_connection(lambda: protocol, self._host.strip("[]"), self._port))
+            loop, address = asyncio.get_running_loop(), self._address
+            if address.scheme == "serial":
+                open_serial(address, protocol)
+            else:
+                with self._waiting():
+                    await within(time_out, loop.create_connection(lambda: protocol, address.host, address.port))
         except TimeoutError as error:
             raise ConnectionLost("connect: timed out", BAD_TIMEOUT) from error
         except (OSError, ValueError) as error:  # ValueError: an invalid host name
             raise ConnectionLost(f"connect: {unreachable(self.address, error)}") from error
         self._protocol = protocol
-        self._pending_answers.clear()
+        if not self._address.rtu:
+            self._pending_answers.clear()
+        elif self._address.scheme == "rtu+tcp":  # what was held up on the old connection may come on the new one
+            for pending in self._pending_answers.values():
+                pending.until = loop.time() + pending.time_out
         return protocol
+
+    def _new_protocol(self) -> ModbusProtocol:
+        address = self._address
+        if address.rtu:
+            silence = address.seconds(_SILENT_CHARACTERS) if address.baud <= _FAST else _FAST_SILENCE
+            return RtuProtocol(silence, self._late, self._transactions)
+        return ModbusProtocol(TcpFramer(), self._late, self._transactions)
+
+    def _await_late(self, unit_id: int, time_out: float) -> None:
+        """Ask nothing of a unit until its response arrives, or ``time_out`` passes."""
+        self._pending_answers[unit_id] = _PendingAnswer(time_out, asyncio.get_running_loop().time() + time_out)
+        if self._address.scheme == "rtu+tcp" and self._protocol is not None:
+            self._protocol.close()
+            self._protocol = None
 
     def _late(self, unit_id: int) -> None:
         """An unexpected response of this unit arrived."""
@@ -300,11 +238,12 @@ class Connections:
     """The connections of a process, by address."""
 
     def __init__(self) -> None:
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[ModbusAddress, Connection] = {}
 
     def get(self, address: str) -> Connection:
-        """The connection to ``tcp://host:port``."""
-        return self._connections.setdefault(address, Connection(address))
+        """The connection to an address as in the configuration."""
+        parsed = parse(address)
+        return self._connections.setdefault(parsed, Connection(parsed))
 
 
 class Device:

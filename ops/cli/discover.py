@@ -65,7 +65,7 @@ def _source(name: str, insecure: bool, config: Path | None, state: State) -> Opc
             return OpcuaSource(name="discover", kind="opcua", address=name, insecure=insecure, tags=())
         except ValidationError:
             raise OperationError(f"{name} is not an address such as opc.tcp://host:4840") from None
-    if name.startswith("tcp://"):
+    if name.startswith(("tcp://", "rtu+tcp://", "serial://")):
         raise OperationError(f"{name} is a Modbus address: Modbus devices have no list of their registers")
     deployment = Deployment.load(state)
     path = config or (EXAMPLE if deployment is None else deployment.config)

@@ -2,7 +2,7 @@
 
 - Frames are cut the same however the stream is broken into pieces, and no more than one frame is kept between them.
 - The answer is the first frame with the request's transaction and unit; every other one is counted as late. A stream
-  that is no Modbus TCP ends the connection with Garbled, and a connection that ends before its answer says so.
+  that is no Modbus TCP ends the connection with FramingError, and a connection that ends before its answer says so.
 - An answer's PDU is exactly as many registers as were asked for, with the values that struct sees in it, or
   ExceptionAnswer, or DecodeError.
 - Every number of a read is what struct makes of its bytes; every text has no NUL. Nothing warns.
@@ -29,9 +29,9 @@ from ingest.config.tags import width
 from ingest.errors import DecodeError, SourceError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.failures import ConnectionLost, ExceptionResponse, FramingError
-from ingest.modbus.frame import Frame, Framer, registers, request
+from ingest.modbus.frame import Frame, TcpFramer, registers
 from ingest.modbus.plan import Read, plan
-from ingest.modbus.transport import _Protocol
+from ingest.modbus.protocol import ModbusProtocol
 
 MAX_LEN = 1024
 WORDS = (
@@ -121,7 +121,7 @@ def _cut(stream: bytes) -> tuple[list[Frame], bool]:
 
 
 def _framing(pieces: Sequence[bytes], frames: list[Frame], garbled: bool) -> None:
-    framer = Framer()
+    framer = TcpFramer()
     got: list[Frame] = []
     refused = False
     for piece in pieces:
@@ -210,13 +210,13 @@ async def _exchange(read: Read, pieces: Sequence[bytes], frames: Sequence[Frame]
         late[0] += 1
 
     with socket.socket() as connection:
-        protocol, wire = _Protocol(counted, count(_TRANSACTION)), _Wire(connection)
+        protocol, wire = ModbusProtocol(TcpFramer(), counted, count(_TRANSACTION)), _Wire(connection)
         protocol.connection_made(wire)
         read = replace(read, unit_id=_UNIT)
         answers: list[bytes] = []
         asking = asyncio.ensure_future(protocol.exchange(read, 60.0, answers.append))
         await asyncio.sleep(0)
-        assert wire.written == request(_TRANSACTION, read)
+        assert wire.written == TcpFramer().request(_TRANSACTION, read)
         for piece in pieces:
             if not wire.closed:  # asyncio gives nothing more to a protocol whose transport was aborted
                 protocol.get_buffer(-1)[: len(piece)] = piece

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +53,7 @@ async def collecting(
     kept: MemoryAppender | None = None,
     read_clocks: ReadClocks = machine_clocks,
     connections: Connections | None = None,
+    stands_by: Callable[[], bool] = lambda: False,
     **options: object,
 ) -> AsyncIterator[tuple[MemoryAppender, SourceStatus]]:
     """A collector that runs inside the block and is stopped in order behind it. Channel ids are the tags' places.
@@ -66,7 +67,9 @@ async def collecting(
     status = SourceStatus(1, "plc", "modbus", source.address, len(tags))
     kept = kept or MemoryAppender()
     ids = {t.name: i for i, t in enumerate(tags)}
-    async with running(Collector(source, ids, status, kept, connections or Connections(), read_clocks).run()):
+    connections = connections or Connections()
+    polling = Collector(source, ids, status, kept, connections, read_clocks, stands_by=stands_by)
+    async with running(polling.run()):
         yield kept, status
 
 

@@ -1,5 +1,6 @@
-// A Modbus device that is not ours (libmodbus): unit ids 1 to N behind one address. What its arguments, commands and
-// truth are: see tests/peers.py. Requests are answered one after another, as a small device does it.
+// A Modbus device that is not ours (libmodbus): unit ids 1 to N behind one address, or one unit on a serial line. What
+// its arguments, commands and truth are: see tests/peers.py. Requests are answered one after another, as a small device
+// does it.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,12 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HEADER 7 // bytes before the function code: MBAP
-#define UNIT 6
 #define READ_HOLDING 3
 #define FIRST 700 // register of channel 0; a float32 takes two
 #define REGISTERS 1000
-#define MAX_UNITS 16
+#define MAX_UNITS 247
 
 #pragma pack(push, 1)
 struct row {
@@ -34,7 +33,9 @@ struct row {
 static const char *prefix;
 static char names_path[PATH_MAX];
 static FILE *numbers;
-static int units = 1, count, delay_ms, close_each, single;
+static int header; // bytes before the function code; the last one is the unit id
+static int first = 1, units = 1, count, delay_ms, close_each, single;
+static const char *serial; // path of the device
 static modbus_mapping_t *registers[MAX_UNITS + 1];
 static long answers[MAX_UNITS + 1];
 
@@ -49,7 +50,7 @@ static int64_t now(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-// In the truth a channel's place is unit by unit as they were added: i * units + unit - 1.
+// In the truth a channel's place is unit by unit as they were added: i * units + unit - first.
 static void name_all(void) {
     char partial[PATH_MAX + 16];
     snprintf(partial, sizeof partial, "%s.partial", names_path);
@@ -57,8 +58,8 @@ static void name_all(void) {
     if (!file)
         fail(partial);
     for (int i = 0; i < count; i++)
-        for (int unit = 1; unit <= units; unit++)
-            fprintf(file, "%s\"%s/unit%d/c%d\"", i || unit > 1 ? "," : "[", prefix, unit, i);
+        for (int unit = first; unit < first + units; unit++)
+            fprintf(file, "%s\"%s/unit%d/c%d\"", i || unit > first ? "," : "[", prefix, unit, i);
     fprintf(file, "]");
     if (fclose(file) || rename(partial, names_path))
         fail(names_path);
@@ -77,7 +78,7 @@ static void show(int unit, int start, int length) {
         registers[unit]->tab_registers[at] = bits >> 16;
         registers[unit]->tab_registers[at + 1] = bits & 0xffff;
         int64_t time = now();
-        struct row row = {i * units + unit - 1, 0, time, value, time};
+        struct row row = {i * units + unit - first, 0, time, value, time};
         fwrite(&row, sizeof row, 1, numbers);
     }
     if (fflush(numbers))
@@ -89,16 +90,20 @@ static int answered(modbus_t *device, int socket) {
     uint8_t query[MODBUS_TCP_MAX_ADU_LENGTH];
     modbus_set_socket(device, socket);
     int length = modbus_receive(device, query);
+    if (length < 0 && serial && errno != EIO) {
+        modbus_flush(device); // what was damaged
+        return 1;
+    }
     if (length < 0)
         return 0;
     if (length == 0)
         return 1;
     usleep((useconds_t)delay_ms * 1000);
-    int unit = query[UNIT];
-    if (unit < 1 || unit > units)
+    int unit = query[header - 1];
+    if (unit < first || unit >= first + units)
         return modbus_reply_exception(device, query, MODBUS_EXCEPTION_GATEWAY_TARGET) >= 0;
-    if (query[HEADER] == READ_HOLDING)
-        show(unit, query[HEADER + 1] << 8 | query[HEADER + 2], query[HEADER + 3] << 8 | query[HEADER + 4]);
+    if (query[header] == READ_HOLDING)
+        show(unit, query[header + 1] << 8 | query[header + 2], query[header + 3] << 8 | query[header + 4]);
     return modbus_reply(device, query, length, registers[unit]) >= 0 && !close_each;
 }
 
@@ -123,14 +128,16 @@ static int obeyed(void) {
 
 int main(int argc, char **argv) {
     if (argc < 5)
-        fail("PORT FOLDER PREFIX COUNT [units=N] [delay=MS] [close=1] [single=1]");
+        fail("PORT FOLDER PREFIX COUNT [units=N] [delay=MS] [close=1] [single=1] [serial=DEVICE] [unit=N]");
     prefix = argv[3];
     count = atoi(argv[4]);
     for (int i = 5; i < argc; i++)
-        if (sscanf(argv[i], "units=%d", &units) != 1 && sscanf(argv[i], "delay=%d", &delay_ms) != 1 &&
-            sscanf(argv[i], "close=%d", &close_each) != 1 && sscanf(argv[i], "single=%d", &single) != 1)
+        if (!strncmp(argv[i], "serial=", 7))
+            serial = argv[i] + 7;
+        else if (sscanf(argv[i], "unit=%d", &first) != 1 && sscanf(argv[i], "units=%d", &units) != 1 && sscanf(argv[i], "delay=%d", &delay_ms) != 1 &&
+                 sscanf(argv[i], "close=%d", &close_each) != 1 && sscanf(argv[i], "single=%d", &single) != 1)
             fail(argv[i]);
-    if (units < 1 || units > MAX_UNITS || count > (REGISTERS - FIRST) / 2)
+    if (first < 1 || units < 1 || first + units > MAX_UNITS + 1 || (serial && units > 1) || count > (REGISTERS - FIRST) / 2)
         fail("units or count");
     setvbuf(stdout, NULL, _IOLBF, 0);
     setvbuf(stdin, NULL, _IONBF, 0); // else select() misses what was read ahead
@@ -147,20 +154,23 @@ int main(int argc, char **argv) {
         fail(path);
     name_all();
 
-    for (int unit = 1; unit <= units; unit++)
+    for (int unit = first; unit < first + units; unit++)
         if (!(registers[unit] = modbus_mapping_new(0, 0, REGISTERS, 0)))
             fail("registers");
-    modbus_t *device = modbus_new_tcp("127.0.0.1", atoi(argv[1]));
+    modbus_t *device =
+        serial ? modbus_new_rtu(serial, 19200, 'N', 8, 2) : modbus_new_tcp("127.0.0.1", atoi(argv[1]));
+    header = modbus_get_header_length(device);
     modbus_set_indication_timeout(device, 1, 0); // of a request that never ends
-    int listening = modbus_tcp_listen(device, 16);
-    if (listening < 0)
-        fail(argv[1]);
+    int listening = -1;
+    if (serial ? modbus_set_slave(device, first) || modbus_connect(device)
+               : (listening = modbus_tcp_listen(device, 16)) < 0)
+        fail(serial ? serial : argv[1]);
     puts("ready");
 
     fd_set all, readable;
     FD_ZERO(&all);
     FD_SET(STDIN_FILENO, &all);
-    FD_SET(listening, &all);
+    FD_SET(serial ? modbus_get_socket(device) : listening, &all);
     int clients = 0;
     for (;;) {
         readable = all;
@@ -183,6 +193,8 @@ int main(int argc, char **argv) {
                 clients++;
                 FD_SET(client, &all);
             } else if (!answered(device, fd)) {
+                if (serial)
+                    fail(serial);
                 close(fd);
                 clients--;
                 FD_CLR(fd, &all);

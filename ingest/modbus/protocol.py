@@ -1,0 +1,193 @@
+"""Requests and responses of one connection. :class:`RtuProtocol` also keeps the silence between frames of a line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from ingest.errors import SourceError
+from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout
+from ingest.modbus.frame import Frame, TcpFramer
+from ingest.modbus.plan import Read
+from ingest.modbus.rtu import RtuFramer
+from ingest.timeouts import Watchdog, unread_seconds
+
+_RECEIVED = 4096  # bytes at once; an answer has 260 at most
+_PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread
+_HANDED_ON = 0.02  # s; USB adapters and gateways may hand on what they receive so much later
+
+
+class ModbusProtocol(asyncio.BufferedProtocol):
+    """One connection. The next request is sent from the receive callback; the task is woken only at the end."""
+
+    def __init__(self, framer: TcpFramer | RtuFramer, late: Callable[[int], None], transactions: Iterator[int]) -> None:
+        """``late`` is called with the unit id of each response that no request expects."""
+        self._late = late
+        self._transactions = transactions  # their ids
+        self._loop = asyncio.get_running_loop()
+        self._received = bytearray(_RECEIVED)
+        self._framer = framer
+        self._expected = (-1, -1)  # transaction and unit id
+        self._follow: Callable[[bytes], Read | None] | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._watchdog: Watchdog | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self.lost: SourceError | None = None
+        self.answers = 0
+        self.requested_at = 0.0  # loop's s
+        self.answered_at = 0.0  # loop's s, when it came, not when we read it
+        self.received = False  # something came since the last request
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where received bytes go."""
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were received."""
+        self.received = True
+        try:
+            for frame in self._framer.feed(bytes(memoryview(self._received)[:nbytes])):
+                self._arrived(frame)
+        except FramingError as error:
+            self._fail(error)
+            self.close()
+
+    def _arrived(self, frame: Frame) -> None:
+        if self._follow is None or (frame.transaction, frame.unit_id) != self._expected:
+            self._late(frame.unit_id)
+            return
+        self.answers += 1
+        self.answered_at = self._loop.time()
+        if self.answered_at - self.requested_at > _PROMPT_SECONDS:
+            assert self._transport is not None
+            self.answered_at -= unread_seconds(self._transport)
+        try:
+            following = self._follow(frame.pdu)
+        except SourceError as error:
+            self._finish(error)
+        else:
+            if following is None:
+                self._finish()
+            else:
+                self._send(following)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; ``exc`` may say why."""
+        self._fail(exc if isinstance(exc, ConnectionLost) else ConnectionLost("connection closed by the device"))
+
+    def _fail(self, error: SourceError) -> None:
+        self.lost = self.lost or error
+        self._finish(self.lost)
+
+    def _finish(self, error: SourceError | None = None) -> None:
+        """End the exchange, with an error or without."""
+        self._follow = None
+        if self._done is None or self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
+
+    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+        """Send ``read``, then each read that ``follow`` returns for a response PDU, until it returns None.
+
+        Raises RequestTimeout, ConnectionLost, FramingError, and what ``follow`` raises.
+        """
+        self.received = False
+        if self.lost is not None:
+            raise self.lost
+        self._done, self._follow = self._loop.create_future(), follow
+        timed_out = RequestTimeout(f"no response within {time_out:g} s")
+        self._watchdog = Watchdog(time_out, lambda: self._finish(timed_out))
+        try:
+            self._send(read)
+            await self._done
+        finally:
+            self._follow = None
+            self._watchdog.cancel()
+
+    def _send(self, read: Read) -> None:
+        assert self._transport is not None and self._watchdog is not None
+        transaction = next(self._transactions) & 0xFFFF
+        self._expected = (transaction, read.unit_id)
+        self.received = False
+        self.requested_at = self._loop.time()
+        self._watchdog.reset()
+        self._transport.write(self._framer.request(transaction, read))
+
+    def close(self) -> None:
+        """Abort the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class RtuProtocol(ModbusProtocol):
+    """A serial line, or a gateway to one (MODBUS over Serial Line V1.02, 2.5.1.1).
+
+    ``silence`` (s) is what separates two frames. A request waits until the line was silent for so long, and for some
+    time more behind bytes that were no response.
+    """
+
+    def __init__(self, silence: float, late: Callable[[int], None], transactions: Iterator[int]) -> None:
+        self._rtu = RtuFramer()
+        super().__init__(self._rtu, late, transactions)
+        self._silence = silence
+        self._heard_at = 0.0  # loop's s
+        self._due: Read | None = None  # waits for silence
+        self._timer: asyncio.TimerHandle | None = None
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """As of the base class; what is no response ends with the next silence."""
+        self._heard_at = self._loop.time()
+        super().buffer_updated(nbytes)
+        if self._rtu.unfinished:
+            self._await_silence()
+
+    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+        """As of the base class. RequestTimeout says what arrived instead of a response."""
+        try:
+            await super().exchange(read, time_out, follow)
+        except RequestTimeout as error:
+            heard = "the line is never silent" if self._due is not None else self._rtu.unreadable
+            if heard:
+                raise RequestTimeout(f"{error}: {heard}", unreadable=True) from None
+            raise
+        finally:
+            self._due = None
+            self._rtu.abandon()
+            if self._rtu.unfinished:
+                self._await_silence()
+
+    def _send(self, read: Read) -> None:
+        assert self._watchdog is not None
+        self._watchdog.reset()
+        self._due = read
+        self._await_silence()
+
+    def _await_silence(self) -> None:
+        """Go on once the line is silent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        silence = self._silence + (_HANDED_ON if self._rtu.unfinished else 0.0)
+        left = self._heard_at + silence - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._await_silence)
+            return
+        for frame in self._rtu.silent():
+            self._arrived(frame)
+        if self._due is not None:
+            read, self._due = self._due, None
+            super()._send(read)
+
+    def close(self) -> None:
+        """Abort the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().close()

@@ -1,0 +1,128 @@
+"""RTU frames, and the addresses that name the lines they are on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymodbus.framer.rtu import FramerRTU
+
+from ingest.config.modbus_address import AddressError, ModbusAddress, parse
+from ingest.modbus.frame import Frame
+from ingest.modbus.plan import Read
+from ingest.modbus.rtu import NO_TRANSACTION, RtuFramer, crc16
+
+READ = Read("holding", 0x6B, 3, (), 17)
+REQUEST = bytes.fromhex("1103006b00037687")  # the example of MODBUS Application Protocol V1.1b3, 6.3, for unit 17
+PDU = bytes.fromhex("0306022b00000064")
+
+
+def framed(unit: int, pdu: bytes) -> bytes:
+    body = bytes((unit,)) + pdu
+    return body + crc16(body).to_bytes(2, "little")
+
+
+@given(st.binary(max_size=256))
+def test_crc_is_that_of_pymodbus(data: bytes) -> None:
+    assert crc16(data).to_bytes(2, "little") == FramerRTU.compute_CRC(data).to_bytes(2, "big")
+
+
+def test_request_is_the_example_of_the_specification() -> None:
+    assert RtuFramer().request(7, READ) == REQUEST
+
+
+@given(st.integers(1, 20))
+def test_response_is_found_in_any_pieces_and_whatever_the_pauses(size: int) -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    found: list[Frame] = []
+    answer = framed(17, PDU)
+    for at in range(0, len(answer), size):
+        assert found == []
+        found += [*framer.feed(answer[at : at + size]), *framer.silent()]
+    assert found == [Frame(7, 17, PDU)]
+
+
+@pytest.mark.parametrize(
+    ("arrived", "late", "said"),
+    [
+        (framed(18, PDU), True, ""),
+        (framed(17, PDU)[:-1] + b"x", False, "11 bytes arrived without a valid CRC"),
+        (framed(17, b"\x03\x04\0\0\0\0"), True, "a response of 9 bytes with function 0x03 arrived, expected 11 bytes"),
+        (framed(17, b"\x04" + PDU[1:]), True, "a response of 11 bytes with function 0x04 arrived, expected 11 bytes"),
+        (b"\0" + framed(17, PDU), False, "12 bytes arrived without a valid CRC"),
+        (REQUEST, False, "the line echoes requests"),
+        (REQUEST + framed(17, PDU), False, "the line echoes requests"),
+        (framed(17, PDU)[:4], False, "4 bytes of a response arrived"),
+        (bytes(300), False, "more than 256 bytes arrived without a valid CRC"),
+        (b"\0", False, "1 byte arrived without a valid CRC"),
+    ],
+)
+def test_what_is_no_response_is_dropped_with_the_next_silence(arrived: bytes, late: bool, said: str) -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    assert not list(framer.feed(arrived))
+    assert [frame.transaction for frame in framer.silent()] == [NO_TRANSACTION] * late
+    assert framer.unreadable.startswith(said) and bool(framer.unreadable) == bool(said)
+    framer.abandon()
+    list(framer.silent())
+    assert not framer.unfinished
+    framer.request(8, READ)
+    assert list(framer.feed(framed(17, PDU))) == [Frame(8, 17, PDU)]
+
+
+def test_noise_behind_a_response_is_dropped() -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    assert list(framer.feed(framed(17, PDU) + b"\xff")) == [Frame(7, 17, PDU)]
+    assert framer.unfinished and not list(framer.silent())
+    assert not framer.unfinished
+
+
+def test_a_response_is_found_once() -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    assert list(framer.feed(framed(17, b"\x83\x02"))) == [Frame(7, 17, b"\x83\x02")]
+    assert not list(framer.feed(framed(17, PDU)))
+    assert list(framer.silent()) == [Frame(NO_TRANSACTION, 17, PDU)]
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("tcp://PLC:502", ModbusAddress("tcp", "plc:502", "plc", 502)),
+        ("tcp://[::1]:502", ModbusAddress("tcp", "[::1]:502", "::1", 502)),
+        ("rtu+tcp://gw:4001", ModbusAddress("rtu+tcp", "gw:4001", "gw", 4001)),
+        ("rtu+tcp://gw:4001?baud=1200", ModbusAddress("rtu+tcp", "gw:4001", "gw", 4001, baud=1200)),
+        ("serial:///dev/ttyS0", ModbusAddress("serial", "/dev/ttyS0")),
+        ("serial:///dev/ttyS0?parity=N", ModbusAddress("serial", "/dev/ttyS0", parity="N", stop=2)),
+        ("serial:///dev/ttyS0?stop=1&parity=N&data=8", ModbusAddress("serial", "/dev/ttyS0", parity="N", stop=1)),
+    ],
+)
+def test_address_has_the_defaults_of_the_specification(address: str, parsed: ModbusAddress) -> None:
+    assert parse(address) == parsed
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("serial:///dev/ttyS0?data=7", "found 'data=7'; legal: data=8"),
+        ("serial:///dev/ttyS0?parity=even", "found 'parity=even'; legal: parity=E or parity=O or parity=N"),
+        (
+            "serial:///dev/ttyS0?speed=9600",
+            "found an unknown parameter 'speed'; legal: one of baud, parity, stop, data",
+        ),
+        ("serial:///dev/ttyS0?stop=1&stop=2", "found stop twice; legal: each parameter once"),
+        ("rtu+tcp://gw:4001?parity=N", "found an unknown parameter 'parity'; legal: one of baud"),
+        ("tcp://gw:70000", "found 'tcp://gw:70000'; legal: a host, and a port from 1 to 65535"),
+    ],
+)
+def test_address_that_is_wrong_says_what_is_legal(address: str, said: str) -> None:
+    with pytest.raises(AddressError, match="found") as caught:
+        parse(address)
+    assert str(caught.value) == said
+
+
+def test_baud_rate_that_is_wrong_lists_the_legal_ones() -> None:
+    with pytest.raises(AddressError, match=r"found 'baud=19201'; legal: baud=1200 or .* or baud=921600"):
+        parse("serial:///dev/ttyS0?baud=19201")
