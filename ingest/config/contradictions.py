@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,7 +10,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.addresses import is_loopback
-from ingest.config import modbus_address
+from ingest.config import modbus_address, node_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
 from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, ViewerOptions
@@ -120,6 +117,15 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.insecure and source.password_file is not None and not source.password_in_clear:
         legal = "no value with insecure = true, or set password_in_clear = true to send it unencrypted"
         yield "password_file", shown(str(source.password_file)), legal
+    if (source.user_certificate_file is None) != (source.user_key_file is None):
+        name = "user_key_file" if source.user_key_file is None else "user_certificate_file"
+        yield name, "nothing", "user_certificate_file and user_key_file, or neither"
+    if source.user_certificate_file is not None:
+        found = shown(str(source.user_certificate_file))
+        if source.username is not None:
+            yield "user_certificate_file", found, "no value with username: a user has one identity"
+        if source.insecure:
+            yield "user_certificate_file", found, "no value with insecure = true: it needs the server's certificate"
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
@@ -149,8 +155,9 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
     yield from _in_alarms(tag)
-    if isinstance(tag, OpcuaTag) and not _node_id_like(tag.address):
-        yield "address", shown(tag.address), "a node id as in ns=2;s=Boiler1.Pressure or ns=2;i=1001"
+    if isinstance(tag, OpcuaTag) and not _is_node_address(tag.address):
+        legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
+        yield "address", shown(tag.address), legal
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
 
@@ -245,20 +252,9 @@ def _reachable(address: str) -> bool:
         return False
 
 
-def _node_id_like(text: str) -> bool:
-    """Whether it is a node id (OPC 10000-6, 5.3.1.10). A text identifier may hold anything, also ``;`` and ``=``."""
-    match = re.fullmatch(r"(?:ns=([0-9]{1,5});)?([isgb])=(.+)", text, re.DOTALL)
-    if match is None or int(match[1] or 0) > 0xFFFF:
-        return False
-    kind, identifier = match[2], match[3]
+def _is_node_address(text: str) -> bool:
     try:
-        match kind:
-            case "i":
-                return identifier.isascii() and identifier.isdecimal() and int(identifier) <= 0xFFFF_FFFF
-            case "g":
-                return str(uuid.UUID(identifier)) == identifier.lower()
-            case "b":
-                return bool(base64.b64decode(identifier, validate=True))
+        node_address.parse(text)
     except ValueError:
         return False
     return True

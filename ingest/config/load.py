@@ -71,8 +71,12 @@ _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = (  # options that name a file
     *("ca_file", "key_file", "known_hosts_file"),
     *("passphrase_file", "password_file", "server_certificate", "token_file"),
+    *("user_certificate_file", "user_key_file"),
 )
-_SECRETS = ("key_file", "passphrase_file", "password_file", "token_file", "webhook_secret_file", "smtp_password_file")
+_SECRETS = (
+    *("key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file", "user_key_file"),
+    "webhook_secret_file",
+)
 
 
 def load(path: Path) -> Plant:

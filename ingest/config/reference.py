@@ -87,6 +87,8 @@ EXAMPLES: Mapping[str, Any] = {
     "smtp_username": "plantlog",
     "stale_after": "10m",
     "token_file": "secrets/viewer_token",
+    "user_certificate_file": "pki/user.der",
+    "user_key_file": "secrets/user_key.pem",
     "username": "plantlog",
     "webhook": "https://alarms.example.org/plantlog",
     "webhook_secret_file": "secrets/webhook_secret",

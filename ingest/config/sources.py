@@ -105,7 +105,10 @@ class OpcuaTag(Tag):
     """An OPC UA variable."""
 
     address: str
-    """The node id, as in `ns=2;s=boiler1.drum_pressure`."""
+    """The node id, as in `nsu=http://vendor.com/line;s=boiler1.pressure`, which names the namespace by its URI, or
+    `ns=2;s=boiler1.pressure`, by its index. In a URI, `%3B` stands for a semicolon and `%25` for a percent sign."""
+    index: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    """If the variable is an array: the element to read, from 0. Not set: the variable is no array."""
     interval: Duration | None = None
     """The publishing interval, and the sampling interval unless the source sets one. Not set: that of the source."""
     stale_after: Duration | None = None
@@ -193,6 +196,10 @@ class OpcuaSource(_Source):
     """The file with the user's password."""
     password_in_clear: bool = False
     """true: with `insecure`, the password may be sent unencrypted."""
+    user_certificate_file: Path | None = None
+    """The certificate of the user, DER or PEM, instead of a user name."""
+    user_key_file: Path | None = None
+    """The file with the RSA key of the user's certificate, DER or PEM, without a password."""
     publishing_interval: Duration = 0.5
     """The publishing interval of the subscriptions."""
     sampling_interval: Duration | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -17,12 +17,14 @@ import numpy as np
 from asyncua import Client, ua
 
 from ingest.appender import Appender, until_durable
-from ingest.batch import Batch, Event, EventBatch, Gap, SampleBatch
-from ingest.errors import DecodeError, SpoolError
+from ingest.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, Gap, SampleBatch
+from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import DataChange
+from ingest.opcua.decoded import DataChange
 from ingest.opcua.history import read_history, server_start
-from ingest.opcua.items import chunks
+from ingest.opcua.index_range import sends_whole_arrays
+from ingest.opcua.namespaces import read_namespaces
+from ingest.opcua.service import chunks
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -62,6 +64,8 @@ class Backfill:
             for start, end, reason, channels in json.loads(spool.notes.get(self._note, "[]"))
         ]
         self._wake_up = asyncio.Event()
+        self._rounded: set[int] = set()  # channels whose rounding was recorded
+        self._whole_arrays = False  # the server does not support IndexRange
         self._tries = 0  # consecutive ones that ended with the session
 
     def configure(self, tags: Tags) -> None:
@@ -114,8 +118,10 @@ class Backfill:
         unknown: dict[int, int] = {}  # channel id → the history is unknown up to here (µs)
         count = 0
         began = await server_start(client)
+        nodes = await self._nodes(client, wanted)
+        self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
         for some in chunks(wanted, _NODES):
-            tags = [i for i in some if self._tags.source.tags[i].name not in self._status.bad_channels]
+            tags = {i: nodes[i] for i in some if i in nodes}
             unknown |= {int(self._tags.ids[i]): end for i in some if i not in tags}
             try:
                 count += await self._read_within_limits(client, tags, start, end, unknown)
@@ -145,6 +151,17 @@ class Backfill:
         for hole in holes:
             await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
 
+    async def _nodes(self, client: Client, wanted: Iterable[int]) -> dict[int, ua.NodeId]:
+        """The node ids of readable tags in this session, by index."""
+        namespaces = await read_namespaces(client, self._tags.source.time_out)
+        nodes = {}
+        for i in wanted:
+            tag = self._tags.source.tags[i]
+            if tag.name not in self._status.bad_channels:
+                with suppress(SourceError):  # the channel is rejected for this reason, or will be
+                    nodes[i] = namespaces.node_id(tag.address)
+        return nodes
+
     async def _record_outcome(self, hole: Hole, wanted: list[int], unknown: dict[int, int]) -> None:
         """Record the outcome of a hole."""
         start, end, reason, channels = hole
@@ -164,7 +181,7 @@ class Backfill:
             await self._gaps.backfilled(Gap(start, end, reason, filled, detail))
 
     async def _read_within_limits(
-        self, client: Client, tags: list[int], start: int, end: int, unknown: dict[int, int]
+        self, client: Client, tags: Mapping[int, ua.NodeId], start: int, end: int, unknown: dict[int, int]
     ) -> int:
         """Respect the server's limit of nodes per request (MaxNodesPerHistoryReadData, OPC 10000-5, 6.3.11)."""
         try:
@@ -172,15 +189,18 @@ class Backfill:
         except ua.uaerrors.BadTooManyOperations:
             if len(tags) == 1:
                 raise
-            halves = tags[: len(tags) // 2], tags[len(tags) // 2 :]
+            halves = [dict(half) for half in chunks(list(tags.items()), -(-len(tags) // 2))]
             return sum([await self._read_within_limits(client, half, start, end, unknown) for half in halves])
 
-    async def _read(self, client: Client, tags: list[int], start: int, end: int, unknown: dict[int, int]) -> int:
+    async def _read(
+        self, client: Client, tags: Mapping[int, ua.NodeId], start: int, end: int, unknown: dict[int, int]
+    ) -> int:
         """Read the history of some tags into the backfill spool. Returns the number of values."""
         seen: set[int] = set()
         changes: list[tuple[int, DataChange]] = []  # values of a channel
-        texts: list[Event] = []
-        async for page in read_history(client, self._tags.source, tags, start, end):
+        events: list[Event] = []
+        texts = 0
+        async for page in read_history(client, self._tags.source, tags, start, end, self._whole_arrays):
             channel = int(self._tags.ids[page.tag])
             if page.change is None:
                 unknown[channel] = end
@@ -192,19 +212,24 @@ class Backfill:
                     unknown[channel] = until
             if self._tags.is_text[page.tag]:
                 since = max(start, self._versions.floor(channel))
-                texts += [
+                found = [
                     Event("text", t.time, channel, t.status, t.text)
                     for t in page.change.texts
                     if since <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
                 ]
+                texts += len(found)
+                events += found
             elif page.change.handle:
                 changes.append((channel, page.change))
-        if texts:
-            await self._append(EventBatch(self._status.source_id, now_us(), texts))
+            if page.change.rounded and channel not in self._rounded:
+                self._rounded.add(channel)
+                events.append(Event("rounded", now_us(), channel, detail=ROUNDED_DETAIL))
+        if events:
+            await self._append(EventBatch(self._status.source_id, now_us(), events))
         samples = self._samples(changes, start, end)
         if samples is not None:
             await self._append(samples)
-        return len(texts) + (0 if samples is None else len(samples))
+        return texts + (0 if samples is None else len(samples))
 
     def _samples(self, changes: list[tuple[int, DataChange]], start: int, end: int) -> SampleBatch | None:
         """Store one batch with the values of all channels between ``start`` and ``end`` (µs)."""

@@ -7,6 +7,7 @@ only the frame of a message is read field by field; its samples are read as colu
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from ingest.errors import DecodeError
 
@@ -15,6 +16,14 @@ _MAX_DEPTH = 8  # of recursive types: diagnostic infos, variants
 _SIZES = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 8: 8, 9: 8, 10: 4, 11: 8, 13: 8, 14: 16, 19: 4}  # of built-in types
 
 _BYTE, _UINT16, _UINT32, _INT32, _INT64 = (struct.Struct(f) for f in ("<B", "<H", "<I", "<i", "<q"))
+
+
+class Element(NamedTuple):
+    """An element of an array."""
+
+    kind: int  # built-in type
+    at: int | None  # where its encoding begins; None: there is no such element
+    dimensions: int  # of the array
 
 
 def microseconds(ticks: int) -> int:
@@ -148,6 +157,30 @@ class Reader:
             self._built_in(kind, depth)
         if encoding & 0x40:
             self.skip(4 * self.count(4))  # dimensions
+
+    def element(self, index: int, whole: bool) -> Element:
+        """Skip a Variant that is an array, and find an element.
+
+        ``whole``: the array is complete; otherwise it may also be the element alone.
+        """
+        kind = self.byte() & 0x3F
+        has_dimensions = self.body[self.at - 1] & 0x40
+        size = _SIZES.get(kind)
+        if kind == 0:
+            raise DecodeError("array of null variants")
+        n = self.count(size or 1)
+        wanted = 0 if n == 1 and not whole else index
+        at = None
+        if size is not None:
+            at = self.at + wanted * size if wanted < n else None
+            self.skip(size * n)
+        else:
+            for k in range(n):
+                at = self.at if k == wanted else at
+                self._built_in(kind, 0)
+        dimensions = self.count(4) if has_dimensions else 1
+        self.skip(4 * dimensions if has_dimensions else 0)
+        return Element(kind, at, dimensions)
 
     def _built_in(self, kind: int, depth: int) -> None:
         """Skip one value of a built-in type (OPC 10000-6, 5.1.2); each takes at least one byte."""

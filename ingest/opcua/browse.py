@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from asyncua import Client, ua
 
 from ingest.errors import SourceError
-from ingest.opcua.items import call, chunks, operation_limit
+from ingest.opcua.service import call, chunks, operation_limit
 
 T = TypeVar("T")
 

@@ -110,16 +110,22 @@ def paths(pki: Path) -> tuple[Path, Path]:
 
 def load_identity(certificate: bytes, key: bytes, path: Path) -> Identity:
     """Certificate and key, each DER or PEM, checked to match. Raises SourceError."""
+    found, private = load_pair(certificate, key, path, f": restore the matching one, or {_RENEW_HINT}")
+    if not application_uris(found):
+        raise SourceError(f"{path} has no application URI (OPC 10000-6, 6.2.2), which servers require: {_RENEW_HINT}")
+    return Identity(found, private, path)
+
+
+def load_pair(certificate: bytes, key: bytes, path: Path, way_out: str = "") -> tuple[x509.Certificate, RSAPrivateKey]:
+    """A certificate and its key, each DER or PEM. Raises SourceError; ``way_out`` is for keys that don't match."""
     found = read(certificate, path)
     try:
         private = load_pem_private_key(key, None) if b"-----BEGIN" in key else load_der_private_key(key, None)
     except (ValueError, TypeError) as error:  # TypeError: encrypted
         raise SourceError(f"cannot read the key of {path}: {error}; legal: an RSA key without a password") from error
     if not isinstance(private, RSAPrivateKey) or private.public_key() != found.public_key():
-        raise SourceError(f"the key does not match the certificate {path}: restore the matching one, or {_RENEW_HINT}")
-    if not application_uris(found):
-        raise SourceError(f"{path} has no application URI (OPC 10000-6, 6.2.2), which servers require: {_RENEW_HINT}")
-    return Identity(found, private, path)
+        raise SourceError(f"the key does not match the certificate {path}{way_out}")
+    return found, private
 
 
 def read(content: bytes, path: Path | str) -> x509.Certificate:

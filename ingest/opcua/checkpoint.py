@@ -57,6 +57,6 @@ def decode(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[Subs
     return state, is_same_server
 
 
-def _item(number: int, node_id: str, parameters: list[Any], revised: int = 0) -> Item:
+def _item(number: int, node_id: str, parameters: list[Any], *others: Any) -> Item:
     sampling, queue_size, discard_oldest, deadband = parameters
-    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband), revised)
+    return Item(number, node_id, (sampling, queue_size, discard_oldest, deadband), *others)

@@ -29,7 +29,9 @@ from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import ConnectionBackoff, connection_refused
 from ingest.opcua.difference import difference
 from ingest.opcua.history import server_time
+from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.items import Subscription
+from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.session import close, connect
@@ -161,6 +163,7 @@ class Collector:
             self._spool,
             self._receiver.store,
             self._record_missing,
+            self._receiver.begin_of_gap,
             self._subscriptions.note_name,
         )
         await self._recover(client, publisher)
@@ -178,16 +181,25 @@ class Collector:
 
         This can be interrupted anywhere and repeated on another connection or in another process. Until all exist, new
         subscriptions are not saved: the outage continues, and they are created again.
+
+        A subscription whose items mean something else in this session is deleted, with what it has queued.
         """
         managed = self._subscriptions
         subscriptions = managed.state.subscriptions
+        namespaces = await read_namespaces(client, self._source.time_out)
+        whole_arrays = await sends_whole_arrays(client, self._source.time_out)
+        managed.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
         transferred = await transfer(client, self._source, managed.state)
         unfinished = subscriptions.keys() - managed.saved_ids
         for number in unfinished:
             del subscriptions[number]
         if unfinished & transferred.keys():
             await delete(client, self._source, sorted(unfinished & transferred.keys()))
-        lost = [s for s in subscriptions.values() if s.id not in transferred or s.changing or not managed.same_server]
+        lost = [
+            s
+            for s in subscriptions.values()
+            if s.id not in transferred or s.changing or not managed.same_server or not s.fits(namespaces, whole_arrays)
+        ]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
                 await publisher.recover(subscription, transferred[subscription.id])
@@ -198,11 +210,11 @@ class Collector:
         tags = self._tags
         changes = difference(tags, managed.state)
         if self._versions.not_yet_read(tags.versions):
-            self._receiver.set_server_clock(await server_time(client))
+            self._receiver.set_server_clock(await server_time(client, self._source))
             await managed.start_versions(tags, changes)
         await managed.create(client, tags, changes.create)
         self._tags_changed.set()  # other differences need a publishing session
-        await self._close_outage()
+        await self._close_outage(await server_time(client, self._source))
         await self._gaps.flush_or_raise()
         managed.same_server = True
         await managed.complete()
@@ -227,9 +239,9 @@ class Collector:
         await self._gaps.flush_or_raise()
         await self._subscriptions.note()
 
-    async def _close_outage(self) -> None:
+    async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
-        now = now_us()
+        now = self._receiver.end_of_gap(server_now)
         since, reason = self._gaps.open_since(), self._gaps.reason()
         if not self._subscriptions.saved_ids:
             await self._gaps.close(now)
@@ -254,7 +266,7 @@ class Collector:
         self._receiver.count_missed()
         channels = list(subscription.items)
         only = len(self._subscriptions.state.subscriptions) == 1
-        now = now_us()
+        now = self._receiver.end_of_gap(0)
         await self._gaps.record(start, now, "not_available", detail, None if only else channels)
         await self._backfill.request(start, now, "not_available", None if only else channels)
 

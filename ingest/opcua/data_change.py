@@ -7,7 +7,6 @@ once; then the same again. Only items without a fixed size (strings, arrays …)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,60 +14,25 @@ import numpy as np
 from asyncua import ua
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int64s, UInt32s, is_rounded
+from ingest.batch import Int64s, UInt32s, is_rounded
 from ingest.errors import DecodeError
-from ingest.opcua.binary import UNIX_EPOCH_TICKS, Reader, microseconds
+from ingest.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
+from ingest.opcua.decoded import PLAIN, DataChange, Forms, Text, Unsupported
 from ingest.opcua.text import FORMS
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
 _STRUCTURE = 22
+_NO_ARRAY = ", not an array: clear the column index"
+_NO_ELEMENT = ": the column index reads an element"
 _TYPE_NAMES = {kind.value: kind.name for kind in ua.VariantType}
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
+_BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
+_BAD_INDEX_RANGE_NO_DATA = 0x80370000
+_ARRAY, _TYPE = 0x80, 0x3F  # bits of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
 _FIRST_ITEMS = 64  # items viewed through a new layout at first, so that short runs are cheap
-
-
-@dataclass(slots=True)
-class Text:
-    """One text value, or a value as text."""
-
-    handle: int
-    text: str
-    status: int
-    time: int  # µs
-    type: str  # name of the built-in type; empty: exact text of a number
-
-
-@dataclass(slots=True)
-class Unsupported:
-    """A value that is neither a number nor representable as text."""
-
-    handle: int
-    what: str  # type name
-
-
-@dataclass(slots=True)
-class DataChange:
-    """The samples of one notification. Columns are lists of arrays, to be concatenated once."""
-
-    handle: list[UInt32s] = field(default_factory=list)
-    value: list[Float64s] = field(default_factory=list)
-    status: list[UInt32s] = field(default_factory=list)
-    time: list[Int64s] = field(default_factory=list)  # µs
-    texts: list[Text] = field(default_factory=list)
-    unsupported: list[Unsupported] = field(default_factory=list)
-    rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that float64 cannot represent
-    server_time: list[UInt32s] = field(default_factory=list)  # handles without source timestamp: server timestamp used
-    arrival_time: list[UInt32s] = field(default_factory=list)  # handles without timestamps: time of arrival used
-    clamped: list[tuple[int, int]] = field(default_factory=list)  # handle, original time (µs), clamped to a later one
-
-    def _append_one(self, handle: int, value: float, status: int, time: int) -> None:
-        self.handle.append(np.array([handle], np.uint32))
-        self.value.append(np.array([value], np.float64))
-        self.status.append(np.array([status], np.uint32))
-        self.time.append(np.array([time], np.int64))
 
 
 _HANDLE = 4  # bytes before each data value of a notification; none in history
@@ -94,21 +58,23 @@ def _layout(mask: int, kind: int, head: int) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def data_change(body: bytes, start: int, end: int, arrival: int, exact: NDArray[np.bool_] | None = None) -> DataChange:
+def data_change(body: bytes, start: int, end: int, arrival: int, forms: Forms = PLAIN) -> DataChange:
     """Decode the DataChangeNotification in ``body[start:end]``. Raises DecodeError.
 
     Time is the source timestamp, else the server timestamp, else ``arrival`` (µs). No status is Good, no value NaN.
-    ``exact``: by handle, whether numbers are returned as exact text; the last element is for larger handles.
     """
-    return _values(Reader(body[start:end]), _HANDLE, 0, arrival, exact)
+    return _values(Reader(body[start:end]), _HANDLE, 0, arrival, forms)
 
 
-def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, exact: bool = False) -> DataChange:
-    """Decode the HistoryData (OPC 10000-11, 6.6.2) of one node in ``body[start:end]``. Raises DecodeError."""
-    return _values(Reader(body[start:end]), 0, handle, arrival, np.ones(1, bool) if exact else None)
+def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, forms: Forms = PLAIN) -> DataChange:
+    """Decode the HistoryData (OPC 10000-11, 6.6.2) of one node in ``body[start:end]``. Raises DecodeError.
+
+    The arrays in ``forms`` have one element.
+    """
+    return _values(Reader(body[start:end]), 0, handle, arrival, forms)
 
 
-def _values(reader: Reader, head: int, handle: int, arrival: int, exact: NDArray[np.bool_] | None) -> DataChange:
+def _values(reader: Reader, head: int, handle: int, arrival: int, forms: Forms) -> DataChange:
     decoded = DataChange()
     left = reader.count(head + 1)
     while left:
@@ -120,9 +86,9 @@ def _values(reader: Reader, head: int, handle: int, arrival: int, exact: NDArray
         if mask & ~0x3F:
             raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
         if not mask & _VALUE or kind in _NUMBERS:
-            left -= _run(reader, mask, kind, head, handle, left, arrival, decoded, exact)
+            left -= _run(reader, mask, kind, head, handle, left, arrival, decoded, forms)
         else:
-            _single(reader, head, handle, arrival, decoded)
+            _single(reader, head, handle, arrival, decoded, forms)
             left -= 1
     return decoded
 
@@ -136,7 +102,7 @@ def _run(
     left: int,
     arrival: int,
     decoded: DataChange,
-    exact: NDArray[np.bool_] | None,
+    forms: Forms,
 ) -> int:
     """Decode the items that share the first one's layout; returns their number."""
     layout = _layout(mask, kind, head)
@@ -159,28 +125,52 @@ def _run(
     handles = items["handle"] if head else np.full(run, handle, np.uint32)
     time = _times(items, handles, mask, arrival, decoded)
     status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
-    if mask & _VALUE and exact is not None:
-        as_text = exact[np.minimum(handles, np.uint32(len(exact) - 1))]
-        if as_text.any():
-            raw = items["value"][as_text]
-            forms = [str(bool(v)).lower() for v in raw] if kind == _BOOLEAN else [str(v) for v in raw]
-            columns = handles[as_text].tolist(), forms, status[as_text].tolist(), time[as_text].tolist()
-            decoded.texts += [Text(*one, "") for one in zip(*columns, strict=True)]
-            items, handles, status, time = (column[~as_text] for column in (items, handles, status, time))
-    decoded.handle.append(handles)
-    decoded.status.append(status)
-    decoded.time.append(time)
     if not mask & _VALUE:
+        decoded.handle.append(handles)
+        decoded.status.append(status)
+        decoded.time.append(time)
         decoded.value.append(np.full(len(items), np.nan))
         return run
+    value = items["value"]
+    if forms.index is not None and (no_array := _by_handle(forms.index, handles) >= 0).any():
+        decoded.unsupported += [Unsupported(one, _type_name(kind) + _NO_ARRAY) for one in handles[no_array].tolist()]
+        value = value[~no_array]
+        handles, status, time = handles[~no_array], status[~no_array], time[~no_array]
+    _numbers(value, kind, handles, status, time, decoded, forms.exact)
+    return run
+
+
+def _numbers(
+    raw: NDArray[Any],
+    kind: int,
+    handles: UInt32s,
+    status: UInt32s,
+    time: Int64s,
+    decoded: DataChange,
+    exact: NDArray[np.bool_] | None,
+) -> None:
+    """Append values of one type: as numbers, or as exact text."""
+    if exact is not None and (as_text := _by_handle(exact, handles)).any():
+        texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
+        columns = handles[as_text].tolist(), texts, status[as_text].tolist(), time[as_text].tolist()
+        decoded.texts += [Text(*one, "") for one in zip(*columns, strict=True)]
+        raw = raw[~as_text]
+        handles, status, time = handles[~as_text], status[~as_text], time[~as_text]
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-        value = items["value"].astype(np.float64)
-    if kind in _LONG and (rounded := is_rounded(items["value"], value)).any():
+        value = raw.astype(np.float64)
+    if kind in _LONG and (rounded := is_rounded(raw, value)).any():
         decoded.rounded.append(handles[rounded])
     if kind == _BOOLEAN:
         value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)
+    decoded.handle.append(handles)
+    decoded.status.append(status)
+    decoded.time.append(time)
     decoded.value.append(value)
-    return run
+
+
+def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
+    found: NDArray[Any] = column[np.minimum(handles, np.uint32(len(column) - 1))]
+    return found
 
 
 def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decoded: DataChange) -> Int64s:
@@ -197,17 +187,20 @@ def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decod
     return time
 
 
-def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange) -> None:
+def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange, forms: Forms) -> None:
     """Decode an item without a fixed size."""
     if head:
         handle = reader.uint32()
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
-    name, form = FORMS.get(kind, ("", None))
+    index = -1 if forms.index is None else int(forms.index[min(handle, len(forms.index) - 1)])
+    element: Element | None = None
     text: str | None = None
-    if form is not None:
+    if kind & _ARRAY and index >= 0:
+        element = reader.element(index, forms.whole_arrays)
+    elif kind in FORMS:
         reader.skip(1)
-        text = form(reader)
+        text = FORMS[kind][1](reader)
     else:
         reader.variant()
     status = reader.uint32() if mask & _STATUS else 0
@@ -221,18 +214,45 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     time = microseconds(ticks) if ticks > 0 else arrival
     if source <= 0:
         (decoded.server_time if ticks > 0 else decoded.arrival_time).append(np.array([handle], np.uint32))
-    if text is not None:
-        decoded.texts.append(Text(handle, text, status, time, name))
+    if element is not None:
+        _element(reader.body, element, handle, status, time, decoded, forms)
+    elif index >= 0 and kind:
+        decoded.unsupported.append(Unsupported(handle, f"{_type_name(kind)}{_NO_ARRAY}"))
+    elif text is not None:
+        decoded.texts.append(Text(handle, text, status, time, FORMS[kind][0]))
     elif kind:
-        decoded.unsupported.append(Unsupported(handle, _type_name(kind)))
+        has_elements = kind & _ARRAY and (kind & _TYPE in _NUMBERS or kind & _TYPE in FORMS)
+        decoded.unsupported.append(Unsupported(handle, _type_name(kind) + (_NO_ELEMENT if has_elements else "")))
     else:
-        decoded._append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+        decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+
+
+def _element(
+    body: bytes, element: Element, handle: int, status: int, time: int, decoded: DataChange, forms: Forms
+) -> None:
+    """Append an element of an array like a value of its type; Bad if the array ends before it."""
+    kind, at = element.kind, element.at
+    if element.dimensions > 1:
+        what = f"{_type_name(kind | _ARRAY)} of {element.dimensions} dimensions"
+        decoded.unsupported.append(Unsupported(handle, what))
+    elif at is None:
+        decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
+    elif kind in FORMS:
+        name, form = FORMS[kind]
+        decoded.texts.append(Text(handle, form(Reader(body, at)), status, time, name))
+    elif kind in _NUMBERS:
+        raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
+        columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
+        _numbers(raw, kind, *columns, decoded, forms.exact)
+    else:
+        decoded.unsupported.append(Unsupported(handle, _type_name(kind | _ARRAY)))
 
 
 def _type_name(encoding: int) -> str:
-    """Type name of a variant with this encoding byte that is neither a number nor representable as text."""
-    if encoding & 0x80:
-        return f"an array of {_TYPE_NAMES.get(encoding & 0x3F, 'an unknown type')}"
+    """Type name of a variant with this encoding byte."""
+    name = _TYPE_NAMES.get(encoding & _TYPE, "an unknown type")
+    if encoding & _ARRAY:
+        return f"an array of {name}"
     if encoding == _STRUCTURE:
         return "a structure"
-    return f"a variant of encoding 0x{encoding:02X}"
+    return f"a variant of encoding 0x{encoding:02X}" if encoding > _STRUCTURE else f"a {name}"

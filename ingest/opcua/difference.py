@@ -18,7 +18,7 @@ class Difference:
 
     create: list[int] = field(default_factory=list)  # channels without an item in their subscription
     modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels with changed parameters
-    replace: list[int] = field(default_factory=list)  # channels with another node: the old item is deleted first
+    replace: list[int] = field(default_factory=list)  # channels with another node or index: the old item goes first
     obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids, to delete once published
     retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids no longer needed
 
@@ -36,7 +36,7 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
                 found.retired.setdefault(subscription.id, []).append(item.id)
                 continue
             interval, wanted = parameters(tags, channel)
-            if tags.tag(channel).address != item.node_id:
+            if _place(tags, channel) != (item.node_id, item.index):
                 found.replace.append(channel)
                 found.obsolete.setdefault(subscription.id, []).append(item.id)
             elif subscription.requested_interval != interval:
@@ -45,7 +45,14 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
                 unchanged.add(channel)
                 if item.parameters != wanted:
                     found.modify.setdefault(subscription.id, []).append(channel)
-    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.tag(c).address == r.node_id}
+    refused = {
+        c for c, r in state.refused.items() if tags.place(c) is not None and _place(tags, c) == (r.node_id, r.index)
+    }
     others = set(found.replace)
     found.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
     return found
+
+
+def _place(tags: Tags, channel: int) -> tuple[str, int | None]:
+    tag = tags.tag(channel)
+    return tag.address, tag.index

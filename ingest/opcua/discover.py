@@ -6,7 +6,7 @@ import csv
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -15,6 +15,7 @@ from asyncua import ua
 
 from ingest.config.sources import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
 from ingest.opcua.browse import Browser
+from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.session import close, connect
 
 Progress: TypeAlias = Callable[[int], None]
@@ -52,6 +53,7 @@ _KINDS: dict[int, ChannelKind | None] = {
 _ANY = ua.NodeId(_IDS.BaseDataType)
 _MAX_TYPE_DEPTH = 32  # levels of subtypes
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
+_ARRAY = "an array: the column index reads an element"
 _COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
 
 
@@ -93,6 +95,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
     try:
         browser = Browser(client, source.time_out, progress)
         await browser.prepare()
+        namespaces = await read_namespaces(client, source.time_out)
         variables = await _variables(browser)
         await _attributes(browser, variables)
         kinds = await _kinds(browser, variables)
@@ -100,11 +103,12 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
     finally:
         await close(client, source.time_out)
     found = Discovered()
-    names = _unique(variables)
-    for node, status in sorted((node.to_string(), status) for node, status in browser.refused):
-        found.skipped.append(SkippedVariable("", node, f"its children cannot be browsed: {status}"))
+    addresses = {variable.node: namespaces.address(variable.node) for variable in variables}
+    names = _unique(variables, addresses)
+    for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
+        found.skipped.append(SkippedVariable("", address, f"its children cannot be browsed: {status}"))
     for variable in variables:
-        name, address = names[variable.node], variable.node.to_string()
+        name, address = names[variable.node], addresses[variable.node]
         if variable.reason:
             found.skipped.append(SkippedVariable(name, address, variable.reason))
             continue
@@ -166,7 +170,7 @@ async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
         dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
-            variable.reason = "an array"
+            variable.reason = _ARRAY
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
@@ -203,7 +207,7 @@ async def _values(browser: Browser, variables: list[_Variable]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variant = value.Value
         if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.reason = "an array"
+            variable.reason = _ARRAY
         elif variable.data_type == _ANY and (variant is None or variant.Value is None):
             variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
         elif variable.data_type == _ANY:
@@ -247,15 +251,15 @@ def legal_name(text: str) -> str:
     return re.sub(r" +", "_", "".join(kept)) or "_"
 
 
-def _unique(variables: Iterable[_Variable]) -> dict[Any, str]:
-    """Node → name. Duplicates get numbers, except the first by node id."""
+def _unique(variables: Iterable[_Variable], addresses: Mapping[Any, str]) -> dict[Any, str]:
+    """Node → name. Duplicates get numbers, except the first by address."""
     names: dict[Any, str] = {}
     shared: dict[str, list[_Variable]] = {}
     for variable in variables:
         shared.setdefault(variable.path[-CHANNEL_NAME_LENGTH:].lstrip("/"), []).append(variable)
     used = set(shared)
     for name, sharing in shared.items():
-        for place, variable in enumerate(sorted(sharing, key=lambda v: v.node.to_string())):
+        for place, variable in enumerate(sorted(sharing, key=lambda v: addresses[v.node])):
             number, chosen = place + 1, name
             while place and chosen in used:
                 suffix = f"_{number}"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
+import numpy as np
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaSource
+from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.binary import Reader
-from ingest.opcua.data_change import DataChange, history_data
+from ingest.opcua.data_change import history_data
+from ingest.opcua.decoded import PLAIN, DataChange, Forms
+from ingest.opcua.index_range import index_range_of
 from ingest.opcua.message import response_header
+from ingest.opcua.service import call
 from ingest.timestamps import microseconds, utc
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
@@ -20,6 +25,7 @@ _HISTORY_DATA = 658
 _LEAST_RESULT = 11  # bytes of one result: status, continuation point, empty extension object
 _BAD = 0x8000_0000
 _STUCK_PAGES = 100  # consecutive pages without progress before a node is given up
+NO_FORMS: Mapping[int, Forms] = MappingProxyType({})
 _VALUES = 1000  # per node and answer: small enough not to delay live data
 
 
@@ -45,31 +51,42 @@ class Answer:
 
 async def server_start(client: Client) -> int:
     """The server's start time (µs); 0: unknown (OPC 10000-5, 6.3.1 and 12.10)."""
-    return await _time(client, ua.ObjectIds.Server_ServerStatus_StartTime)
-
-
-async def server_time(client: Client) -> int:
-    """The server's current time (µs); 0: unknown."""
-    return await _time(client, ua.ObjectIds.Server_ServerStatus_CurrentTime)
-
-
-async def _time(client: Client, node: int) -> int:
     try:
-        value = await client.get_node(ua.NodeId(node)).read_value()
+        return _microseconds(await client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerStatus_StartTime)).read_value())
     except ua.UaStatusCodeError:
         return 0
-    if not isinstance(value, datetime):
+
+
+async def server_time(client: Client, source: OpcuaSource) -> int:
+    """When the server sends its answer to a read (µs), by its own clock; 0: unknown (OPC 10000-4, 7.34).
+
+    The variable CurrentTime may be a second old.
+    """
+    request = ua.ReadRequest()
+    request.Parameters.NodesToRead = [ua.ReadValueId(ua.NodeId(ua.ObjectIds.Server_ServerStatus_State))]
+    answer = await call(client, request, ua.ReadResponse, source.time_out)
+    return _microseconds(answer.ResponseHeader.Timestamp)
+
+
+def _microseconds(value: object) -> int:
+    if not isinstance(value, datetime) or value.year == 1601:  # the least DateTime stands for none
         return 0
     return microseconds(value.replace(tzinfo=value.tzinfo or UTC))
 
 
 async def read_history(
-    client: Client, source: OpcuaSource, tags: Sequence[int], from_time: int, to_time: int
+    client: Client,
+    source: OpcuaSource,
+    tags: Mapping[int, ua.NodeId],
+    from_time: int,
+    to_time: int,
+    whole_arrays: bool = False,
 ) -> AsyncIterator[Page]:
-    """Yield raw values of ``tags`` (indices) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
+    """Yield raw values of ``tags`` (index → node id) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
 
-    Raises ua.UaError, OSError, TimeoutError or DecodeError.
+    ``whole_arrays``: the server does not support IndexRange. Raises ua.UaError, OSError, TimeoutError or DecodeError.
     """
+    forms = {i: _forms(source.tags[i], whole_arrays) for i in tags}
     points: dict[int, bytes | None] = dict.fromkeys(tags)
     reached: dict[int, int] = {}
     stuck: Counter[int] = Counter()
@@ -87,14 +104,14 @@ async def read_history(
         request.Parameters.ReleaseContinuationPoints = False
         request.Parameters.NodesToRead = [
             ua.HistoryReadValueId(
-                NodeId=ua.NodeId.from_string(source.tags[i].address), ContinuationPoint=points[i] or None
+                NodeId=tags[i],
+                ContinuationPoint=points[i] or None,
+                IndexRange=None if whole_arrays else index_range_of(source.tags[i]),
             )
             for i in requested
         ]
         body = bytes(await client.uaclient.protocol.send_request(request, 2 * source.time_out))
-        for answer in answers(
-            body, requested, to_time, frozenset(i for i in requested if source.tags[i].kind == "text")
-        ):
+        for answer in answers(body, requested, to_time, forms):
             change = answer.change
             if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
                 change = None
@@ -114,10 +131,20 @@ def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck
     return stuck[tag] < _STUCK_PAGES
 
 
-def answers(body: bytes, requested: Sequence[int], arrival: int, texts: Set[int] = frozenset()) -> Iterator[Answer]:
+def _forms(tag: OpcuaTag, whole_arrays: bool) -> Forms:
+    return Forms(
+        np.ones(1, bool) if tag.kind == "text" else None,
+        None if tag.index is None else np.array([tag.index], np.int64),
+        whole_arrays,
+    )
+
+
+def answers(
+    body: bytes, requested: Sequence[int], arrival: int, forms: Mapping[int, Forms] = NO_FORMS
+) -> Iterator[Answer]:
     """One answer per tag of ``requested``, in order; Bad if the server omitted it. Raises DecodeError.
 
-    Numbers of tags in ``texts`` are returned as exact text.
+    ``forms``: what is wanted of the values, by tag.
     """
     reader = Reader(body)
     response_header(reader, _HISTORY_READ_RESPONSE)
@@ -127,6 +154,7 @@ def answers(body: bytes, requested: Sequence[int], arrival: int, texts: Set[int]
         point = reader.string()
         type_id, start, end = reader.extension_object()
         bad = status & _BAD or type_id != _HISTORY_DATA
-        yield Answer(tag, status, point, None if bad else history_data(body, start, end, tag, arrival, tag in texts))
+        change = None if bad else history_data(body, start, end, tag, arrival, forms.get(tag, PLAIN))
+        yield Answer(tag, status, point, change)
     for tag in requested[count:]:
         yield Answer(tag, _BAD, b"", None)

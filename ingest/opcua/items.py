@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
+from ingest.errors import SourceError
+from ingest.opcua.index_range import index_range_of
+from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
+from ingest.opcua.service import DEFAULT_LIMIT, call, chunks, operation_limit
 from ingest.opcua.tags import SampleTimes, Tags
 from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 MARKER_HANDLE = 2**31 - 1  # client handle of the marker item; no channel has it
-
-_DEFAULT_LIMIT = 1000  # items per call if the server has no limit
 
 Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
 
@@ -30,9 +30,12 @@ class Item:
     """A monitored item as requested."""
 
     id: int  # assigned by the server
-    node_id: str
+    node_id: str  # the address in the tag list
     parameters: Parameters
     queue_size: int = 0  # revised; 0: unknown
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+    index: int | None = None  # the wanted element of an array
+    whole_array: bool = False  # all elements are sent, not only that one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Refusal:
     """A channel rejected by the server."""
 
     node_id: str  # the requested one
-    reason: str  # name of the status code
+    reason: str  # name of the status code, or a sentence
+    index: int | None = None  # the wanted element of an array
 
 
 @dataclass(slots=True)
@@ -66,6 +70,17 @@ class Subscription:
         """Time (µs) up to which everything sampled by the server is on disk."""
         return self.tracker.complete_to - round(self.interval * 1e6)
 
+    def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
+        """Whether its items mean in this session what they were created for.
+
+        If a namespace has another index now, its items may belong to other variables.
+        """
+        return all(
+            item.namespace == namespaces.index(item.node_id)
+            and (item.index is None or item.whole_array == whole_arrays)
+            for item in self.items.values()
+        )
+
 
 @dataclass(slots=True)
 class SubscriptionState:
@@ -73,7 +88,8 @@ class SubscriptionState:
 
     subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
     refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
-    per_call: int = _DEFAULT_LIMIT
+    per_call: int = DEFAULT_LIMIT
+    whole_arrays: bool = False  # the server does not support IndexRange
     definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
 
     def by_interval(self, requested_interval: float) -> Subscription | None:
@@ -89,30 +105,40 @@ def parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
     return publishing, (sampling, source.queue_size, source.discard_oldest, tag.deadband)
 
 
-async def create(client: Client, tags: Tags, state: SubscriptionState, channels: Sequence[int]) -> None:
+async def create(
+    client: Client, tags: Tags, namespaces: Namespaces, state: SubscriptionState, channels: Sequence[int]
+) -> None:
     """Create monitored items for ``channels``. Rejected ones are added to ``refused``; others are not affected."""
     if not channels:
         return
+    node_ids = {}
+    for channel in channels:
+        address = tags.tag(channel).address
+        try:
+            node_ids[channel] = namespaces.node_id(address)
+        except SourceError as error:
+            state.refused[channel] = Refusal(address, str(error), tags.tag(channel).index)
     limits = ua.ObjectIds
     state.per_call = await operation_limit(
         client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
-    types = await _data_types(client, tags, channels, per_read)
-    channels = sorted(channels, key=lambda c: (types.get(c, ""), tags.place(c)))
+    types = await _data_types(client, node_ids, per_read)
     by_interval: dict[float, list[int]] = {}
-    for channel in channels:
+    for channel in sorted(channels, key=lambda c: (types.get(c, ""), tags.place(c))):
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
     for interval, members in by_interval.items():
         subscription = state.by_interval(interval)
         if subscription is None:
             subscription = await _create(client, tags.source, interval)
             state.subscriptions[subscription.id] = subscription
-        requests = [(channel, _request(tags, channel)) for channel in members]
-        for channel in [channel for channel, request in requests if request is None]:
-            state.refused[channel] = Refusal(tags.tag(channel).address, "BadNodeIdInvalid")
-        for chunk in chunks([(c, r) for c, r in requests if r is not None], state.per_call):
-            await _create_items(client, tags, state, subscription, chunk)
+        requests = [
+            (channel, _request(tags, channel, node_ids[channel], state.whole_arrays))
+            for channel in members
+            if channel in node_ids
+        ]
+        for chunk in chunks(requests, state.per_call):
+            await _create_items(client, tags, namespaces, state, subscription, chunk)
 
 
 async def _create(client: Client, source: OpcuaSource, interval: float) -> Subscription:
@@ -131,13 +157,10 @@ async def _create(client: Client, source: OpcuaSource, interval: float) -> Subsc
     return Subscription(answer.Parameters.SubscriptionId, interval, revised, keep_alive, tracker=tracker)
 
 
-def _request(tags: Tags, channel: int) -> Any | None:
-    try:
-        node_id = ua.NodeId.from_string(tags.tag(channel).address)
-    except (ua.UaError, ValueError):
-        return None
+def _request(tags: Tags, channel: int, node_id: ua.NodeId, whole_arrays: bool) -> Any:
+    index_range = None if whole_arrays else index_range_of(tags.tag(channel))
     return ua.MonitoredItemCreateRequest(
-        ItemToMonitor=ua.ReadValueId(NodeId=node_id, AttributeId=ua.AttributeIds.Value),
+        ItemToMonitor=ua.ReadValueId(NodeId=node_id, AttributeId=ua.AttributeIds.Value, IndexRange=index_range),
         MonitoringMode=ua.MonitoringMode.Reporting,
         RequestedParameters=_monitoring(channel, parameters(tags, channel)[1]),
     )
@@ -163,6 +186,7 @@ def _monitoring(channel: int, requested: Parameters, before: Parameters | None =
 async def _create_items(
     client: Client,
     tags: Tags,
+    namespaces: Namespaces,
     state: SubscriptionState,
     subscription: Subscription,
     chunk: Sequence[tuple[int, Any]],
@@ -173,14 +197,21 @@ async def _create_items(
     request.Parameters.ItemsToCreate = [item for _, item in chunk]
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
     for (channel, _), result in zip(chunk, answer.Results, strict=True):
+        address, index = tags.tag(channel).address, tags.tag(channel).index
         if result.StatusCode.is_good():
-            requested = parameters(tags, channel)[1]
-            item = Item(result.MonitoredItemId, tags.tag(channel).address, requested, result.RevisedQueueSize)
-            subscription.items[channel] = item
+            subscription.items[channel] = Item(
+                result.MonitoredItemId,
+                address,
+                parameters(tags, channel)[1],
+                result.RevisedQueueSize,
+                namespaces.index(address),
+                index,
+                index is not None and state.whole_arrays,
+            )
             state.definitions[channel] = tags.definition(channel)
             state.refused.pop(channel, None)
         else:
-            state.refused[channel] = Refusal(tags.tag(channel).address, result.StatusCode.name)
+            state.refused[channel] = Refusal(address, result.StatusCode.name, index)
 
 
 async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mapping[int, Sequence[int]]) -> None:
@@ -210,7 +241,7 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
                         tags.tag(channel).name,
                         result.StatusCode.name,
                     )
-                subscription.items[channel] = Item(item.id, item.node_id, new, revised)
+                subscription.items[channel] = replace(item, parameters=new, queue_size=revised)
 
 
 async def create_marker(client: Client, source: OpcuaSource, subscription: Subscription) -> int | None:
@@ -249,38 +280,10 @@ async def remove(
         subscription.items = {c: item for c, item in subscription.items.items() if item.id not in gone}
 
 
-async def call(client: Client, request: Any, response: type[T], time_out: float) -> T:
-    """Await one service call with a deadline. Raises ua.UaError, OSError or TimeoutError."""
-    body = await client.uaclient.protocol.send_request(request, time_out)
-    answer: Any = ua.ua_binary.struct_from_binary(response, body)
-    answer.ResponseHeader.ServiceResult.check()
-    return answer  # type: ignore[no-any-return]
-
-
-async def operation_limit(client: Client, node: int) -> int:
-    """One of the server's operation limits; 0 or null: no limit."""
-    try:
-        value = await client.get_node(ua.NodeId(node)).read_value()
-    except ua.UaStatusCodeError:
-        return _DEFAULT_LIMIT
-    return min(int(value), _DEFAULT_LIMIT) if value else _DEFAULT_LIMIT
-
-
-async def _data_types(client: Client, tags: Tags, channels: Sequence[int], per_read: int) -> dict[int, str]:
+async def _data_types(client: Client, node_ids: Mapping[int, ua.NodeId], per_read: int) -> dict[int, str]:
     """The data type of each channel, if known: adjacent items of equal type can be decoded together."""
-    nodes: list[tuple[int, Any]] = []
-    for channel in channels:
-        try:
-            nodes.append((channel, ua.NodeId.from_string(tags.tag(channel).address)))
-        except (ua.UaError, ValueError):
-            continue
     types: dict[int, str] = {}
-    for chunk in chunks(nodes, per_read):
+    for chunk in chunks(list(node_ids.items()), per_read):
         values = await client.uaclient.read_attributes([node for _, node in chunk], ua.AttributeIds.DataType)
         types |= {c: str(value.Value.Value) for (c, _), value in zip(chunk, values, strict=True) if value.Value}
     return types
-
-
-def chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
-    """Split ``items`` into chunks of at most ``size``."""
-    return (items[at : at + size] for at in range(0, len(items), size))

@@ -18,9 +18,10 @@ from asyncua import Client, ua
 from ingest.appender import Appender, Notes
 from ingest.config.sources import OpcuaSource
 from ingest.errors import DecodeError, SourceError, SpoolError
-from ingest.opcua.items import Subscription, call
+from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.sequence import distance, following
+from ingest.opcua.service import call
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
 
@@ -41,6 +42,7 @@ class Publisher:
         spool: Appender,
         store: StoreNotification,
         record_missing: RecordMissing,
+        sample_time: Callable[[int], int],
         note: Callable[[Subscription], str],
     ) -> None:
         self._client = client
@@ -49,6 +51,7 @@ class Publisher:
         self._spool = spool
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
+        self._sample_time = sample_time  # of a time of the server's clock (µs)
         self._note = note  # note name of a subscription
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
@@ -165,15 +168,18 @@ class Publisher:
         await self._store_notification(body, notification, subscription, {self._note(subscription): tracker.note()})
         if distance(tracker.saved_first, first) < 2**31:
             tracker.saved_first = first
-        tracker.done(notification.sequence, 0 if notification.more else _publish_time(notification))
+        tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
+
+    def _complete_to(self, notification: Notification) -> int:
+        return self._sample_time(notification.publish_time or now_us())
 
     async def _handle_keep_alive(self, subscription: Subscription, notification: Notification) -> None:
         """A quiet moment: save the progress."""
         tracker = subscription.tracker
         subscription.times_before_run = None
-        tracker.keep_alive(_publish_time(notification))
+        tracker.keep_alive(self._complete_to(notification))
         first = tracker.first
         with suppress(SpoolError):
             await self._spool.note({self._note(subscription): tracker.note()})
@@ -223,9 +229,3 @@ def _was_transferred_status(subscription: Subscription, sequence: int, error: Ex
     """Whether an unavailable message contained no data: servers that list messages would have listed it."""
     gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
     return gone and subscription.lists_available and sequence == subscription.transferred_status
-
-
-def _publish_time(notification: Notification) -> int:
-    """When the server sent it (µs); at most now, whatever its clock says."""
-    now = now_us()
-    return min(notification.publish_time or now, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,8 @@ from ingest.appender import Appender, Notes, until_durable
 from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import DataChange, Text, data_change
+from ingest.opcua.data_change import data_change
+from ingest.opcua.decoded import DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE, Subscription
 from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, overflows
@@ -43,6 +45,7 @@ class Receiver:
         self._tracking = ChannelTracking(tags)
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
+        self.whole_arrays = False  # the server sends whole arrays where elements are requested
         self._skew = ClockSkew(tags.source.skew_limit)
         self._marker_events: dict[
             int, asyncio.Event
@@ -66,6 +69,22 @@ class Receiver:
         if time:
             self._skew.observe("server", time, now_us())
 
+    def begin_of_gap(self, server_time: int) -> int:
+        """The time (µs) of the last sample that was published by a time of the server."""
+        return self._plausible(self._skew.sample_times(server_time)[0])
+
+    def end_of_gap(self, server_time: int) -> int:
+        """The time (µs) of the first sample that can follow a time of the server; 0: now, by our clock."""
+        if server_time:
+            return self._plausible(self._skew.sample_times(server_time)[1])
+        return self._plausible(now_us() + round(self._skew.ahead()[1] * 1e6))
+
+    def _plausible(self, time: int) -> int:
+        """A time (µs), or now, by our clock, if a sample of that time would be quarantined."""
+        now = now_us()
+        oldest, newest = self._spool.limits.bounds(now)
+        return time if oldest <= time <= newest else now
+
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """From now on channels have these versions. Returns once that is on disk.
 
@@ -75,7 +94,7 @@ class Receiver:
         """
         if not (new := self._versions.not_yet_read(versions)):
             return
-        now = now_us() + round(self._skew.ahead() * 1e6)
+        now = now_us() + round(self._skew.ahead()[0] * 1e6)
         for channel, version in new.items():
             since = max(now, self._tracking.last(channel) + 1)
             self._versions.start(channel, version, since, new_address=another_node)
@@ -84,8 +103,7 @@ class Receiver:
 
     async def open_move_gaps(self, subscription: Subscription, channels: Iterable[int]) -> None:
         """The items of these channels are replaced by items of other nodes: open gaps until then."""
-        until = subscription.sampled_to + round(self._skew.ahead() * 1e6)
-        begins = [([channel], max(self._tracking.last(channel), until)) for channel in channels]
+        begins = [([channel], max(self._tracking.last(channel), subscription.sampled_to)) for channel in channels]
         await self._gaps.open_each(begins, _MOVE_REASON, "read from another node")
         await self._gaps.flush_or_raise()
 
@@ -108,7 +126,8 @@ class Receiver:
         reached: dict[int, int] = {}
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
-                change = data_change(body, start, end, arrival, self._tracking.tags.exact)
+                forms = replace(self._tracking.tags.forms, whole_arrays=self.whole_arrays)
+                change = data_change(body, start, end, arrival, forms)
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle
                 )
@@ -118,7 +137,7 @@ class Receiver:
                 await self._undecodable(notification, subscription, error)
                 continue
             more = notification.more or place < len(notification.data_changes)
-            batches = await self._batches(change, arrival, more, subscription, stored)
+            batches = await self._batches(change, arrival, notification.publish_time, more, subscription, stored)
             appends += [self.append(batch, notes) for batch in batches]
         await asyncio.gather(*appends)
         if not appends:
@@ -172,12 +191,14 @@ class Receiver:
         self.count_missed()
         start = subscription.sampled_to
         channels = list(subscription.items)
-        await self._gaps.record(start, now_us(), "undecodable", str(error), channels)
+        end = self.end_of_gap(notification.publish_time)
+        await self._gaps.record(start, end, "undecodable", str(error), channels)
 
     async def _batches(
         self,
         change: DataChange,
         arrival: int,
+        publish_time: int,
         more: bool,
         subscription: Subscription,
         stored: list[Callable[[], None]],
@@ -199,7 +220,7 @@ class Receiver:
             place, time, value, status = place[ours], time[ours], value[ours], status[ours]
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events += await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
-        await self._inspect(tracking, Message(*with_texts, arrival, more), subscription)
+        await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
         keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
         if keep is not None:
             place, time, value, status = place[keep], time[keep], value[keep], status[keep]
@@ -215,19 +236,21 @@ class Receiver:
             batches.append(EventBatch(self._status.source_id, arrival, events))
         return batches
 
-    async def _inspect(self, tracking: ChannelTracking, message: Message, subscription: Subscription) -> None:
+    async def _inspect(
+        self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
+    ) -> None:
         await self._overflows(tracking, message, subscription)
         known = message.time[tracking.time[message.place] > 0]  # a first value may be of any age
         if len(known):
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(known - message.arrival)))
-            self._skew.observe("source", int(known[nearest]), message.arrival)
+            self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
         tracking.observe_clocks(message.place, message.time, message.arrival)
         if self._first_awaited:
             await self._close_move_gaps(tracking.tags, message)
         heard_again = tracking.record_samples(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
-            await self._gaps.close(message.arrival, again)
+            await self._gaps.close(self.end_of_gap(publish_time), again)
 
     async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
         """Close the gaps of moved channels among these."""

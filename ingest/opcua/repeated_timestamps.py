@@ -61,7 +61,7 @@ class RepeatedTimestamps:
     def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
         """These are on disk. Of several with the same time the first counts, as in the table; a text channel has no
         samples."""
-        if self._tags.exact is not None:
+        if self._tags.forms.exact is not None:
             number = ~self._tags.is_text[place]
             place, time, value, status = place[number], time[number], value[number], status[number]
         self._time[place] = time

@@ -21,7 +21,7 @@ class SequenceTracker:
 
     def __init__(self, first: int = 1, complete_to: int = 0) -> None:
         self.first = first  # the lowest sequence number not on disk
-        self.complete_to = complete_to  # µs, publish time up to which everything is on disk
+        self.complete_to = complete_to  # µs, by the clock of sample times: what was published until then is on disk
         self.saved_first = first  # ``first`` as last saved: only earlier messages are acknowledged
         self._next = first  # the next expected
         self._done: dict[int, int] = {}  # on disk, ``first`` or later → publish time
@@ -61,13 +61,13 @@ class SequenceTracker:
             return  # one from before, sent again
         self._done[sequence] = publish_time
         while self.first in self._done:
-            self.complete_to = max(self.complete_to, self._done.pop(self.first))
+            self.complete_to = self._done.pop(self.first) or self.complete_to
             self.first = following(self.first)
 
     def keep_alive(self, publish_time: int) -> None:
         """A keep-alive came: up to ``publish_time`` there is no more data, if everything received is on disk."""
         if self.first == self._next:
-            self.complete_to = max(self.complete_to, publish_time)
+            self.complete_to = publish_time
 
     def restart(self) -> None:
         """Another session takes over: what is not on disk will be sent again."""

@@ -16,7 +16,7 @@ from ingest.addresses import OPCUA_PORT, unreachable
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import message_limits, trust, validate
-from ingest.opcua.certificate import Identity, identity
+from ingest.opcua.certificate import Identity, identity, load_pair
 from ingest.timeouts import within
 
 _POLICIES = {
@@ -35,6 +35,9 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
     try:
         if source.password_file is not None:
             client.set_password(source.password_file.read_text().rstrip("\n"))
+        if (path := source.user_certificate_file) is not None and source.user_key_file is not None:
+            pair = load_pair(path.read_bytes(), source.user_key_file.read_bytes(), path)
+            client.user_certificate, client.user_private_key = pair
         if not source.insecure:
             trust.make_folders(pki)
             own_identity = identity(pki)
@@ -93,8 +96,10 @@ class _Client(Client):  # type: ignore[misc]
         """Not needed: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""
 
     def server_policy(self, token_type: Any) -> Any:
-        """The user token policy. Raises SourceError if it would expose the password."""
+        """The user token policy. Raises SourceError if it would expose the password, or if certificates have none."""
         policy = super().server_policy(token_type)
+        if token_type == ua.UserTokenType.Certificate and not policy.PolicyId:
+            raise SourceError("the server accepts no user certificates: remove user_certificate_file and user_key_file")
         if token_type == ua.UserTokenType.UserName and self._password and not self._in_clear:
             encrypted = self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt
             if not encrypted and policy.SecurityPolicyUri == security_policies.SecurityPolicyNone.URI:
@@ -171,9 +176,7 @@ def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | No
     if isinstance(error, ua.UaStatusCodeError):
         code = ua.StatusCode(error.code).name
         if code in _USER_REFUSED:
-            look = "check" if source.username is not None else "anonymous access is not allowed: set"
-            user = source.username or "anonymous"
-            return f"the server rejects user {user} ({code}): {look} username and password_file"
+            return _user_refused(source, code)
         if own_identity is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
             return f"the server does not trust plantlog's certificate ({code}): trust it on the server: {own_identity}"
     if own_identity is not None and isinstance(
@@ -184,3 +187,10 @@ def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | No
     if own_identity is not None and isinstance(error, ConnectionError):
         return f"the server closed the connection ({message}); it may not trust plantlog's certificate: {own_identity}"
     return f"connect: {unreachable(source.address, error)}"
+
+
+def _user_refused(source: OpcuaSource, code: str) -> str:
+    if source.user_certificate_file is not None:
+        return f"the server rejects the user certificate {source.user_certificate_file} ({code}): trust it there"
+    look = "check" if source.username is not None else "anonymous access is not allowed: set"
+    return f"the server rejects user {source.username or 'anonymous'} ({code}): {look} username and password_file"

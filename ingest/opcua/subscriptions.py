@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from asyncua import Client
@@ -12,6 +12,7 @@ from ingest.appender import Appender
 from ingest.opcua import checkpoint
 from ingest.opcua.difference import Difference, difference
 from ingest.opcua.items import Subscription, SubscriptionState, create, create_marker, modify, remove
+from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.receive import Receiver
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete
@@ -40,7 +41,7 @@ class Subscriptions:
         """Create items for ``channels`` and the subscriptions they need."""
         if channels:
             async with self._changing():
-                await create(client, tags, self.state, channels)
+                await self._create_items(client, tags, channels)
 
     async def complete(self) -> None:
         """All subscriptions match the tags: save them, so that the next process continues them."""
@@ -86,7 +87,7 @@ class Subscriptions:
         if not changes:
             return
         async with self._changing():
-            await create(client, tags, self.state, changes.create)
+            await self._create_items(client, tags, changes.create)
             await modify(client, tags, self.state, changes.modify)
             await remove(client, tags.source, self.state, changes.retired)
         await self.complete()
@@ -109,9 +110,15 @@ class Subscriptions:
         await self._receiver.start_versions(_subset(tags.versions, changes.replace), another_node=True)
         self._receiver.expect_first(changes.replace)
         async with self._changing():
-            await create(client, tags, self.state, changes.replace)
+            await self._create_items(client, tags, changes.replace)
             await self._delete_idle(client, tags)
         await self.complete()
+
+    async def _create_items(self, client: Client, tags: Tags, channels: Sequence[int]) -> None:
+        """Create items of nodes as the server names them now: it may have added namespaces."""
+        if channels:
+            namespaces = await read_namespaces(client, tags.source.time_out)
+            await create(client, tags, namespaces, self.state, channels)
 
     async def _wait_until_published(self, client: Client, tags: Tags, subscriptions: Iterable[int]) -> None:
         """Return once everything queued so far by items of ``subscriptions`` is on disk."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.sources import OpcuaSource, OpcuaTag
-from ingest.opcua.data_change import DataChange
+from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS
 
 
@@ -32,10 +32,25 @@ class Tags:
         # Client handle → index of the tag; n for unknown handles.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
-        self.exact: NDArray[np.bool_] | None = None  # by client handle: is it a text channel; None: there are none
-        if self.is_text.any():
-            self.exact = np.zeros(len(self._places), bool)
-            self.exact[self.ids[self.is_text]] = True
+        self.forms = Forms(self._exact(), self._index())  # by client handle
+
+    def _exact(self) -> NDArray[np.bool_] | None:
+        """Whether it is a text channel."""
+        if not self.is_text.any():
+            return None
+        exact = np.zeros(len(self._places), bool)
+        exact[self.ids[self.is_text]] = True
+        return exact
+
+    def _index(self) -> Int64s | None:
+        """The element of an array."""
+        elements = [(channel, tag.index) for channel, tag in zip(self.ids, self.source.tags, strict=True)]
+        if all(index is None for _, index in elements):
+            return None
+        wanted = np.full(len(self._places), -1, np.int64)
+        for channel, index in elements:
+            wanted[channel] = -1 if index is None else index
+        return wanted
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,9 +68,9 @@ class Tags:
         return self.source.tags[self._place[channel]]
 
     def definition(self, channel: int) -> list[str]:
-        """Node id, kind and unit: if they change, it is another quantity. Raises KeyError."""
+        """Node id, kind, unit and index: if they change, it is another quantity. Raises KeyError."""
         tag = self.tag(channel)
-        return [tag.address, tag.kind, tag.unit]
+        return [tag.address, tag.kind, tag.unit, *([] if tag.index is None else [str(tag.index)])]
 
     def by_place(self, change: DataChange) -> DataChange:
         """``change`` with indices instead of client handles; n for unknown handles (invented by the server, or

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from ingest.config.node_address import escaped
 from ingest.errors import DecodeError
 from ingest.opcua.binary import Reader
 
@@ -75,7 +76,7 @@ def _node_id(reader: Reader) -> str:
         identifier = f"{name}={read(reader)}"
     uri = _string(reader) if encoding & 0x80 else ""
     server = reader.uint32() if encoding & 0x40 else 0
-    space = f"nsu={uri};" if uri else f"ns={namespace};" if namespace else ""
+    space = f"nsu={escaped(uri)};" if uri else f"ns={namespace};" if namespace else ""
     return f"{f'svr={server};' if server else ''}{space}{identifier}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
-from ingest.opcua.data_change import DataChange
+from ingest.opcua.decoded import DataChange
 from ingest.opcua.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.tags import Tags
 from ingest.timestamps import now_us
@@ -193,6 +193,23 @@ class ClockSkew:
         self._least = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
         self._known: dict[str, float] = {}  # s, of the last interval with data
         self._skewed = {"server": False, "source": False}
+        self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
+        self._known_lead: int | None = None  # of the last interval with data
+
+    def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
+        """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
+        self.observe("source", time, arrival)
+        if publish_time:
+            lead = time - publish_time
+            self._lead = lead if self._lead is None else min(self._lead, lead, key=abs)
+
+    def sample_times(self, server_time: int) -> tuple[int, int]:
+        """The earliest and the latest that a time of the server's clock (µs) can be by the clock of sample times.
+
+        Both are usually the same clock. A sample that is older than its message only proves that it can be.
+        """
+        lead = min((known for known in (self._lead, self._known_lead) if known is not None), key=abs, default=0)
+        return server_time + min(lead, 0), server_time + max(lead, 0)
 
     def observe(self, which: str, time: int, arrival: int) -> None:
         """Observe a time (µs) that is slightly before ``arrival`` if clocks agree."""
@@ -200,10 +217,10 @@ class ClockSkew:
         if abs(ahead) < abs(self._least[which]):
             self._least[which] = ahead
 
-    def ahead(self) -> float:
-        """A lower bound (s) of how far the clock of sample times is ahead of ours, if known."""
+    def ahead(self) -> tuple[float, float]:
+        """How far (s) the clock of sample times is ahead of ours, at least and at most; 0 if nothing is known."""
         now = self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
-        return min(now.values(), default=0.0)
+        return min(now.values(), default=0.0), max(now.values(), default=0.0)
 
     def events(self, tracking: ChannelTracking) -> list[Event]:
         """Events for changes, once per interval, including those of single channels."""
@@ -222,6 +239,7 @@ class ClockSkew:
         if np.isfinite(self._least["source"]):
             events += tracking.clocks(self._limit, self._least["source"])
         self._least = dict.fromkeys(self._least, np.inf)
+        self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
         return events
 
 

@@ -7,7 +7,8 @@ import logging
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
-from ingest.opcua.items import SubscriptionState, call
+from ingest.opcua.items import SubscriptionState
+from ingest.opcua.service import call
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ingest.batch import Event, Int64s, UInt32s
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import DataChange
+from ingest.opcua.decoded import DataChange
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us

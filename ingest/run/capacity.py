@@ -47,7 +47,7 @@ class Certificate:
 
     def __str__(self) -> str:
         when = f"expires in {self.days:.0f} days" if self.days > 0 else "has expired"
-        what = "our OPC UA certificate" if self.path.name == "own.der" else "the trusted certificate"
+        what = "our OPC UA certificate" if self.path.name == "own.der" else "the certificate"
         renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * (
             self.path.name == "own.der"
         )
@@ -55,11 +55,12 @@ class Certificate:
 
 
 def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> list[Certificate]:
-    """Set the expiry gauges of our own and the trusted certificates; return those that expire within 30 days.
+    """Set the expiry gauges of our own, trusted and users' certificates; return those that expire within 30 days.
 
     Unreadable certificates are skipped.
     """
-    named = [source.server_certificate for source in sources if source.server_certificate is not None]
+    options = [path for source in sources for path in (source.server_certificate, source.user_certificate_file)]
+    named = dict.fromkeys(path for path in options if path is not None)
     found = []
     for place in (pki / "own.der", pki / "trusted", *named):
         with suppress(SourceError):

@@ -34,7 +34,8 @@ from ingest.batch import EventBatch, GapBatch, SampleBatch
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import DataChange, data_change
+from ingest.opcua.data_change import data_change
+from ingest.opcua.decoded import DataChange
 from ingest.opcua.history import answers
 from ingest.opcua.items import Item, Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
@@ -69,6 +70,7 @@ _NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
 _WITH_TEXT_FORM = {ua.VariantType(kind) for kind in range(13, 22)}
 _TAGS = 12
 _TEXTS = (3, 4)  # those of them that are texts
+_ELEMENTS = (0, 2)  # those that are elements of arrays
 _IDS = np.arange(_TAGS, dtype=np.int32)
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
@@ -224,8 +226,11 @@ class _Whole(Buffer):  # type: ignore[misc]
         return _Whole(self._data, self._cur_pos, self._size if size == -1 or size > self._size else size)
 
 
-class _TooLong(Exception):  # noqa: N818
-    """asyncua's codec takes too long: it reads arrays of nothing as long as their length says."""
+class _TooLong(BaseException):
+    """asyncua's codec takes too long: it reads arrays of nothing as long as their length says.
+
+    Not an Exception: asyncua catches these where it makes a decoder, and then keeps a wrong one for good.
+    """
 
 
 @contextmanager
@@ -245,10 +250,10 @@ def _limited(seconds: float) -> Iterator[None]:
 def by_asyncua(kind: Any, body: bytes, seconds: float = _SECONDS) -> Any:
     """What asyncua's codec makes of it; None where it refuses, or takes longer."""
     try:
-        with _limited(seconds), _as_specified():
+        with _as_specified(), _limited(seconds):
             read = struct_from_binary(kind, _Whole(body))
             return None if _misread(read) else read
-    except Exception:  # whatever its codec makes of garbage
+    except (Exception, _TooLong):  # whatever its codec makes of garbage
         return None
 
 
@@ -283,7 +288,13 @@ def _misread(read: Any) -> bool:
 
 def _source() -> OpcuaSource:
     tags = tuple(
-        OpcuaTag(name=f"t{i}", address=f"ns=2;s=t{i}", kind="text" if i in _TEXTS else "analog") for i in range(_TAGS)
+        OpcuaTag(
+            name=f"t{i}",
+            address=f"ns=2;s=t{i}",
+            kind="text" if i in _TEXTS else "analog",
+            index=1 if i in _ELEMENTS else None,
+        )
+        for i in range(_TAGS)
     )
     return OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", stale_after=60.0, tags=tags)
 
@@ -305,7 +316,7 @@ async def _received(body: bytes) -> None:
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:
         try:
-            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL))
+            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL, _OURS.forms))
         except DecodeError:
             assert status.missed
             assert any(isinstance(batch, GapBatch) for batch in spool.batches)

@@ -200,7 +200,7 @@ async def test_discover_finds_what_the_simulator_serves(tmp_path: Path) -> None:
     async with simulated_server(tags, tmp_path, port):
         found = (await discover(source, tmp_path / "pki")).tags
     assert [(t.name, t.address, t.kind, t.unit, t.lo, t.hi) for t in found] == [
-        ("Plant/unit/level", "ns=2;s=unit.level", "analog", "m", 0, 8),
-        ("Plant/unit/sub/running", "ns=2;s=unit.sub.running", "discrete", "", None, None),
-        ("Plant/unit/mode", "ns=2;s=unit.mode", "text", "", None, None),
+        ("Plant/unit/level", "nsu=urn:plantlog:simulator:plant;s=unit.level", "analog", "m", 0, 8),
+        ("Plant/unit/sub/running", "nsu=urn:plantlog:simulator:plant;s=unit.sub.running", "discrete", "", None, None),
+        ("Plant/unit/mode", "nsu=urn:plantlog:simulator:plant;s=unit.mode", "text", "", None, None),
     ]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from asyncua import Server, ua
 from asyncua.crypto.security_policies import SecurityPolicyNone
-from asyncua.server.user_managers import User, UserRole
+from asyncua.server.user_managers import CertificateUserManager, User, UserRole
 from asyncua.ua.ua_binary import struct_to_binary, uatcp_to_binary
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -26,8 +26,10 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua.message_limits import MESSAGE
 from ingest.opcua.session import close, connect
+from ingest.opcua.trust import trust
 from tests import certificates
 from tests.peers import free_port, peer
+from tests.waiting import until
 
 
 class Users:
@@ -42,7 +44,9 @@ class Users:
 
 
 @asynccontextmanager
-async def serving(certificate: tuple[Path, Path] | None, policy: Any, users: Users | None = None) -> AsyncIterator[str]:
+async def serving(
+    certificate: tuple[Path, Path] | None, policy: Any, users: Users | CertificateUserManager | None = None
+) -> AsyncIterator[str]:
     """asyncua's server with that certificate and key; gives its address."""
     server = Server(user_manager=users)
     await server.init()
@@ -186,6 +190,54 @@ async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
     async with serving(certificate, SECURE, users) as address:
         assert await told(source(address, **who), tmp_path / "pki") == ""
         assert users.said == [("logger", "drowssap")]
+
+
+async def test_user_certificate(tmp_path: Path) -> None:
+    certificate = certificates.make(tmp_path / "server")
+    known, unknown = (certificates.make(tmp_path / name, uri="urn:a:person") for name in ("known", "unknown"))
+    users = CertificateUserManager()
+    await users.add_user(known[0], "logger")
+    async with serving(certificate, SECURE, users) as address:
+
+        def user(pair: tuple[Path, Path]) -> OpcuaSource:
+            files = {"user_certificate_file": pair[0], "user_key_file": pair[1]}
+            return source(address, server_certificate=certificate[0], **files)
+
+        assert await told(user(known), tmp_path / "pki") == ""
+        reason = await told(user(unknown), tmp_path / "pki")
+        assert re.fullmatch(rf"the server rejects the user certificate {unknown[0]} \(Bad\w+\): trust it there", reason)
+        reason = await told(user((known[0], unknown[1])), tmp_path / "pki")
+        assert reason == f"the key does not match the certificate {known[0]}"
+        assert "user anonymous" in await told(source(address, server_certificate=certificate[0]), tmp_path / "pki")
+
+
+async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
+    user, other = (certificates.make(tmp_path / name, uri="urn:a:person") for name in ("user", "other"))
+    async with peer("node-opcua", tmp_path / "peer", 1, "200") as server:
+        who = {"user_certificate_file": user[0], "user_key_file": user[1]}
+        mine = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"], **who)
+        assert "is not trusted" in await told(mine, tmp_path / "pki")
+        trust(tmp_path / "pki", "plc")
+        assert "the server rejects the user certificate" in await told(mine, tmp_path / "pki")
+        (rejected,) = (tmp_path / "peer" / "users" / "rejected").iterdir()
+        shutil.move(rejected, tmp_path / "peer" / "users" / "trusted" / "certs")
+
+        async def accepted() -> bool:
+            return await told(mine, tmp_path / "pki") == ""
+
+        await until(accepted)  # the server notices the file after a while
+        others = mine.model_copy(update={"user_certificate_file": other[0], "user_key_file": other[1]})
+        assert "the server rejects the user certificate" in await told(others, tmp_path / "pki")
+
+
+async def test_server_without_user_certificates_is_reported(tmp_path: Path) -> None:
+    user = certificates.make(tmp_path / "user", uri="urn:a:person")
+    async with peer("milo", tmp_path / "peer", 1, "200") as server:
+        who = {"user_certificate_file": user[0], "user_key_file": user[1], "accept": ["wrong-host"]}
+        mine = source(f"opc.tcp://127.0.0.1:{server.port}", **who)
+        assert "is not trusted" in await told(mine, tmp_path / "pki")
+        trust(tmp_path / "pki", "plc")
+        assert (await told(mine, tmp_path / "pki")).startswith("the server accepts no user certificates")
 
 
 async def test_refused_user_is_reported(tmp_path: Path) -> None:

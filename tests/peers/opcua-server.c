@@ -138,10 +138,85 @@ static void publish_from(int first) {
     }
 }
 
+static UA_Double elements[4] = {0, 0.25, 0.5, 0.75};
+
+static void publish_array(void) {
+    UA_DataValue data;
+    UA_DataValue_init(&data);
+    for (int k = 0; k < 4; k++)
+        elements[k] = round_number + k / 4.0;
+    UA_Variant_setArray(&data.value, elements, 4, &UA_TYPES[UA_TYPES_DOUBLE]);
+    data.hasValue = data.hasSourceTimestamp = true;
+    data.sourceTimestamp = last * UA_DATETIME_USEC + UA_DATETIME_UNIX_EPOCH;
+    if (UA_Server_writeDataValue(server, UA_NODEID_STRING(1, "Array"), data) != UA_STATUSCODE_GOOD)
+        fail("Array");
+}
+
+static void add_array(void) {
+    UA_UInt32 size = 4;
+    UA_VariableAttributes attributes = UA_VariableAttributes_default;
+    attributes.dataType = UA_TYPES[UA_TYPES_DOUBLE].typeId;
+    attributes.valueRank = UA_VALUERANK_ONE_DIMENSION;
+    attributes.arrayDimensions = &size;
+    attributes.arrayDimensionsSize = 1;
+    attributes.displayName = UA_LOCALIZEDTEXT("en", "Array");
+    UA_Variant_setArray(&attributes.value, elements, 4, &UA_TYPES[UA_TYPES_DOUBLE]);
+    if (UA_Server_addVariableNode(server, UA_NODEID_STRING(1, "Array"), UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, "Array"),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
+        fail("Array");
+}
+
+static void add_scalar(const char *name, int type, const void *value) {
+    char id[64];
+    snprintf(id, sizeof id, "Scalar%s", name);
+    UA_VariableAttributes attributes = UA_VariableAttributes_default;
+    attributes.dataType = UA_TYPES[type].typeId;
+    attributes.displayName = UA_LOCALIZEDTEXT("en", id);
+    UA_Variant_setScalarCopy(&attributes.value, value, &UA_TYPES[type]);
+    if (UA_Server_addVariableNode(server, UA_NODEID_STRING(1, id), UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, id),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
+        fail(id);
+    UA_Variant_clear(&attributes.value);
+}
+
+// The same values as in tests/integration/test_opcua_types.py
+static void add_scalars(void) {
+    UA_Guid guid = {0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 7}};
+    UA_DateTime time = 1773057600 * UA_DATETIME_SEC + UA_DATETIME_UNIX_EPOCH;
+    UA_ByteString bytes = {2, (UA_Byte *)"\x0a\xff"};
+    UA_StatusCode status = UA_STATUSCODE_BADCOMMUNICATIONERROR;
+    UA_QualifiedName qualified = UA_QUALIFIEDNAME(1, "Level");
+    UA_LocalizedText localized = UA_LOCALIZEDTEXT("de", "läuft");
+    UA_String string = UA_STRING("läuft");
+    UA_NodeId node = UA_NODEID_STRING(1, "x");
+    add_scalar("Boolean", UA_TYPES_BOOLEAN, &(UA_Boolean){true});
+    add_scalar("SByte", UA_TYPES_SBYTE, &(UA_SByte){-5});
+    add_scalar("Byte", UA_TYPES_BYTE, &(UA_Byte){200});
+    add_scalar("Int16", UA_TYPES_INT16, &(UA_Int16){-300});
+    add_scalar("UInt16", UA_TYPES_UINT16, &(UA_UInt16){60000});
+    add_scalar("Int32", UA_TYPES_INT32, &(UA_Int32){-70000});
+    add_scalar("UInt32", UA_TYPES_UINT32, &(UA_UInt32){4000000000u});
+    add_scalar("Int64", UA_TYPES_INT64, &(UA_Int64){-9007199254740993});
+    add_scalar("UInt64", UA_TYPES_UINT64, &(UA_UInt64){UINT64_MAX});
+    add_scalar("Float", UA_TYPES_FLOAT, &(UA_Float){1.5f});
+    add_scalar("Double", UA_TYPES_DOUBLE, &(UA_Double){0.1});
+    add_scalar("String", UA_TYPES_STRING, &string);
+    add_scalar("DateTime", UA_TYPES_DATETIME, &time);
+    add_scalar("Guid", UA_TYPES_GUID, &guid);
+    add_scalar("ByteString", UA_TYPES_BYTESTRING, &bytes);
+    add_scalar("NodeId", UA_TYPES_NODEID, &node);
+    add_scalar("StatusCode", UA_TYPES_STATUSCODE, &status);
+    add_scalar("QualifiedName", UA_TYPES_QUALIFIEDNAME, &qualified);
+    add_scalar("LocalizedText", UA_TYPES_LOCALIZEDTEXT, &localized);
+}
+
 static void publish(UA_Server *of, void *unused) {
     (void)of, (void)unused;
     round_number++;
     publish_from(0);
+    publish_array();
 }
 
 static void add(void) {
@@ -279,6 +354,8 @@ int main(int argc, char **argv) {
     server = UA_Server_newWithConfig(&config);
     if (!server)
         fail("server");
+    add_array();
+    add_scalars();
     for (int i = atoi(argv[4]); i > 0; i--)
         add();
     if (UA_Server_run_startup(server) || UA_Server_addRepeatedCallback(server, look_for_commands, NULL, COMMAND_MS, NULL))

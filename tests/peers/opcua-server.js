@@ -1,7 +1,7 @@
 // An OPC UA server that is not ours (node-opcua). What its arguments, commands and truth are: see tests/peers.py.
 // Every sampling interval is revised to 0: a value is queued when it is published. Queues and their overflow are its own.
 const { OPCUAServer, OPCUACertificateManager, Subscription, Variant, DataType } = require("node-opcua");
-const { StatusCodes, SecurityPolicy, MessageSecurityMode } = require("node-opcua");
+const { StatusCodes, SecurityPolicy, MessageSecurityMode, VariantArrayType } = require("node-opcua");
 const path = require("path");
 const { Truth, obey, say } = require("./truth");
 
@@ -18,11 +18,14 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
     automaticallyAcceptUnknownCertificate: trusts !== "strict",
   });
   await pki.initialize();
+  const users = new OPCUACertificateManager({ rootFolder: path.join(folder, "users") });
+  await users.initialize();
   const server = new OPCUAServer({
     port: Number(port),
     host: "127.0.0.1",
     hostname: "127.0.0.1",
     serverCertificateManager: pki,
+    userCertificateManager: users,
     securityPolicies: [SecurityPolicy.None, SecurityPolicy.Basic256Sha256],
     securityModes: [MessageSecurityMode.None, MessageSecurityMode.SignAndEncrypt],
     allowAnonymous: true,
@@ -34,6 +37,20 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
   const nodes = [];
   let round = 0;
   let last = 0; // ms: a JavaScript date has no more
+  const elements = (round) => ({
+    dataType: DataType.Double,
+    arrayType: VariantArrayType.Array,
+    value: Float64Array.from([0, 1, 2, 3], (k) => round + k / 4),
+  });
+  const array = namespace.addVariable({
+    organizedBy: server.engine.addressSpace.rootFolder.objects,
+    browseName: "Array",
+    nodeId: "s=Array",
+    dataType: DataType.Double,
+    valueRank: 1,
+    arrayDimensions: [4],
+    value: new Variant(elements(0)),
+  });
   // This round's value of every node from first on: in the truth before anybody can see it.
   const publishFrom = (first) => {
     last = Math.max(Date.now(), last + 1);
@@ -54,6 +71,7 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
         if (!error.stack.includes("_setOverflowBit")) throw error;
       }
     }
+    array.setValueFromSource(elements(round), StatusCodes.Good, now);
   };
   const add = () => {
     const i = nodes.length;

@@ -108,10 +108,14 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     for name, days in (("soon.der", 12), ("later.der", 40)):
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
     kept = MemoryAppender()
-    source = OpcuaSource(name="plc", kind="opcua", address="opc.tcp://h:4840", tags=())
+    user, key = certificates.make(tmp_path / "user", days=(-1, 5))
+    source = OpcuaSource(
+        name="plc", kind="opcua", address="opc.tcp://h:4840", tags=(), user_certificate_file=user, user_key_file=key
+    )
     watching = asyncio.create_task(capacity.watch_certificates(state.pki, {7: source}, kept))
-    await kept.until(lambda: len(kept.events("certificate_expiry")) == 2)
+    await kept.until(lambda: len(kept.events("certificate_expiry")) == 3)
     watching.cancel()
-    ours, server = kept.events("certificate_expiry")
+    ours, server, users = kept.events("certificate_expiry")
     assert ours.text is not None and "own.der expires in 29 days" in ours.text and "certificate renew" in ours.text
     assert server.text is not None and "soon.der expires in 12 days" in server.text
+    assert users.text is not None and f"{user} expires in 5 days" in users.text

@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.config import reference
 from ingest.config.base import fields_of
 from ingest.config.load import load
@@ -16,6 +18,9 @@ from tests.docs import completed
 RENEW = "run `.venv/bin/python -m ingest.config.reference`"
 SAMPLE = reference.SAMPLE.read_text()
 ALL_SET = re.sub(r"^#(?=\w+ = |\[)", "", SAMPLE, flags=re.MULTILINE)  # every option, none commented out
+
+
+IDENTITIES = (r"^(username|password_file) = .*\n", r"^user_(certificate|key)_file = .*\n")  # a user has one
 
 
 def read(text: str, folder: Path) -> Plant:
@@ -52,8 +57,9 @@ def test_sample_configuration_contains_only_defaults(tmp_path: Path) -> None:
         assert not_default(source) <= {"name", "kind", "address", "tags", "token_file"}
 
 
-def test_sample_configuration_has_every_option_and_is_valid(tmp_path: Path) -> None:
-    plant = read(ALL_SET, tmp_path)
+@pytest.mark.parametrize("other", IDENTITIES)
+def test_sample_configuration_has_every_option_and_is_valid(other: str, tmp_path: Path) -> None:
+    plant = read(re.sub(other, "", ALL_SET, flags=re.MULTILINE), tmp_path)
     content = tomllib.loads(ALL_SET)
     tables: dict[str, Any] = {"plant": PlantOptions, "notify": NotifyOptions, **reference.tables()}
     for name, table in tables.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.batch import Event, UInt32s
-from ingest.opcua.data_change import DataChange, Text
+from ingest.opcua.decoded import DataChange, Text
 from ingest.opcua.tracking import ChannelTracking
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ingest.batch import Event
 from ingest.config.sources import OpcuaSource, OpcuaTag
@@ -85,3 +86,24 @@ def test_edited_tags_keep_their_clock_state() -> None:
         source.interval(t0=0.1, t1=40)
     source.tracking = ChannelTracking(TAGS, source.tracking)
     assert source.interval(t0=0.1, t1=0.2) == [(11, "good")]
+
+
+def test_an_old_sample_shortens_no_gap() -> None:
+    skew = ClockSkew(5.0)
+    assert skew.sample_times(START) == (START, START)
+    skew.observe_samples(START - 60 * SECOND, START, START)  # alone in its message
+    assert skew.sample_times(START) == (START - 60 * SECOND, START)
+    skew.observe_samples(START - SECOND, START, START)
+    skew.observe_samples(START - 3600 * SECOND, START, START)
+    assert skew.sample_times(START) == (START - SECOND, START)
+
+
+@pytest.mark.parametrize("ahead", [-600 * SECOND, 600 * SECOND])
+def test_sample_times_include_a_clock_that_is_not_the_servers(ahead: int) -> None:
+    source = Source()
+    for at in (START, START + SECOND):
+        source.skew.observe_samples(at + ahead, at, at)
+        source.events()  # an interval ends
+        earliest, latest = source.skew.sample_times(at)
+        assert earliest <= at + ahead <= latest
+        assert latest - earliest == abs(ahead)

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import DecodeError
-from ingest.opcua.data_change import DataChange, data_change
+from ingest.opcua.data_change import data_change
+from ingest.opcua.decoded import DataChange, Forms
 from ingest.opcua.message import publish_response
 from ingest.timestamps import microseconds
 
@@ -206,7 +207,7 @@ def test_each_scalar_type_has_a_text_form(status: int) -> None:
         (i, ua.DataValue(v, ua.StatusCode(status), datetime(2026, 1, 1, tzinfo=UTC))) for i, (v, _) in enumerate(FORMS)
     ]
     body = encode(values)
-    change = data_change(body, 0, len(body), ARRIVAL, np.ones(1, bool))
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(np.ones(1, bool)))
     assert [(t.handle, t.text, t.status) for t in change.texts] == [
         (i, text, status) for i, (_, text) in enumerate(FORMS)
     ]
@@ -217,7 +218,7 @@ def test_each_scalar_type_has_a_text_form(status: int) -> None:
 def test_numbers_are_exact_on_text_channels_only() -> None:
     large = 2**53 + 1
     body = encode([(handle, ua.DataValue(ua.Variant(large, V.Int64))) for handle in (0, 1, 2, 9)])
-    change = data_change(body, 0, len(body), ARRIVAL, np.array([False, True, False]))
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(np.array([False, True, False])))
     assert [(t.handle, t.text) for t in change.texts] == [(1, str(large))]
     assert [row[0] for row in rows(change)] == [0, 2, 9]
     assert np.concatenate(change.rounded).tolist() == [0, 2, 9]
@@ -233,3 +234,73 @@ def test_integer_within_double_precision_is_not_reported_as_rounded(value: int) 
 def test_integer_beyond_double_precision_is_reported_as_rounded(value: int, kind: Any) -> None:
     body = encode([(4, ua.DataValue(ua.Variant(value, kind)))])
     assert [run.tolist() for run in data_change(body, 0, len(body), ARRIVAL).rounded] == [[4]]
+
+
+_ARRAY_TYPES = {**_NUMBERS, V.String: st.text(), V.Guid: st.uuids(), V.ByteString: st.binary()}
+_ARRAYS = st.sampled_from([*_ARRAY_TYPES]).flatmap(
+    lambda kind: st.tuples(st.just(kind), st.lists(_ARRAY_TYPES[kind], max_size=5))
+)
+
+
+def texts_and_numbers(change: DataChange) -> list[tuple[Any, ...]]:
+    return [*rows(change), *((t.handle, t.text, t.status, t.time) for t in change.texts)]
+
+
+@given(st.lists(st.tuples(_ARRAYS, st.integers(0, 6), st.booleans()), max_size=6), st.booleans())
+def test_element_is_decoded_like_a_scalar(parts: list[tuple[tuple[Any, list[Any]], int, bool]], whole: bool) -> None:
+    """Of whole arrays, and of the element alone; where the array ends before it, the value is Bad."""
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    arrays, scalars = [], []
+    for handle, ((kind, array), index, _) in enumerate(parts):
+        sent = array if whole else array[index : index + 1]
+        arrays.append((handle, ua.DataValue(ua.Variant(sent, kind, is_array=True), SourceTimestamp=time)))
+        beyond = ua.DataValue(StatusCode=ua.StatusCode(ua.StatusCodes.BadIndexRangeNoData), SourceTimestamp=time)
+        value = ua.DataValue(ua.Variant(array[index], kind), SourceTimestamp=time) if index < len(array) else beyond
+        scalars.append((handle, value))
+    exact = np.array([*(text for _, _, text in parts), False])
+    wanted = np.array([*(index for _, index, _ in parts), -1], np.int64)
+    body = encode(arrays)
+    found = data_change(body, 0, len(body), ARRIVAL, Forms(exact, wanted, whole))
+    same = encode(scalars)
+    assert texts_and_numbers(found) == texts_and_numbers(data_change(same, 0, len(same), ARRIVAL, Forms(exact)))
+    assert not found.unsupported
+
+
+def test_element_of_a_whole_array_that_was_not_requested() -> None:
+    """Some servers apply an IndexRange to their own variables only."""
+    body = encode([(0, ua.DataValue(ua.Variant([1.0, 2.0, 3.0], V.Double)))])
+    assert rows(data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([1, -1]))))[0][1] == struct.pack("d", 2.0)
+
+
+def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
+    matrix = ua.Variant([[1.0, 2.0], [3.0, 4.0]], V.Double)
+    values = [
+        *(ua.Variant(1.0, V.Double), ua.Variant("x", V.String), matrix),
+        *(ua.Variant([ua.Range()], V.ExtensionObject), ua.Variant([1.0], V.Double)),
+    ]
+    body = encode([(handle, ua.DataValue(value)) for handle, value in enumerate(values)])
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([0, 0, 0, 0, -1])))
+    assert {u.handle: u.what for u in change.unsupported} == {
+        0: "a Double, not an array: clear the column index",
+        1: "a String, not an array: clear the column index",
+        2: "an array of Double of 2 dimensions",
+        3: "an array of ExtensionObject",
+        4: "an array of Double: the column index reads an element",
+    }
+    assert not rows(change)
+
+
+@given(st.binary(max_size=60), st.integers(0, 9), st.booleans())
+def test_array_of_garbage_is_refused_or_decoded(garbage: bytes, index: int, whole: bool) -> None:
+    body = struct.pack("<iIB", 1, 0, 1) + garbage
+    try:
+        change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([index, -1]), whole_arrays=whole))
+    except DecodeError:
+        return
+    assert len(rows(change)) + len(change.texts) + len(change.unsupported) == 1
+
+
+def test_rounded_element_is_reported() -> None:
+    body = encode([(4, ua.DataValue(ua.Variant([0, 2**53 + 1], V.Int64)))])
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([1]), whole_arrays=True))
+    assert [run.tolist() for run in change.rounded] == [[4]]

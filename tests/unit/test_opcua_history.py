@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from asyncua import ua
 from asyncua.ua.ua_binary import struct_to_binary
 
@@ -43,7 +44,8 @@ async def pages(answer: Answer, at_most: int) -> list[Page]:
 
     client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
     start = microseconds(START)
-    return [page async for page in read_history(client, SOURCE, [0, 1], start, start + 10**9)]
+    nodes = {i: ua.NodeId(f"t{i}", 2) for i in range(2)}
+    return [page async for page in read_history(client, SOURCE, nodes, start, start + 10**9)]
 
 
 def values(found: list[Page], tag: int) -> list[float]:
@@ -72,3 +74,23 @@ async def test_endless_history_is_given_up() -> None:
     assert all(page.last and page.change is None for page in last.values())
     assert len(last) == 2
     assert set(values(found, 0)) == {1, 2}
+
+
+@pytest.mark.parametrize("whole_arrays", [False, True])
+async def test_elements_of_arrays_are_requested_and_decoded(whole_arrays: bool) -> None:
+    async def send_request(request: Any, _: float) -> bytes:
+        (node,) = request.Parameters.NodesToRead
+        assert node.IndexRange == (None if whole_arrays else "1")
+        arrays = [[n, n + 0.5] if whole_arrays else [n + 0.5] for n in (1.0, 2.0)]
+        values = [ua.DataValue(ua.Variant(array), SourceTimestamp=START) for array in arrays]
+        results = [ua.HistoryReadResult(ua.StatusCode(0), None, ua.HistoryData(DataValues=values))]
+        return bytes(struct_to_binary(ua.HistoryReadResponse(Results=results)))
+
+    client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
+    tags = (OpcuaTag(name="t", address="ns=2;s=t", index=1),)
+    source = OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", tags=tags)
+    start = microseconds(START)
+    found = [
+        page async for page in read_history(client, source, {0: ua.NodeId("t", 2)}, start, start + 1, whole_arrays)
+    ]
+    assert values(found, 0) == [1.5, 2.5]

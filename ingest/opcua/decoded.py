@@ -1,0 +1,64 @@
+"""What is decoded from a notification or a history, and what is wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int64s, UInt32s
+
+
+@dataclass(slots=True)
+class Text:
+    """One text value, or a value as text."""
+
+    handle: int
+    text: str
+    status: int
+    time: int  # µs
+    type: str  # name of the built-in type; empty: exact text of a number
+
+
+@dataclass(slots=True)
+class Unsupported:
+    """A value that is neither a number nor representable as text."""
+
+    handle: int
+    what: str  # type name
+
+
+@dataclass(slots=True)
+class DataChange:
+    """The samples of one notification. Columns are lists of arrays, to be concatenated once."""
+
+    handle: list[UInt32s] = field(default_factory=list)
+    value: list[Float64s] = field(default_factory=list)
+    status: list[UInt32s] = field(default_factory=list)
+    time: list[Int64s] = field(default_factory=list)  # µs
+    texts: list[Text] = field(default_factory=list)
+    unsupported: list[Unsupported] = field(default_factory=list)
+    rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that float64 cannot represent
+    server_time: list[UInt32s] = field(default_factory=list)  # handles without source timestamp: server timestamp used
+    arrival_time: list[UInt32s] = field(default_factory=list)  # handles without timestamps: time of arrival used
+    clamped: list[tuple[int, int]] = field(default_factory=list)  # handle, original time (µs), clamped to a later one
+
+    def append_one(self, handle: int, value: float, status: int, time: int) -> None:
+        """Append one sample."""
+        self.handle.append(np.array([handle], np.uint32))
+        self.value.append(np.array([value], np.float64))
+        self.status.append(np.array([status], np.uint32))
+        self.time.append(np.array([time], np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What is wanted of the values, by handle; the last element of an array is for larger handles."""
+
+    exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
+    index: Int64s | None = None  # the element of an array that is wanted, -1: the value itself; None: of all items
+    whole_arrays: bool = False  # the server sends whole arrays, not only the element
+
+
+PLAIN = Forms()

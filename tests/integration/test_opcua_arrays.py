@@ -1,0 +1,155 @@
+"""Elements of arrays as channels, against servers that apply an IndexRange and asyncua's, which sends whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncua import Server, ua
+
+from ingest.config.sources import OpcuaTag
+from ingest.timestamps import now_us
+from tests.integration.test_opcua_collector import collecting
+from tests.memory_appender import MemoryAppender
+from tests.opcua_history import backfilled
+from tests.peers import KINDS, free_port, peer
+from tests.waiting import until
+
+V = ua.VariantType
+OPTIONS: dict[str, Any] = {"insecure": True, "time_out": 30.0}
+NO_DATA = ua.StatusCodes.BadIndexRangeNoData
+
+
+@asynccontextmanager
+async def serving(values: dict[str, Any]) -> AsyncIterator[tuple[str, Server, dict[str, Any]]]:
+    server = Server()
+    await server.init()
+    address = f"opc.tcp://127.0.0.1:{free_port()}/"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    await server.register_namespace("urn:arrays")
+    nodes = {}
+    for number, (name, value) in enumerate(values.items()):
+        nodes[name] = await server.nodes.objects.add_variable(ua.NodeId(name, 2), f"2:n{number}", value)
+    async with server:
+        yield address, server, nodes
+
+
+def elements(count: int, address: str, **more: Any) -> list[OpcuaTag]:
+    return [OpcuaTag(name=f"e{index}", address=address, index=index, **more) for index in range(count)]
+
+
+def values(kept: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, status in kept.samples(channel) if status < 0x8000_0000]
+
+
+@pytest.mark.parametrize("name", ["node-opcua", "open62541"])
+async def test_elements_on_a_server_with_index_ranges(name: str, tmp_path: Path) -> None:
+    array = f"{KINDS[name].node}Array"
+    tags = [
+        *elements(5, array),
+        OpcuaTag(name="text", address=array, index=1, kind="text"),
+        OpcuaTag(name="whole", address=array),
+        OpcuaTag(name="scalar", address=f"{KINDS[name].node}Double0", index=0),
+        OpcuaTag(name="standard", address="i=2255", index=0, kind="text"),
+    ]
+    async with (
+        peer(name, tmp_path / "peer", 5, "100") as server,
+        collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await kept.until(lambda: min(len(kept.samples(i)) for i in range(4)) >= 5)
+        await kept.until(lambda: {5, 8} <= {e.channel_id for e in kept.events("text")})
+        await until(lambda: {"whole", "scalar"} <= status.bad_channels.keys())
+        await until(lambda: "e4" in status.bad_channels or bool(kept.samples(4)))
+    for k in range(4):
+        rounds = [value - k / 4 for value in values(kept, k)]
+        assert rounds == sorted(set(rounds)), "each value once"
+        assert all(value == int(value) for value in rounds)
+    times = [{time: value for time, value, _ in kept.samples(k)} for k in range(4)]
+    for time in set(times[0]) & set(times[3]):
+        assert times[3][time] == times[0][time] + 0.75
+    assert not values(kept, 4), "the array ends before it"
+    assert {e.text for e in kept.events("text") if e.channel_id == 8} == {"http://opcfoundation.org/UA/"}
+    assert all(float(e.text or 0) % 1 == 0.25 for e in kept.events("text") if e.channel_id == 5)
+    assert status.bad_channels["whole"] == "an array of Double: the column index reads an element"
+    assert status.bad_channels.keys() <= {"whole", "scalar", "e4"}
+
+
+async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> None:
+    """One sample of each with each notification; where the array became shorter, Bad ones."""
+    tags = [
+        *elements(4, "ns=2;s=array"),
+        OpcuaTag(name="name", address="ns=2;s=names", index=1, kind="text"),
+        OpcuaTag(name="scalar", address="ns=2;s=scalar", index=0),
+    ]
+    begin = {"array": [1.0, 2.0, 3.0], "names": ["a", "b"], "scalar": 5.0}
+    async with (
+        serving(begin) as (address, _, nodes),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await kept.until(lambda: all(kept.samples(i) for i in range(4)))
+        for n in range(1, 6):
+            await nodes["array"].write_value(ua.Variant([1.0, 2.0, 3.0 + n], V.Double))
+            await kept.until(lambda n=n: all(len(kept.samples(i)) > n for i in range(4)))  # type: ignore[misc]
+        await nodes["array"].write_value(ua.Variant([9.0], V.Double))
+        await kept.until(lambda: all(len(kept.samples(i)) > 6 for i in range(4)))
+        assert values(kept, 0) == [1.0] * 6 + [9.0]
+        assert values(kept, 1) == [2.0] * 6
+        assert values(kept, 2) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        assert {state for _, _, state in kept.samples(3)} == {NO_DATA}
+        assert kept.samples(1)[-1][2] == kept.samples(2)[-1][2] == NO_DATA
+        assert [e.text for e in kept.events("text") if e.channel_id == 4] == ["b"]
+        assert status.bad_channels == {"scalar": "a Double, not an array: clear the column index"}
+        await nodes["scalar"].write_value(ua.Variant([6.0], V.Double))
+        await until(lambda: not status.bad_channels)
+        assert values(kept, 5) == [6.0]
+
+
+async def test_node_id_that_ends_like_an_element_is_a_node_id(tmp_path: Path) -> None:
+    """As those of Siemens controllers do."""
+    array, element = '"DB"."arr"', '"DB"."arr"[1]'
+    tags = [
+        OpcuaTag(name="node", address=f"ns=2;s={element}"),
+        OpcuaTag(name="element", address=f"ns=2;s={array}", index=1),
+        OpcuaTag(name="missing", address=f"ns=2;s={array}[2]"),
+    ]
+    async with (
+        serving({array: [10.0, 11.0, 12.0], element: 20.0}) as (address, _, _),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "degraded")
+        await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+    assert (values(kept, 0), values(kept, 1)) == ([20.0], [11.0])
+    assert status.bad_channels == {"missing": "BadNodeIdUnknown"}
+
+
+async def test_elements_are_read_from_history(tmp_path: Path) -> None:
+    tags, begin = [*elements(3, "ns=2;s=array"), OpcuaTag(name="whole", address="ns=2;s=array")], now_us()
+    async with serving({"array": [0.0, 0.5]}) as (address, server, nodes):
+        await server.historize_node_data_change(nodes["array"], period=None, count=1000)
+        for n in range(1, 6):
+            await nodes["array"].write_value(ua.Variant([float(n), n + 0.5], V.Double))
+        found = await backfilled(address, tags, tmp_path, begin)
+    assert values(found, 0)[-5:] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert values(found, 1)[-5:] == [1.5, 2.5, 3.5, 4.5, 5.5]
+    assert {status for _, _, status in found.samples(2)} == {NO_DATA}
+    assert not found.samples(3)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_changed_index_is_another_quantity(killed: bool, tmp_path: Path) -> None:
+    before, after = elements(1, "ns=2;s=array"), [replace(elements(1, "ns=2;s=array")[0], index=1)]
+    async with serving({"array": [1.0, 2.0]}) as (address, _, nodes):
+        async with collecting(address, before, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await kept.until(lambda: bool(kept.samples(0)))
+            await until(lambda: status.state == "connected")
+            notes = deepcopy(kept.notes) if killed else kept.notes
+        async with collecting(address, after, tmp_path / "pki", MemoryAppender(notes), **OPTIONS) as (kept, _):
+            await nodes["array"].write_value(ua.Variant([1.0, 3.0], V.Double))
+            await kept.until(lambda: 3.0 in values(kept, 0))
+    assert set(values(kept, 0)) <= {2.0, 3.0}

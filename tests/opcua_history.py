@@ -1,0 +1,34 @@
+"""What a collector reads from a server's history, without waiting for something to be missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.gaps import Gaps
+from ingest.opcua.backfill import Backfill
+from ingest.opcua.session import close, connect
+from ingest.opcua.tags import Tags
+from ingest.status import SourceStatus
+from ingest.timestamps import now_us
+from ingest.versions import ChannelVersions
+from tests.memory_appender import MemoryAppender
+from tests.waiting import running
+
+
+async def backfilled(address: str, tags: list[OpcuaTag], pki: Path, from_time: int) -> MemoryAppender:
+    """Everything of ``tags`` (channels 0, 1, …) since ``from_time`` (µs)."""
+    source = OpcuaSource(name="ua", kind="opcua", address=address, insecure=True, tags=tuple(tags))
+    status = SourceStatus(1, "ua", "opcua", address, len(tags))
+    spool, found = MemoryAppender(), MemoryAppender()
+    gaps, versions = Gaps(status, spool), ChannelVersions("ua", 1, spool)
+    columns = Tags(source, {tag.name: i for i, tag in enumerate(tags)})
+    backfill = Backfill(columns, status, spool, found, gaps, versions)
+    await backfill.request(from_time, now_us(), "disconnected", None)
+    client = await connect(source, pki)
+    try:
+        async with running(backfill.run(client)):
+            await spool.until(lambda: "backfill:1" not in spool.notes)
+    finally:
+        await close(client, source.time_out)
+    return found
