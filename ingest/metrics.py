@@ -133,6 +133,9 @@ storage_days_left = Gauge(
     "plantlog_storage_days_left", "Days until the disk is full at the recent growth rate; NaN: unknown"
 )
 storage_days_left.set(float("nan"))  # a gauge begins at 0, which would be an alarm
+standbys_missing = Gauge(
+    "plantlog_standbys_missing", "Servers named in PLANTLOG_DSN that do not replicate from the primary"
+)
 # alarms
 alarms_active = Gauge("plantlog_alarms_active", "Active alarms, without shelved ones", ["source", "priority"])
 alarms_unacknowledged = Gauge("plantlog_alarms_unacknowledged", "Unacknowledged alarms", ["source"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -31,8 +32,12 @@ FROM generate_series(0, 1439) AS m, unnest($2::int[]) AS c
 """
 _SEALS = """
 DROP TABLE IF EXISTS plant.day_seal CASCADE;
-CREATE TABLE plant.day_seal (day date PRIMARY KEY);
+CREATE TABLE plant.day_seal (day date, installation int, PRIMARY KEY (day, installation));
 GRANT SELECT ON plant.day_seal TO plant_maintenance;
+"""
+_INSTALLATION = """
+INSERT INTO plant.installation (id, plant, class_prefix, number, sealing) VALUES ($1, $2, $3, $4, true)
+ON CONFLICT (id) DO UPDATE SET sealing = true
 """
 
 
@@ -81,12 +86,17 @@ async def closed_relation(owner: asyncpg.Connection[Any]) -> str:
     return "plant.samples_packed" if packed else "plant.samples_raw"
 
 
-async def add_seals(owner: asyncpg.Connection[Any], *ago: int) -> None:
-    """Sealing is on, and these days have a seal: as retention looks at them, by their day."""
+async def add_installation(owner: asyncpg.Connection[Any], id_: UUID, number: int = 1) -> None:
+    """An installation that seals."""
+    await owner.execute(_INSTALLATION, id_, f"plant{number}", "" if number == 1 else f"{number}:", number)
+
+
+async def add_seals(owner: asyncpg.Connection[Any], *ago: int, installation: int = 0) -> None:
+    """Sealing is on, and these days have a seal of an installation (0: all): as retention looks at them."""
     await owner.execute(_SEALS)
-    await set_setting(owner, "sealing", "on")
+    await add_installation(owner, UUID(int=1))
     for number in ago:
-        await owner.execute("INSERT INTO plant.day_seal VALUES ($1)", day(number).date())
+        await owner.execute("INSERT INTO plant.day_seal VALUES ($1, $2)", day(number).date(), installation)
 
 
 async def sample_counts(owner: asyncpg.Connection[Any]) -> dict[tuple[int, int], int]:

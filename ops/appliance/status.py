@@ -14,6 +14,7 @@ from ingest.config.sources import Source
 from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
 from ingest.installation import installation_of
+from ingest.source_states import UP
 from ingest.timestamps import now_us
 from ops import health
 from ops.appliance import exits
@@ -22,7 +23,7 @@ from ops.appliance.database import Database
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
 from ops.paths import State
-from ops.registration.installation import installations
+from ops.registration.installation import chosen, installations
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0
@@ -34,12 +35,16 @@ _UNSUPERVISED = "not supervised: run `plantlog up`"
 
 
 class StatusMonitor:
-    """Collects status snapshots; rates are between a snapshot and the one before."""
+    """Collects status snapshots; rates are between a snapshot and the one before.
 
-    def __init__(self, state: State) -> None:
+    ``installation``: whose outages and quarantine are counted, as for ``ask``; None: those of this state folder.
+    """
+
+    def __init__(self, state: State, installation: str | None = None) -> None:
         if not state.claimed:
             raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
         self._state = state
+        self._installation = installation
         self._before: tuple[float, dict[str, int]] | None = None
         self._drift = ConfigDrift(state)
 
@@ -75,7 +80,7 @@ class StatusMonitor:
             "certificates": (reports.get("collector-opcua") or {}).get("certificates", []),  # those that end soon
             "jobs": (reports.get("maintenance") or {}).get("jobs", []),
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
-            "database": asyncio.run(_database(self._state)),
+            "database": asyncio.run(_database(self._state, self._installation)),
         }
 
     def _rates(self, samples: dict[str, int]) -> dict[str, float]:
@@ -159,9 +164,7 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
     if not report["ready"] and "database" in report:
         return f"database {report['database']}"
     if not report["ready"]:
-        not_connected = [
-            entry["name"] for entry in report.get("sources", []) if entry["state"] not in ("connected", "degraded")
-        ]
+        not_connected = [entry["name"] for entry in report.get("sources", []) if entry["state"] not in UP]
         return f"not connected: {', '.join(not_connected)}"
     if number is not None and report.get("configuration", number) != number:
         return f"runs configuration {report['configuration']}, but {number} is current: see its log"
@@ -185,7 +188,7 @@ def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:
     }
 
 
-async def _database(state: State) -> dict[str, Any]:
+async def _database(state: State, installation: str | None) -> dict[str, Any]:
     if not state.dsn_file("reader").exists():
         return {"reachable": False, "reason": "not created yet"}
     database = Database(state, None)
@@ -194,7 +197,8 @@ async def _database(state: State) -> dict[str, Any]:
             connection = await connect(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2)
             try:
                 own = installation_of(state.root)
-                row = await connection.fetchrow(load("status")["select_database"], own)
+                recorded_by = own if installation is None else await chosen(connection, installation)
+                row = await connection.fetchrow(load("status")["select_database"], recorded_by)
                 others = [str(other) for other in await installations(connection) if other.id != own]
                 members = [dict(row) for row in await connection.fetch(load("pair")["select_status"], own)]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
@@ -208,5 +212,6 @@ async def _database(state: State) -> dict[str, Any]:
         "where": database.where,
         "missing": missing,
         "others": others,
+        "installation": installation,
         "members": members,
     } | dict(row or {})

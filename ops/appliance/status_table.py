@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ingest.alarms.limits import PRIORITIES
+from ingest.source_states import UP
 from ops.appliance.config_drift import messages
 from ops.appliance.status import StatusMonitor
 from ops.formatting import count, wide
@@ -19,7 +21,7 @@ from ops.overload.state import describe as describe_overload
 _REFRESH_SECONDS = 1.0
 _WIDE = 200
 _MAX_BAD_CHANNELS = 3  # bad channels of a source that are named; --channels names all
-_GOOD = {"RUNNING", "connected", "ok"}
+_GOOD = {"RUNNING", "connected", "standby", "ok"}
 _WARNING = {"STARTING", "RESTARTING", "starting", "connecting", "degraded", "STOPPED", "stopped", "waiting", "skipped"}
 
 
@@ -67,7 +69,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _coloured(row["state"]),
             _number(row["channels"]),
             f"[yellow]{len(row['bad_channels'])}[/]" if row["bad_channels"] else "0",
-            "[yellow]open[/]" if row["open_gaps"] else "",
+            "[yellow]open[/]" if row["open_gaps"] and row["state"] != "standby" else "",
             "" if row["samples_per_second"] is None else f"{row['samples_per_second']:,.1f}",
             "" if row["samples"] is None else "none yet" if age is None else f"{age:,.1f} s",
             _number(row["reconnects"]),
@@ -120,7 +122,7 @@ def bad_channels(status: dict[str, Any]) -> str:
         for source in status["sources"]
         for channel, reason in (
             source["bad_channels"].items()
-            if source["state"] in ("connected", "degraded")
+            if source["state"] in UP
             else [("all channels", f"{source['state']}: {source['reason']}")]
         )
     ]
@@ -146,25 +148,32 @@ def _flow(status: dict[str, Any]) -> Table:
         flow.add_row("writer", _writer_text(status["writer"], status["redundancy"]))
     if status["journal"] and (journal := _journal_text(status["journal"])):
         flow.add_row("journal", journal)
-    database = status["database"]
-    if database["reachable"]:
-        what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
-        size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
-        flow.add_row("database", escape(f"{database['where']}: {what} ({database['edition']}), {size}"))
-        for problem in database["missing"]:
-            flow.add_row("", f"[yellow]{escape(problem)}[/]")
-        for member in database["members"]:
-            flow.add_row(f"member {member['member']}", escape(member["place"]) + ": " + _member_text(member))
-        for other in database["others"]:
-            flow.add_row("", escape(f"shared with {other}"))
-        if database["restored"]:
-            flow.add_row("", f"[yellow]restored {escape(database['restored'])}[/]")
-        quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
-        gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
-        flow.add_row("recorded", f"{gaps}; {quarantined}")
-    else:
-        flow.add_row("database", f"[red]unreachable[/]: {escape(database['reason'])}")
+    for name, text in _database_rows(status["database"]):
+        flow.add_row(name, text)
     return flow
+
+
+def _database_rows(database: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if not database["reachable"]:
+        yield "database", f"[red]unreachable[/]: {escape(database['reason'])}"
+        return
+    what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
+    size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
+    yield "database", escape(f"{database['where']}: {what} ({database['edition']}), {size}")
+    if "," in database["where"]:
+        yield "", f"primary {database['server']}, {count(database['standbys'], 'standby')}"
+    for problem in database["missing"]:
+        yield "", f"[yellow]{escape(problem)}[/]"
+    for member in database["members"]:
+        yield f"member {member['member']}", escape(member["place"]) + ": " + _member_text(member)
+    for other in database["others"]:
+        yield "", escape(f"shared with {other}")
+    if database["restored"]:
+        yield "", f"[yellow]restored {escape(database['restored'])}[/]"
+    quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
+    gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
+    whose = database["installation"]
+    yield "recorded" + (f" ({escape(whose)})" if whose else ""), f"{gaps}; {quarantined}"
 
 
 def _writer_text(writer: dict[str, Any], redundancy: dict[str, Any] | None) -> str:

@@ -89,12 +89,12 @@ async def _compare(state: State, scratch: State, label: str, started: datetime, 
     if lacking:
         text = ", ".join(f"{there:,} of {number:,} {name}" for name, (number, there) in lacking.items())
         raise OperationError(f"backup {label} has only {text}")
-    report = await verify(scratch.dsn("owner"), scratch, None, None, [])
-    if not report.ok:
-        raise OperationError(f"backup {label} is not as sealed: see `plantlog verify`")
-    return Proof(
-        label, started.timestamp(), time.time(), restored["batches"], len(report.days), time.monotonic() - began
-    )
+    reports = await verify(scratch.dsn("owner"), scratch, None, None, [], "all")
+    if found := [problem for report in reports for problem in report.unexplained]:
+        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+        raise OperationError(f"backup {label} is not as sealed: {found[0]}{more}")
+    days = len({day.day for report in reports for day in report.days})
+    return Proof(label, started.timestamp(), time.time(), restored["batches"], days, time.monotonic() - began)
 
 
 async def _counts(state: State, until: datetime) -> dict[str, int]:

@@ -115,12 +115,20 @@ def status(
     channels: Annotated[
         bool, typer.Option("--channels", help="Print every channel that cannot be read, with the reason, and exit.")
     ] = False,
+    installation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INSTALLATION",
+            help="Count outages and quarantine of this installation of the database: its plant, its id, or the "
+            "beginning of that; or all. Default: this one.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status once as JSON and exit.")] = False,
 ) -> None:
     """Show processes, sources, rates, lag, spools and database. Updates until Ctrl-C."""
     from ops.appliance.status import StatusMonitor
 
-    monitor = StatusMonitor(State.current())
+    monitor = StatusMonitor(State.current(), installation)
     if as_json:
         typer.echo(json.dumps(monitor.with_rates(), indent=2))
         return
@@ -176,12 +184,12 @@ def ask(
         typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated."),
     ] = None,
     installation: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="INSTALLATION",
-            help="Only this installation of the database: its plant, its id, or the beginning of that. Default: all.",
+            help="Only this installation of the database: its plant, its id, or the beginning of that; or all.",
         ),
-    ] = None,
+    ] = "all",
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,

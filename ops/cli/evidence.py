@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
-from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -19,6 +18,7 @@ from ops.paths import State
 # ruff: noqa: PLC0415
 
 _T = TypeVar("_T")
+_INSTALLATION = "Whose seals: a plant, an installation's id, or the beginning of that. Default: this one."
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Channels = Annotated[
     list[str] | None, typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
@@ -66,7 +66,8 @@ def seal(
     if as_json:
         typer.echo(
             json.dumps(
-                [{**asdict(item.seal), "seconds": item.seconds, "hash": item.seal.hash()} for item in result], indent=2
+                [{**item.seal.as_dict(), "seconds": item.seconds, "hash": item.seal.hash()} for item in result],
+                indent=2,
             )
         )
         return
@@ -119,14 +120,20 @@ def verify(
     key: Annotated[
         Path | None, typer.Option("--key", metavar="PEM", help="Trusted public key. Default: this plant's.")
     ] = None,
+    installation: Annotated[
+        str | None,
+        typer.Option("--installation", metavar="INSTALLATION|all", help=f"{_INSTALLATION[:-1]}. all: every chain."),
+    ] = None,
     since: Annotated[datetime | None, typer.Option("--from", help="First day (UTC). Only for rollups.")] = None,
     until: Annotated[datetime | None, typer.Option("--to", help="End of the range. Only for rollups.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Also exit with 1 for explained differences.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also exit with 1 for explained differences and unsealed samples.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of differences per day. 0: all.")] = 40,
     as_json: _Json = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
-    from ops.evidence.verify import format_report
+    from ops.evidence.report import format_report
     from ops.evidence.verify import verify as run
 
     state = State.current()
@@ -139,12 +146,14 @@ def verify(
         _verify_file(state, what, key, as_json)
         return
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
-    report = _run(run(state.dsn("reader"), state, key, day, channel or []))
+    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation))
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=2))
+        written = [report.as_json() for report in reports]
+        typer.echo(json.dumps(written if installation == "all" else written[0], indent=2))
     else:
-        typer.echo("\n".join(format_report(report, limit)))
-    if not report.ok or (strict and any(day.findings for day in report.days)):
+        typer.echo("\n".join(line for report in reports for line in format_report(report, limit)))
+    days = [day for report in reports for day in report.days]
+    if not all(report.ok for report in reports) or (strict and any(day.findings or day.unsealed for day in days)):
         raise typer.Exit(1)
 
 
@@ -186,6 +195,9 @@ def export(
         Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet.")
     ] = None,
     channel: _Channels = None,
+    installation: Annotated[
+        str | None, typer.Option("--installation", metavar="INSTALLATION", help=_INSTALLATION)
+    ] = None,
     with_verifier: Annotated[
         bool, typer.Option("--with-verifier", help="Also write the stand-alone verifier verify_plantlog.py.")
     ] = False,
@@ -198,7 +210,7 @@ def export(
     if sealed_day is None:
         raise OperationError("a day is required, such as 2026-03-09")
     path = to or Path(f"{sealed_day}.parquet")
-    result = _run(run(state.dsn("reader"), sealed_day, path, channel or [], with_verifier))
+    result = _run(run(state.dsn("reader"), state, sealed_day, path, channel or [], with_verifier, installation))
     for name, rows in result.files:
         typer.echo(f"{name}: {rows:,} rows, {name.stat().st_size:,} bytes")
     if result.differs:

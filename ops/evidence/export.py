@@ -22,8 +22,20 @@ from ingest.files import atomic_path
 from ingest.timestamps import microseconds
 from ops.evidence import parquet, standalone
 from ops.evidence.keys import stored_keys
-from ops.evidence.reader import Series, begin, channels_of, connect, event_rows, gap_rows, gaps_digest, read, seal_time
-from ops.evidence.seal_store import SealedDay, sealed_day, seals
+from ops.evidence.reader import (
+    Series,
+    begin,
+    channels_of,
+    connect,
+    event_rows,
+    gap_rows,
+    gaps_digest,
+    has_data,
+    read,
+    seal_time,
+)
+from ops.evidence.scope import Scope, choose, load_scope
+from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
 from ops.evidence.standalone import (
     EVENT_WIDTHS,
     ChannelDigests,
@@ -33,6 +45,7 @@ from ops.evidence.standalone import (
     row_bytes,
     tagged_hash,
 )
+from ops.paths import State
 from schema.queries import load
 
 _SAMPLES = 1_000_000  # in memory, unless a single channel has more
@@ -50,8 +63,19 @@ class ExportResult:
     differs: int
 
 
-async def export(dsn: str, day: date, to: Path, patterns: Sequence[str], with_verifier: bool) -> ExportResult:
-    """Write ``to`` (samples) and, beside it, ``.events.parquet`` and ``.gaps.parquet``. Raises OperationError."""
+async def export(
+    dsn: str,
+    state: State,
+    day: date,
+    to: Path,
+    patterns: Sequence[str],
+    with_verifier: bool,
+    installation: str | None = None,
+) -> ExportResult:
+    """Write ``to`` (samples) and, beside it, ``.events.parquet`` and ``.gaps.parquet``. Raises OperationError.
+
+    ``installation``: the plant or the beginning of the id of another one than the state folder's.
+    """
     base = to.name.removesuffix(".parquet")
     paths = [to, to.with_name(f"{base}.events.parquet"), to.with_name(f"{base}.gaps.parquet")]
     verifier = to.with_name(VERIFIER)
@@ -60,16 +84,21 @@ async def export(dsn: str, day: date, to: Path, patterns: Sequence[str], with_ve
             raise OperationError(f"{path} already exists: choose another file with --to")
     connection = await connect(dsn, "plantlog export")
     try:
-        day_seals = [series for series in await seals(connection) if series.day == day.isoformat()]
+        if installation == "all":
+            raise OperationError("--installation: found all; legal: one installation, because a file has its seals")
+        [chain] = await choose(connection, state, installation)
+        scope = await load_scope(connection, chain.number)
+        day_seals = await seals_of_day(connection, chain.number, day)
         if not day_seals:
             when = await seal_time(connection, day)
             closed = when <= datetime.now(UTC)
-            if closed and not await connection.fetchval(load("evidence")["has_data"], begin(day), begin(day, 24)):
+            if closed and not await has_data(connection, day, scope):
                 raise OperationError(f"no data on {day}: nothing to export")
             after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
             raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`{after}")
         sealed = await sealed_day(connection, day, day_seals)
-        writer = _Export(connection, sealed, await stored_keys(connection))
+        keys = await stored_keys(connection, day_seals[0].chain)
+        writer = _Export(connection, scope.of(day_seals[0].installation), sealed, keys)
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
             rows, differs = await writer.samples(samples_path, patterns)
@@ -88,13 +117,14 @@ async def export(dsn: str, day: date, to: Path, patterns: Sequence[str], with_ve
 @dataclass(frozen=True, slots=True)
 class _Export:
     connection: asyncpg.Connection[Any]
+    scope: Scope
     sealed: SealedDay
     keys: list[standalone.Key]
 
     async def samples(self, path: Path, patterns: Sequence[str]) -> tuple[int, int]:
         """Rows written, hours that differ from the seal."""
         sealed = self.sealed
-        all_channels = sorted(set(await channels_of(self.connection, sealed.day)) | set(sealed.hours()))
+        all_channels = sorted(set(await channels_of(self.connection, sealed.day, self.scope)) | set(sealed.hours()))
         channels = all_channels
         if patterns:
             matching = {
@@ -147,7 +177,7 @@ class _Export:
             file = parquet.RowFile(path, parquet.EVENTS)
             stack.callback(file.abandon)
             async with self.connection.transaction():
-                async for values in event_rows(self.connection, self.sealed.day):
+                async for values in event_rows(self.connection, self.sealed.day, self.scope):
                     rows.append(values)
                     found.setdefault((values[0] - first) // _HOUR_US, []).append(
                         row_bytes(*values, widths=EVENT_WIDTHS)
@@ -163,7 +193,7 @@ class _Export:
 
     async def gaps(self, path: Path) -> tuple[int, int]:
         """Rows written, 1 where they differ."""
-        rows = await gap_rows(self.connection, self.sealed.day)
+        rows = await gap_rows(self.connection, self.sealed.day, self.scope)
         with ExitStack() as stack:
             file = parquet.RowFile(path, parquet.GAPS)
             stack.callback(file.abandon)

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds, now_us, utc
+from ops.evidence.scope import own_number
 from ops.evidence.standalone import Key, UnverifiableError, read_keys
 from ops.paths import State
-from ops.registration.installation import leader
 from schema.queries import load
 
 _FILE = "seal.key"
@@ -87,9 +87,9 @@ def _generate(state: State, name: str) -> Signer:
     return Signer(private)
 
 
-async def stored_keys(connection: asyncpg.Connection[Any]) -> list[Key]:
-    """All public keys that the database knows, in the order in which they were made."""
-    rows = await connection.fetch(load("evidence")["select_keys"])
+async def stored_keys(connection: asyncpg.Connection[Any], chain: int) -> list[Key]:
+    """The public keys of an installation that the database knows, in the order in which they were made."""
+    rows = await connection.fetch(load("evidence")["select_keys"], chain)
     return [
         Key(
             row["public"].hex(),
@@ -107,9 +107,8 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
 
     ``new``: make one that no other vouches for, where the old one is lost. Raises OperationError.
     """
-    if (leading := await leader(connection, state)) is not None:
-        raise OperationError(f"the days of this database are sealed by {leading}: run this command there")
-    known = {key.fingerprint: key for key in await stored_keys(connection)}
+    chain = max(await own_number(connection, state), 1)
+    known = {key.fingerprint: key for key in await stored_keys(connection, chain)}
     next_key = load_signer(state, _NEXT_FILE)
     if next_key is not None and next_key.fingerprint in known:  # a rotation that was interrupted
         key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
@@ -125,7 +124,7 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
     if own_key is None:
         own_key = _generate(state, _FILE)
     if own_key.fingerprint not in known:
-        await _record(connection, own_key, None)
+        await _record(connection, chain, own_key, None)
     return own_key
 
 
@@ -133,12 +132,14 @@ async def rotate(connection: asyncpg.Connection[Any], state: State) -> Signer:
     """A new key in place of the one in use, each vouching for the other. Raises OperationError."""
     previous_key = await signer(connection, state)
     own_key = _generate(state, _NEXT_FILE)
-    await _record(connection, own_key, previous_key)
+    await _record(connection, max(await own_number(connection, state), 1), own_key, previous_key)
     key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
     return own_key
 
 
-async def _record(connection: asyncpg.Connection[Any], own_key: Signer, previous_key: Signer | None) -> None:
+async def _record(
+    connection: asyncpg.Connection[Any], chain: int, own_key: Signer, previous_key: Signer | None
+) -> None:
     made_at = now_us()
     key = Key(own_key.public, made_at, previous_key.fingerprint if previous_key else "")
     await connection.execute(
@@ -149,6 +150,7 @@ async def _record(connection: asyncpg.Connection[Any], own_key: Signer, previous
         bytes.fromhex(previous_key.fingerprint) if previous_key else None,
         bytes.fromhex(own_key.sign(key.statement())),
         bytes.fromhex(previous_key.sign(key.statement())) if previous_key else None,
+        chain,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from ops.evidence.reader import begin, channels_of, read, slices
+from ops.evidence.scope import Scope
 from schema.queries import load
 
 MAX_SAMPLES = 250_000  # samples a transaction
@@ -39,26 +40,31 @@ class Stale:
     explained: bool  # by what is on record: batches with enough rows, or a deletion
 
 
-async def read_day(connection: asyncpg.Connection[Any], day: date) -> int:
+async def read_day(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> int:
     """Digest all channel-hours of a day that are not yet; returns the samples that were read."""
     queries = load("evidence")
-    await connection.execute(queries["insert_progress"], day)
-    [progress] = await connection.fetch(queries["select_progress"], day)
-    channels = await channels_of(connection, day)
+    await connection.execute(queries["insert_progress"], scope.chain, day)
+    [progress] = await connection.fetch(queries["select_progress"], scope.chain, day)
+    channels = await channels_of(connection, day, scope)
     size, total = _FIRST_SLICE, 0
     for hour in range(progress["hour"], 24):
         done = bisect_right(channels, progress["behind"]) if hour == progress["hour"] else 0
         while part := channels[done : done + size]:
             async with connection.transaction():
-                samples = await _digest(connection, day, hour, part)
-                await connection.execute(queries["update_progress"], day, hour, part[-1])
+                samples = await _digest(connection, scope.chain, day, hour, part)
+                await connection.execute(queries["update_progress"], scope.chain, day, hour, part[-1])
             done, total = done + len(part), total + samples
             size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(samples, 1)))
     return total
 
 
 async def _digest(
-    connection: asyncpg.Connection[Any], day: date, hour: int, channels: Sequence[int], include_empty: bool = False
+    connection: asyncpg.Connection[Any],
+    chain: int,
+    day: date,
+    hour: int,
+    channels: Sequence[int],
+    include_empty: bool = False,
 ) -> int:
     """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
     series = await read(connection, channels, begin(day, hour), begin(day, hour + 1))
@@ -66,26 +72,27 @@ async def _digest(
     rows = [(number, *found.get(number, (0, b""))) for number in channels if include_empty or number in found]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await connection.execute(load("evidence")["upsert_partial_digests"], day, hour, *columns)
+        await connection.execute(load("evidence")["upsert_partial_digests"], chain, day, hour, *columns)
     return sum(n for n, _ in found.values())
 
 
-async def reread_hours(connection: asyncpg.Connection[Any], day: date, stale: Sequence[Stale]) -> None:
+async def reread_hours(connection: asyncpg.Connection[Any], chain: int, day: date, stale: Sequence[Stale]) -> None:
     """Read channel-hours once more."""
     for hour in sorted({one.hour for one in stale}):
         size = max(1, MAX_SAMPLES // max(1, *(one.now for one in stale if one.hour == hour)))
         for part in slices([one.channel_id for one in stale if one.hour == hour], min(MAX_CHANNELS, size)):
-            await _digest(connection, day, hour, part, include_empty=True)
+            await _digest(connection, chain, day, hour, part, include_empty=True)
 
 
-async def digests_so_far(connection: asyncpg.Connection[Any], day: date) -> dict[int, ByHour]:
+async def digests_so_far(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> dict[int, ByHour]:
     """Channel → its hours in the work; n = 0 where nothing is left."""
-    rows = await connection.fetch(load("evidence")["select_partial_digests"], day)
+    rows = await connection.fetch(load("evidence")["select_partial_digests"], scope.chain, day)
     return {
         row["channel_id"]: {
             hour: (n, digest) for hour, n, digest in zip(row["hours"], row["n"], row["digests"], strict=True)
         }
         for row in rows
+        if scope.covers(None, row["channel_id"])
     }
 
 
@@ -99,7 +106,7 @@ class Window:
     rows: int | None  # that came; None: samples were deleted
 
 
-async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime) -> list[Window]:
+async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime, scope: Scope) -> list[Window]:
     """What is on record to have come to, and then what to have been deleted from, a day since a moment."""
     queries = load("evidence")
     by_source: dict[int, set[int]] = {}
@@ -108,11 +115,11 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
     found = []
     for row in await connection.fetch(queries["select_arrivals"], since, begin(day), begin(day, 24)):
         if row["kind"] == "samples":
-            channels = frozenset(by_source.get(row["source_id"], ()))
+            channels = frozenset(scope.select(by_source.get(row["source_id"], ())))
             found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, row["rows"]))
     for row in await connection.fetch(queries["select_removals"], since, begin(day), begin(day, 24)):
         if row["type"] == "deleted":
-            deleted_channels = None if row["channels"] is None else frozenset(row["channels"])
+            deleted_channels = None if row["channels"] is None else frozenset(scope.select(row["channels"]))
             found.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, None))
     return found
 
@@ -122,6 +129,7 @@ async def stale(
     day: date,
     known: Mapping[int, ByHour],
     since: datetime,
+    scope: Scope,
     reread: Set[tuple[int, int]] = frozenset(),
 ) -> list[Stale]:
     """Channel-hours within what is on record since a moment that are, or may be, other than what is known.
@@ -132,9 +140,9 @@ async def stale(
     found: dict[tuple[int, int], Stale] = {}
     arrivals: list[tuple[frozenset[int], range]] = []
     all_channels: frozenset[int] | None = None
-    for window in await windows(connection, day, since):
+    for window in await windows(connection, day, since, scope):
         if window.channels is None and all_channels is None:
-            all_channels = frozenset(known) | frozenset(await channels_of(connection, day))
+            all_channels = frozenset(known) | frozenset(await channels_of(connection, day, scope))
         channels = window.channels if window.channels is not None else all_channels or frozenset()
         deleted = window.rows is None
         hours = _hours(day, window)

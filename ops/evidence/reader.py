@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ingest import database
 from ingest.batch import Int64s, UInt32s
 from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
+from ops.evidence.scope import Scope
 from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, ChannelLabel, HourDigests, row_bytes, tagged_hash
 from schema.queries import load
 
@@ -100,32 +101,47 @@ def _elements(sent: bytes, kind: str) -> NDArray[Any]:
     return np.frombuffer(sent, np.dtype([("length", ">i4"), ("element", kind)]), offset=_HEAD)["element"]
 
 
-async def channels_of(connection: asyncpg.Connection[Any], day: date) -> list[int]:
-    """Ids of all channels with samples on a day, ascending."""
+async def channels_of(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> list[int]:
+    """Ids of the channels with samples on a day, ascending."""
     rows = await connection.fetch(load("evidence")["select_channels"], begin(day), begin(day, 24))
-    return [row["channel_id"] for row in rows]
+    return scope.select(row["channel_id"] for row in rows)
 
 
-async def events_of(connection: asyncpg.Connection[Any], day: date) -> HourDigests:
+async def has_data(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> bool:
+    """Whether a day has samples, events or gaps."""
+    if await channels_of(connection, day, scope) or await gap_rows(connection, day, scope):
+        return True
+    async with connection.transaction():
+        async for _ in event_rows(connection, day, scope):
+            return True
+    return False
+
+
+async def events_of(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> HourDigests:
     """Counts and digests of a day's events. Needs a transaction."""
     found: dict[int, list[bytes]] = {}
-    async for values in event_rows(connection, day):
+    async for values in event_rows(connection, day, scope):
         hour = (values[0] - microseconds(begin(day))) // _HOUR_US
         found.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
     return HourDigests.of({hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()})
 
 
-async def event_rows(connection: asyncpg.Connection[Any], day: date) -> Any:
+async def event_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> Any:
     """A day's events as the specification's fields. Needs a transaction."""
     query = load("evidence")["select_events"]
     async for row in connection.cursor(query, begin(day), begin(day, 24), prefetch=_CURSOR_ROWS):
-        yield (microseconds(row["time"]), *list(row.values())[1:])
+        if scope.covers(row["source_id"], row["channel_id"]):
+            yield (microseconds(row["time"]), *list(row.values())[1:])
 
 
-async def gap_rows(connection: asyncpg.Connection[Any], day: date) -> list[tuple[Any, ...]]:
+async def gap_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> list[tuple[Any, ...]]:
     """The gaps that touch a day, as the specification's fields."""
     rows = await connection.fetch(load("evidence")["select_gaps"], begin(day), begin(day, 24))
-    return [tuple(microseconds(v) if isinstance(v, datetime) else v for v in row.values()) for row in rows]
+    return [
+        tuple(microseconds(v) if isinstance(v, datetime) else v for v in row.values())
+        for row in rows
+        if scope.covers(row["source_id"])
+    ]
 
 
 def gaps_digest(rows: Iterable[tuple[Any, ...]]) -> bytes:

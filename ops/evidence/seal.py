@@ -22,7 +22,8 @@ from ingest.timestamps import microseconds, utc
 from ops.evidence import partial_digests
 from ops.evidence.keys import Signer, signer
 from ops.evidence.partial_digests import MARGIN, ByHour
-from ops.evidence.reader import begin, connect, events_of, gap_rows, gaps_digest
+from ops.evidence.reader import begin, connect, events_of, gap_rows, gaps_digest, has_data
+from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
 from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
 from ops.paths import State
@@ -75,25 +76,25 @@ async def seal_days(
     connection = await connect(dsn, "plantlog seal")
     try:
         on_backend(connection.get_server_pid())
-        async with locked(connection) as acquired:
+        scope = await load_scope(connection, await own_number(connection, state))
+        async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 return None
             key = await signer(connection, state)
-            chain = await seals(connection)
+            chain = await seals(connection, scope.chain)
             head = ChainHead.load(state) if not accept_chain else None
             if head is not None and (problem := head.problem(chain)):
                 raise DatabaseError(
                     f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
                     "`plantlog seal --accept-chain` continues the chain as it is"
                 )
-            sealing = _Sealing(connection, state, key, progress)
+            sealing = _Sealing(connection, state, scope, key, progress)
             done = await sealing.amend(chain, only)
-            for row in await connection.fetch(load("evidence")["select_unsealed_days"], before):
+            for row in await connection.fetch(load("evidence")["select_unsealed_days"], before, scope.chain):
                 day = row["day"]
                 if only not in (None, day):
                     continue
-                span = (begin(day), begin(day, 24))
-                if row["after_newest_seal"] or await connection.fetchval(load("evidence")["has_data"], *span):
+                if row["after_newest_seal"] or await has_data(connection, day, scope):
                     done.append(await sealing.seal_first(day))
             return done
     finally:
@@ -101,25 +102,27 @@ async def seal_days(
 
 
 @asynccontextmanager
-async def locked(connection: asyncpg.Connection[Any]) -> AsyncIterator[bool]:
-    """Whether this session is the one that seals, inside the block. Where that fails the session's end unlocks."""
-    acquired: bool = await connection.fetchval(load("evidence")["lock_sealing"])
+async def locked(connection: asyncpg.Connection[Any], chain: int) -> AsyncIterator[bool]:
+    """Whether this session extends the chain, inside the block. Where that fails the session's end unlocks."""
+    acquired: bool = await connection.fetchval(load("evidence")["lock_sealing"], chain)
     yield acquired
     if acquired:
-        await connection.execute(load("evidence")["unlock_sealing"])
+        await connection.execute(load("evidence")["unlock_sealing"], chain)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sealing:
     connection: asyncpg.Connection[Any]
     state: State
+    scope: Scope  # of what is sealed for the first time
     key: Signer
     progress: ProgressCallback
 
     async def seal_first(self, day: date) -> SealResult:
         """Read a day and seal it."""
-        read = await partial_digests.read_day(self.connection, day)
-        read_from = (await self.connection.fetch(load("evidence")["select_progress"], day))[0]["read_from"]
+        read = await partial_digests.read_day(self.connection, day, self.scope)
+        [progress] = await self.connection.fetch(load("evidence")["select_progress"], self.scope.chain, day)
+        read_from = progress["read_from"]
         try:
             done = await self._seal(day, None, read_from, read_from)
         except asyncpg.UniqueViolationError as error:
@@ -135,12 +138,13 @@ class _Sealing:
         """New seals for days whose data came after their seal."""
         queries = load("evidence")
         started = await self._clock()
-        looked_until = await self.connection.fetchval(queries["select_checked_until"])
+        looked_until = await self.connection.fetchval(queries["select_checked_until"], self.scope.chain)
         by_day: dict[str, list[Seal]] = {}
         for seal in chain:
             by_day.setdefault(seal.day, []).append(seal)
         done = []
-        for row in await self.connection.fetch(queries["select_changed_days"], looked_until - MARGIN):
+        since = looked_until - MARGIN
+        for row in await self.connection.fetch(queries["select_changed_days"], since, self.scope.chain):
             day = row["day"]
             if only not in (None, day):
                 continue
@@ -151,13 +155,13 @@ class _Sealing:
             ):
                 self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
                 continue
-            await self.connection.execute(queries["delete_progress"], day)
+            await self.connection.execute(queries["delete_progress"], self.scope.chain, day)
             amended = await self._seal(day, sealed, utc(sealed.seals[-1].read_from), await self._clock())
             if amended is not None:
                 done.append(amended)
                 self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
         if only is None:
-            await self.connection.execute(queries["update_checked_until"], started)
+            await self.connection.execute(queries["update_checked_until"], self.scope.chain, started)
         return done
 
     async def _clock(self) -> datetime:
@@ -166,38 +170,40 @@ class _Sealing:
 
     async def _seal(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> SealResult | None:
         """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
+        # What a day's first seal covers, its amended ones cover, too.
+        scope = self.scope.of(sealed.seals[-1].installation) if sealed else self.scope
         reread: set[tuple[int, int]] = set()
         for attempt in range(_MAX_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
                 known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
-                for number, hours in (await partial_digests.digests_so_far(self.connection, day)).items():
+                for number, hours in (await partial_digests.digests_so_far(self.connection, day, scope)).items():
                     known[number] = {**known.get(number, {}), **hours}
-                stale = await partial_digests.stale(self.connection, day, known, since - MARGIN, reread)
+                stale = await partial_digests.stale(self.connection, day, known, since - MARGIN, scope, reread)
                 explained = [one for one in stale if sealed is None or one.explained]
                 if len(explained) < len(stale):
                     number = len(stale) - len(explained)
                     self.progress(f"{day}: {number:,} channel-hours are unexplained: see `plantlog verify {day}`")
                 if sum(one.now for one in explained) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
-                    await partial_digests.reread_hours(self.connection, day, explained)
-                    done = await self._write(day, sealed, started, since)
+                    await partial_digests.reread_hours(self.connection, scope.chain, day, explained)
+                    done = await self._write(day, scope, sealed, started, since)
                     break
-            await partial_digests.reread_hours(self.connection, day, explained)
+            await partial_digests.reread_hours(self.connection, scope.chain, day, explained)
             reread |= {(one.channel_id, one.hour) for one in explained}
         if done is not None:
             ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
         return done
 
     async def _write(
-        self, day: date, sealed: SealedDay | None, started: datetime, since: datetime
+        self, day: date, scope: Scope, sealed: SealedDay | None, started: datetime, since: datetime
     ) -> SealResult | None:
         """The seal itself, in the snapshot that the caller has."""
         queries = load("evidence")
         before = sealed.hours() if sealed else {}
         rows, differing = [], []
         revision = len(sealed.seals) if sealed else 0
-        text = await self.connection.fetchval(queries["build_document"], begin(day), begin(day, 24))
+        text = await self.connection.fetchval(queries["build_document"], begin(day), begin(day, 24), scope.number)
         names = names_of(text)
-        for number, read in (await partial_digests.digests_so_far(self.connection, day)).items():
+        for number, read in (await partial_digests.digests_so_far(self.connection, day, scope)).items():
             before_hours = before[number].by_hour() if number in before else {}
             hours = HourDigests.of({hour: found for hour, found in {**before_hours, **read}.items() if found[0]})
             if hours != before.get(number, _NONE):
@@ -209,15 +215,15 @@ class _Sealing:
                     if sealed
                     else []
                 )
-        parts, gaps, others = await self._parts(day, sealed, text, since)
+        parts, gaps, others = await self._parts(day, scope, sealed, text, since)
         if sealed and not rows and not others:
-            await self.connection.execute(queries["delete_progress"], day)
+            await self.connection.execute(queries["delete_progress"], scope.chain, day)
             return None
         differs = json.dumps({"channels": differing, **others}) if sealed else ""
         all_rows = [*(sealed.rows if sealed else ()), *rows]
         samples = sum(sum(h.n) for h in {**before, **{r.channel_id: r.hours for r in rows if r.hours}}.values())
         newest = {row.channel_id: row for row in all_rows}
-        last = next(iter(await seals(self.connection, 1)), None)
+        last = next(iter(await seals(self.connection, scope.chain, 1)), None)
         sealed_at = await self._clock()
         seal = Seal(
             last.serial + 1 if last else 1,
@@ -234,24 +240,29 @@ class _Sealing:
             gaps,
             sha256(differs.encode()).hexdigest(),
             self.key.fingerprint,
+            installation=scope.number,
         )
         seal = replace(seal, root=root_of(seal, parts, all_rows).hex())
         seal = replace(seal, signature=self.key.sign(seal.statement()))
         await self.connection.execute(queries["insert_document"], parts.document, text)
         await self._insert(seal, day, parts, differs)
-        records = [(day, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests)) for r in rows if r.hours]
-        columns = ("day", "revision", "channel_id", "n", "digests")
+        records = [
+            (day, scope.number, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests))
+            for r in rows
+            if r.hours
+        ]
+        columns = ("day", "installation", "revision", "channel_id", "n", "digests")
         await self.connection.copy_records_to_table(
             "seal_digest", schema_name="plant", records=records, columns=columns
         )
-        await self.connection.execute(queries["delete_progress"], day)
+        await self.connection.execute(queries["delete_progress"], scope.chain, day)
         return SealResult(seal, (sealed_at - started) / timedelta(seconds=1), differs)
 
     async def _parts(
-        self, day: date, sealed: SealedDay | None, text: str, since: datetime
+        self, day: date, scope: Scope, sealed: SealedDay | None, text: str, since: datetime
     ) -> tuple[Revision, int, dict[str, Any]]:
         """What besides the channels is sealed, the number of gaps, and what differs from the revision before."""
-        events, gaps = await events_of(self.connection, day), await gap_rows(self.connection, day)
+        events, gaps = await events_of(self.connection, day, scope), await gap_rows(self.connection, day, scope)
         digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
         if sealed:
             last, before_hours = sealed.parts[-1], sealed.parts[-1].events.by_hour()
@@ -268,7 +279,9 @@ class _Sealing:
             arrivals = await self.connection.fetch(
                 load("evidence")["select_arrivals"], since - MARGIN, begin(day), begin(day, 24)
             )
-            if digest != last.gaps and any(row["kind"] == "gaps" for row in arrivals):
+            if digest != last.gaps and any(
+                row["kind"] == "gaps" and scope.covers(row["source_id"]) for row in arrivals
+            ):
                 differs["gaps"] = {"before": sealed.seals[-1].gaps, "after": n_gaps}
             else:
                 digest, n_gaps = last.gaps, sealed.seals[-1].gaps
@@ -287,7 +300,7 @@ class _Sealing:
                 seal.gaps,
             ),
             *(parts.document, list(parts.events.n), b"".join(parts.events.digests), parts.gaps, differs),
-            *(bytes.fromhex(seal.key), bytes.fromhex(seal.signature)),
+            *(bytes.fromhex(seal.key), bytes.fromhex(seal.signature), seal.installation),
         )
 
 

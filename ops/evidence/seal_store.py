@@ -55,9 +55,19 @@ class SealedDay:
         return labels_of(self.document) if self.document else {}
 
 
-async def seals(connection: asyncpg.Connection[Any], newest: int | None = None) -> list[Seal]:
-    """All seals, or so many of the newest, in the order of sealing."""
-    return [_seal(row) for row in await connection.fetch(load("evidence")["select_seals"], newest)]
+async def seals(connection: asyncpg.Connection[Any], chain: int, newest: int | None = None) -> list[Seal]:
+    """All seals of a chain, or so many of the newest, in the order of sealing."""
+    return [_seal(row) for row in await connection.fetch(load("evidence")["select_seals"], chain, newest)]
+
+
+async def seals_of_day(connection: asyncpg.Connection[Any], installation: int, day: date) -> list[Seal]:
+    """The seals of a day that cover an installation, by revision: its own, or those of all installations."""
+    found: dict[int, list[Seal]] = {}
+    for chain in {1, installation}:
+        for seal in await seals(connection, chain):
+            if seal.day == day.isoformat() and seal.installation in (0, installation):
+                found.setdefault(seal.installation, []).append(seal)
+    return found[max(found)] if found else []
 
 
 def _seal(row: asyncpg.Record) -> Seal:
@@ -69,8 +79,8 @@ def _seal(row: asyncpg.Record) -> Seal:
 
 async def sealed_day(connection: asyncpg.Connection[Any], day: date, of: Sequence[Seal]) -> SealedDay:
     """A day that has a seal; ``of``: its seals, by revision."""
-    queries = load("evidence")
-    rows = await connection.fetch(queries["select_seal_parts"], day)
+    queries, key = load("evidence"), (day, of[0].installation)
+    rows = await connection.fetch(queries["select_seal_parts"], *key)
     problems: list[str] = []
     parts = []
     for row in rows:
@@ -81,7 +91,7 @@ async def sealed_day(connection: asyncpg.Connection[Any], day: date, of: Sequenc
             events = HourDigests((0,) * 24, ())
         parts.append(Revision(row["document"], events, row["gaps_digest"]))
     digests = []
-    for row in await connection.fetch(queries["select_digests"], day):
+    for row in await connection.fetch(queries["select_digests"], *key):
         try:
             hours = HourDigests.unpacked(row["n"], row["digests"])
         except UnverifiableError as error:

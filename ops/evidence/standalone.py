@@ -24,6 +24,11 @@ Specification 1. Numbers are big-endian two's complement, days and hours are UTC
     seal      Ed25519 signature over the statement that Seal.statement() writes down, in which "previous" is the SHA-256
               of the statement of the seal before (64 zeros for the first): a chain in the order of sealing
     key       each key's statement is signed by the key itself, and by the key that it succeeds
+
+Specification 2, for databases that several installations share. Each has a chain with keys of its own, and its seals
+cover only its own channels, events and gaps: their statement ends with the line "installation: " and its number, and
+their document names it. The first installation has number 1, and covers what belongs to no other. A seal without that
+line is of specification 1: it covers all of the database. The hashes are those of specification 1.
 """
 
 from __future__ import annotations
@@ -36,10 +41,11 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 SPECIFICATION = 1
+INSTALLATIONS = 2  # the specification of seals that cover one installation
 METADATA = b"plantlog"  # key of the seal in the Parquet file's metadata
 ZERO = bytes(32)
 _HOUR_US = 3_600_000_000
@@ -130,10 +136,20 @@ class Seal:
     differs: str  # SHA-256 of what an amended seal says of its difference from the revision before
     key: str  # fingerprint of the signer's key: SHA-256 of its 32 bytes
     signature: str = ""
+    installation: int = 0  # that the seal covers; 0: all
+
+    @property
+    def chain(self) -> int:
+        """The number of the installation that made the seal."""
+        return max(self.installation, 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields that the seal's specification has."""
+        return {name: value for name, value in asdict(self).items() if name != "installation" or value}
 
     def statement(self) -> bytes:
         """What is signed."""
-        lines = (f"{f.name}: {getattr(self, f.name)}\n" for f in fields(self) if f.name != "signature")
+        lines = (f"{name}: {value}\n" for name, value in self.as_dict().items() if name != "signature")
         return (f"plantlog seal {SPECIFICATION}\n" + "".join(lines)).encode()
 
     def hash(self) -> str:
@@ -290,11 +306,11 @@ class SealBundle:
             [_b64(p.document), list(p.events.n), _b64(b"".join(p.events.digests)), _b64(p.gaps)] for p in self.parts
         ]
         data = {
-            "specification": SPECIFICATION,
+            "specification": INSTALLATIONS if any(seal.installation for seal in self.seals) else SPECIFICATION,
             "table": self.table,
             "day": self.day,
             "complete": self.complete,
-            "seals": [asdict(seal) for seal in self.seals],
+            "seals": [seal.as_dict() for seal in self.seals],
             "parts": parts,
             "rows": rows,
             "keys": [asdict(key) for key in self.keys],
@@ -308,8 +324,10 @@ class SealBundle:
         """The inverse. Raises Unsound."""
         try:
             data = json.loads(text)
-            if data["specification"] != SPECIFICATION:
-                raise UnverifiableError(f"specification {data['specification']} is not supported, only {SPECIFICATION}")
+            if data["specification"] not in (SPECIFICATION, INSTALLATIONS):
+                raise UnverifiableError(
+                    f"specification {data['specification']} is not supported, only {SPECIFICATION} and {INSTALLATIONS}"
+                )
             unpack = base64.b64decode
             rows = [
                 ChannelDigests(
@@ -496,6 +514,12 @@ def labels_of(document: str) -> dict[int, list[ChannelLabel]]:
     return {number: sorted(labels) for number, labels in found.items()}
 
 
+def plant_of(document: str) -> str:
+    """The plant of the installation that a seal covers, in words; empty where it covers all."""
+    installation = json.loads(document).get("installation")
+    return f" (plant {installation['plant']})" if installation else ""
+
+
 def names_of(document: str) -> dict[int, tuple[str, str]]:
     """Channel id → (name, unit), as sealed, at the day's end."""
     return {number: labels[-1][1:] for number, labels in labels_of(document).items()}
@@ -596,6 +620,8 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
     """The verdict for people."""
     bundle = verdict.bundle
     lines = [f"{path}: {bundle.table} of {bundle.day}, {verdict.rows:,} rows"]
+    if bundle.seals and (number := bundle.seals[-1].installation):
+        lines.append(f"contains only installation {number}{plant_of(bundle.document)} of the database")
     if bundle.table == "samples" and not bundle.complete:
         lines.append("contains only some of the day's channels")
     lines += [f"  seal: {problem}" for problem in verdict.problems]
@@ -619,7 +645,7 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
     return {
         "ok": verdict.ok, "file": path, "table": verdict.bundle.table, "day": verdict.bundle.day,
         "complete": verdict.bundle.complete, "rows": verdict.rows, "problems": verdict.problems,
-        "differences": differences, "seals": [asdict(seal) for seal in verdict.bundle.seals],
+        "differences": differences, "seals": [seal.as_dict() for seal in verdict.bundle.seals],
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from ingest.database import connect, database_errors
 from ingest.errors import OperationError
 from ops.formatting import wide
 from ops.paths import State
-from ops.registration.installation import find, installations
+from ops.registration.installation import ALL, chosen
 from schema.forensics import Question, questions
 from schema.queries import load
 
@@ -103,11 +103,11 @@ def ask(
     time_range: TimeRange,
     channels: Sequence[str],
     extra_options: Mapping[str, str],
-    installation: str | None = None,
+    installation: str = ALL,
 ) -> Answer:
     """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails.
 
-    ``installation``: its id, the beginning of it, or its plant; None: all.
+    ``installation``: its id, the beginning of it, or its plant; or ``all``.
     """
     since, until = time_range.interval(datetime.now(UTC))
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **extra_options}
@@ -123,17 +123,13 @@ def ask(
             raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
 
 
-async def _answer(
-    dsn: str, name: str, arguments: dict[str, str], channels: list[str], installation: str | None
-) -> Answer:
+async def _answer(dsn: str, name: str, arguments: dict[str, str], channels: list[str], installation: str) -> Answer:
     queries = load("ask")
     # Compiling such long statements takes longer than it saves.
     settings = {"jit": "off", "timezone": "UTC"}
     connection = await connect(dsn, "plantlog ask", settings)
     try:
-        if installation is not None:
-            chosen = find("--installation", installation, await installations(connection))
-            await connection.execute(queries["set_installation"], str(chosen.id))
+        await connection.execute(queries["set_installation"], await chosen(connection, installation))
         if channels:
             unmatched = [
                 row["pattern"] for row in await connection.fetch(queries["select_unmatched_patterns"], channels)

@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from ingest import metrics
+from ingest.database import addresses
 from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
+from ops.formatting import count
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
 from ops.maintenance.reader_sessions import end_sessions, restore_login
@@ -46,7 +48,7 @@ def jobs() -> tuple[Job, ...]:
             owner=True,
         ),
         Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
-        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, leading=True),
+        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, own=True),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
         Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),
@@ -108,9 +110,9 @@ async def compress(context: JobContext, connection: Connection) -> JobResult:
 
 async def seal(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """``ops.evidence.seal.seal_closed``, where days are sealed."""
-    settings_now = await settings(connection)
-    if not settings_now.sealing:
+    if not await connection.fetchval(load("installation")["select_sealing"], context.installation):
         return JobSkipped("[sealing] enabled = false")
+    settings_now = await settings(connection)
     # It has a session of its own, which steps back as the job's does.
     on_backend = lower_priority if context.server_is_local else lambda pid: None
     days = await seal_closed(context.owner_dsn, context.state, settings_now.late_until, on_backend)
@@ -192,8 +194,17 @@ class Storage:
             warning = f"disk will be full in less than {_LOW_DAYS:.0f} days at the current growth"
             await connection.execute(load("maintenance")["record_retention"], warning, "{}")
         over = budget is not None and size > budget
-        detail = ", ".join(filter(None, ("over the disk budget" if over else "", duration(left))))
+        missing = await _standbys_missing(context, connection)
+        metrics.standbys_missing.set(missing)
+        problems = "over the disk budget" if over else "", f"{count(missing, 'standby')} missing" if missing else ""
+        detail = ", ".join(filter(None, (*problems, duration(left))))
         return JobResult(bytes=size, detail=detail, wake="retain" if over else "")
+
+
+async def _standbys_missing(context: JobContext, connection: Connection) -> int:
+    named = len(addresses(context.dsn)) - 1
+    there = await connection.fetchval(load("maintenance")["count_standbys"])
+    return max(0, named - int(there))
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:

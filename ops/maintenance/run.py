@@ -18,7 +18,7 @@ from ingest.errors import PlantlogError
 from ingest.scheduling import lower_priority
 from ops.maintenance.throttle import MAX_LAG
 from ops.paths import State
-from ops.registration.installation import installation_id, leader
+from ops.registration.installation import installation_id
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,6 @@ class Job:
     about: str
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
     own: bool = False  # each installation has it; else the database has, and one of its installations runs it
-    leading: bool = False  # only the leading installation runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +192,6 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
 async def _installation_that_runs(connection: Connection, job: Job, context: JobContext, scheduled: bool) -> str:
     """Another installation that does this job of the database; if it stops, this one does it. Empty: none."""
     with suppress(*_FAILURES):  # the run itself says what is wrong
-        if job.leading and (leading := await leader(connection, context.state)) is not None:
-            return leading.name
         if scheduled and not job.own:
             arguments = (job.name, context.installation, _TURNS * job.every)
             if await connection.fetchval(load("maintenance")["runs_elsewhere"], *arguments):

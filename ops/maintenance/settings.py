@@ -16,7 +16,6 @@ class Settings:
 
     late_until: datetime  # what is before is closed: its time for late data is over
     closed_until: datetime  # the same in whole days (UTC)
-    sealing: bool
     disk_budget: int | None  # bytes
     bytes: int  # of the database now
 

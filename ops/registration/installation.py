@@ -21,6 +21,7 @@ from ingest.registry import Registry
 from ops.paths import State
 from schema.queries import load
 
+ALL = "all"  # stands for every installation
 _MAX_NAMES = 5  # sources that a message names
 
 
@@ -82,6 +83,11 @@ def find(option: str, name: str, known: Sequence[Installation]) -> Installation:
     return found[0]
 
 
+async def chosen(connection: asyncpg.Connection[Any], name: str) -> UUID | None:
+    """The installation that ``--installation`` names; None: all of the database. Raises OperationError."""
+    return None if name == ALL else find("--installation", name, await installations(connection)).id
+
+
 async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:
     """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
     known = await installations(connection)
@@ -95,7 +101,7 @@ async def find_other(connection: asyncpg.Connection[Any], state: State, name: st
 
 
 async def leader(connection: asyncpg.Connection[Any], state: State) -> Installation | None:
-    """The installation whose settings apply to the database and that seals; None: this one."""
+    """The installation whose settings apply to the database; None: this one."""
     id_ = await connection.fetchval(load("installation")["select_leader"], installation_id(state))
     return next((one for one in await installations(connection) if one.id == id_), None)
 
@@ -108,7 +114,7 @@ async def unknown_ids(connection: asyncpg.Connection[Any], registry: Registry) -
 
 
 async def claim(
-    connection: asyncpg.Connection[Any], state: State, plant: str, take_over: str | None
+    connection: asyncpg.Connection[Any], state: State, plant: Plant, take_over: str | None
 ) -> tuple[UUID, str]:
     """Register the installation in the caller's transaction. Returns its id, and what was taken over.
 
@@ -121,9 +127,9 @@ async def claim(
         other = await find_other(connection, state, take_over)
         sources = await connection.fetch(queries["select_sources"], other.id)
         taken_over = f"plant {other.plant} (installation {other.id}): {_describe_sources(sources)}"
-        await connection.execute(queries["take_over"], other.id, own, plant)
+        await connection.execute(queries["take_over"], other.id, own, plant.name)
         await connection.execute(queries["insert_takeover_event"], taken_over)
-    await connection.execute(queries["upsert_installation"], own, plant)
+    await connection.execute(queries["upsert_installation"], own, plant.name, plant.sealing.enabled)
     await connection.execute(queries["adopt"], own)
     return own, taken_over
 

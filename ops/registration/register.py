@@ -70,7 +70,7 @@ async def register(
         async with connection.transaction():
             await connection.execute(queries["lock_registration"])
             await connection.execute(queries["set_registration"])
-            installation, taken_over = await claim(connection, state, plant.name, take_over)
+            installation, taken_over = await claim(connection, state, plant, take_over)
             await connection.execute(queries["create_temporary_tables"])
             # Another installation's database has other ids.
             older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
@@ -172,7 +172,6 @@ def _settings(plant: Plant) -> list[tuple[str, str | None]]:
         ("compression", storage.compression),
         ("lateness", f"{storage.lateness:g}"),  # s
         ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
-        ("sealing", "on" if plant.sealing.enabled else "off"),
     ]
 
 

@@ -1,8 +1,8 @@
 -- `plantlog ask` calls the functions of schema/routines/forensics.
 
 -- name: set_installation
--- plant.channels_like returns only channels of installation $1.
-SELECT set_config('plant.installation', $1, false);
+-- plant.channels_like returns only channels of installation $1 (NULL: all).
+SELECT set_config('plant.installation', coalesce($1::uuid::text, ''), false);
 
 -- name: format_call
 -- A statement that calls function $1 with the parameters in the JSON object $2. PostgreSQL parses each as its type.

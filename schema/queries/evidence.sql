@@ -1,11 +1,29 @@
 -- Sealing, verifying and exporting closed days (UTC). ops/evidence/standalone.py defines what a seal covers.
 
 -- name: lock_sealing
--- False if another session is sealing. The end of the session releases the lock.
-SELECT pg_try_advisory_lock(7361023400158);
+-- False if another session is sealing for the installation with number $1. The end of the session releases the lock.
+SELECT pg_try_advisory_lock(73610235, $1);
 
 -- name: unlock_sealing
-SELECT pg_advisory_unlock(7361023400158);
+SELECT pg_advisory_unlock(73610235, $1);
+
+-- name: select_numbers
+-- All installations, by the number that they have in seals.
+SELECT i.number, i.id, i.plant, i.sealing FROM plant.installation AS i ORDER BY i.number;
+
+-- name: select_numbered_sources
+-- Sources of other installations than the first one.
+SELECT s.id, i.number
+FROM plant.source AS s
+JOIN plant.installation AS i ON i.id = s.installation_id
+WHERE i.number > 1;
+
+-- name: select_numbered_channels
+SELECT c.id, i.number
+FROM plant.channel AS c
+JOIN plant.source AS s ON s.id = c.source_id
+JOIN plant.installation AS i ON i.id = s.installation_id
+WHERE i.number > 1;
 
 -- name: select_lateness
 -- How late data may arrive after the end of its day, in seconds.
@@ -51,7 +69,8 @@ SELECT unnest(plant.channels_between('plant.samples_raw', 'time', $1::timestampt
 ORDER BY channel_id;
 
 -- name: select_unsealed_days
--- Days that end at or before $1 and have no seal: those that may hold data, and each one after the newest sealed day.
+-- Days that end at or before $1 and have no seal of installation $2 or of all: those that may hold data, and each one after
+-- the newest day that it sealed.
 WITH spans AS (
     SELECT k.range_start AS begins, k.range_end AS ends
     FROM timescaledb_information.chunks AS k
@@ -59,7 +78,9 @@ WITH spans AS (
     UNION ALL
     SELECT g.from_time, coalesce(g.to_time, $1::timestamptz) FROM plant.gap AS g
     UNION ALL
-    SELECT (max(s.day) + 1)::timestamp AT TIME ZONE 'UTC', $1::timestamptz FROM plant.day_seal AS s
+    SELECT (max(s.day) + 1)::timestamp AT TIME ZONE 'UTC', $1::timestamptz
+    FROM plant.day_seal AS s
+    WHERE s.chain = $2::int
 ),
 days AS (
     SELECT DISTINCT (d.day AT TIME ZONE 'UTC')::date AS day
@@ -68,57 +89,60 @@ days AS (
                                        INTERVAL '1 day') AS d (day)
     WHERE d.day + INTERVAL '1 day' <= $1::timestamptz
 )
-SELECT d.day, d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s), 'infinity') AS after_newest_seal
+SELECT d.day,
+       d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $2), 'infinity') AS after_newest_seal
 FROM days AS d
-WHERE NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = d.day)
+WHERE NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = d.day AND s.installation IN (0, $2))
 ORDER BY d.day;
-
--- name: has_data
--- Whether there are samples, events or gaps with $1 <= time < $2.
-SELECT EXISTS (SELECT FROM plant.samples_raw AS r WHERE r.time >= $1::timestamptz AND r.time < $2::timestamptz)
-    OR EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz)
-    OR EXISTS (SELECT FROM plant.event AS e WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz)
-    OR EXISTS (SELECT FROM plant.gap AS g
-               WHERE g.from_time < $2::timestamptz AND (coalesce(g.to_time, 'infinity') > $1::timestamptz
-                                                        OR g.from_time >= $1::timestamptz));
 
 -- name: select_sealed_days
 SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
 
+-- name: select_sealed_numbers
+-- What the seals of day $1 cover: installations, or all (0).
+SELECT DISTINCT s.installation FROM plant.day_seal AS s WHERE s.day = $1;
+
 -- name: insert_progress
-INSERT INTO plant.seal_progress (day, read_from, hour, behind)
-VALUES ($1, clock_timestamp(), 0, -2147483648)
-ON CONFLICT (day) DO NOTHING;
+INSERT INTO plant.seal_progress (chain, day, read_from, hour, behind)
+VALUES ($1, $2, clock_timestamp(), 0, -2147483648)
+ON CONFLICT (chain, day) DO NOTHING;
 
 -- name: select_progress
-SELECT p.read_from, p.hour, p.behind FROM plant.seal_progress AS p WHERE p.day = $1;
+SELECT p.read_from, p.hour, p.behind FROM plant.seal_progress AS p WHERE p.chain = $1 AND p.day = $2;
 
 -- name: update_progress
-UPDATE plant.seal_progress AS p SET hour = $2, behind = $3 WHERE p.day = $1;
+UPDATE plant.seal_progress AS p SET hour = $3, behind = $4 WHERE p.chain = $1 AND p.day = $2;
 
 -- name: upsert_partial_digests
--- $1 day, $2 hour, $3 channel ids, $4 n: int[], $5 digests bytea[].
-INSERT INTO plant.seal_work AS w (day, hour, channel_id, n, digest)
-SELECT $1, $2, d.channel_id, d.n, d.digest
-FROM unnest($3::int[], $4::int[], $5::bytea[]) AS d (channel_id, n, digest)
-ON CONFLICT (day, channel_id, hour) DO UPDATE SET n = excluded.n, digest = excluded.digest;
+-- $1 chain, $2 day, $3 hour, $4 channel ids, $5 n: int[], $6 digests bytea[].
+INSERT INTO plant.seal_work AS w (chain, day, hour, channel_id, n, digest)
+SELECT $1, $2, $3, d.channel_id, d.n, d.digest
+FROM unnest($4::int[], $5::int[], $6::bytea[]) AS d (channel_id, n, digest)
+ON CONFLICT (chain, day, channel_id, hour) DO UPDATE SET n = excluded.n, digest = excluded.digest;
 
 -- name: select_partial_digests
 -- By channel: the hours read so far, with the samples and the digest of each.
 SELECT w.channel_id, array_agg(w.hour ORDER BY w.hour) AS hours, array_agg(w.n ORDER BY w.hour) AS n,
        array_agg(w.digest ORDER BY w.hour) AS digests
 FROM plant.seal_work AS w
-WHERE w.day = $1
+WHERE w.chain = $1 AND w.day = $2
 GROUP BY w.channel_id;
 
 -- name: delete_progress
-WITH deleted AS (DELETE FROM plant.seal_progress AS p WHERE p.day = $1)
-DELETE FROM plant.seal_work AS w WHERE w.day = $1;
+WITH deleted AS (DELETE FROM plant.seal_progress AS p WHERE p.chain = $1 AND p.day = $2)
+DELETE FROM plant.seal_work AS w WHERE w.chain = $1 AND w.day = $2;
 
 -- name: build_document
 -- The definitions of channels and sources with $1 <= time < $2, as JSON text. Equal definitions give equal text. A channel
--- that changed within that time has one entry a version, by time, with valid_from in µs since 1970.
-WITH channels AS (
+-- that changed within that time has one entry a version, by time, with valid_from in µs since 1970. $3: number of the
+-- installation that they belong to, which then is named; 0: all.
+WITH covered AS (
+    SELECT s.*
+    FROM plant.source AS s
+    LEFT JOIN plant.installation AS i ON i.id = s.installation_id
+    WHERE $3::int IN (0, coalesce(i.number, 1))
+),
+channels AS (
     SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
                'id', v.channel_id, 'name', v.name, 'source', v.source_id, 'address', v.address, 'kind', v.kind,
                'unit', v.unit, 'range_lo', v.range_lo, 'range_hi', v.range_hi, 'attributes', v.attributes,
@@ -126,13 +150,16 @@ WITH channels AS (
            ORDER BY v.channel_id, v.valid_from), '[]') AS listed
     FROM plant.channel_version AS v
     WHERE v.valid_from < $2::timestamptz AND v.valid_to > $1::timestamptz
+      AND ($3 = 0 OR v.source_id IN (SELECT s.id FROM covered AS s))
 ),
 sources AS (
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'name', s.name, 'kind', s.kind, 'address', s.address)
                               ORDER BY s.id), '[]') AS listed
-    FROM plant.source AS s
+    FROM covered AS s
 )
-SELECT jsonb_build_object('channels', c.listed, 'sources', s.listed)::text
+SELECT (jsonb_build_object('channels', c.listed, 'sources', s.listed)
+        || coalesce((SELECT jsonb_build_object('installation', jsonb_build_object('number', i.number, 'plant', i.plant))
+                     FROM plant.installation AS i WHERE i.number = $3), '{}'))::text
 FROM channels AS c
 CROSS JOIN sources AS s;
 
@@ -153,26 +180,31 @@ WHERE g.from_time < $2::timestamptz
 ORDER BY g.source_id, g.channel_id NULLS FIRST, g.from_time;
 
 -- name: select_seals
--- The newest $1 (NULL: all), in the order of sealing; of the differences, only their digest.
+-- The newest $2 (NULL: all) of chain $1, in the order of sealing; of the differences, only their digest.
 SELECT n.*
 FROM (
     SELECT s.serial, s.day, s.revision, s.kind, s.root, s.previous, s.read_from, s.sealed_at, s.samples, s.channels,
-           s.events, s.gaps, sha256(convert_to(s.differs, 'UTF8')) AS differs, s.key, s.signature
+           s.events, s.gaps, sha256(convert_to(s.differs, 'UTF8')) AS differs, s.key, s.signature,
+           s.installation
     FROM plant.day_seal AS s
+    WHERE s.chain = $1
     ORDER BY s.serial DESC
-    LIMIT $1
+    LIMIT $2
 ) AS n
 ORDER BY n.serial;
 
 -- name: select_seal_parts
--- The parts of each root of a day's revisions, other than the channels' digests.
+-- The parts of each root of the revisions of day $1 and installation $2 (0: all), other than the channels' digests.
 SELECT s.document, s.events_n, s.events_digests, s.gaps_digest, s.differs
 FROM plant.day_seal AS s
-WHERE s.day = $1
+WHERE s.day = $1 AND s.installation = $2
 ORDER BY s.revision;
 
 -- name: select_digests
-SELECT d.channel_id, d.revision, d.n, d.digests FROM plant.seal_digest AS d WHERE d.day = $1 ORDER BY d.revision, d.channel_id;
+SELECT d.channel_id, d.revision, d.n, d.digests
+FROM plant.seal_digest AS d
+WHERE d.day = $1 AND d.installation = $2
+ORDER BY d.revision, d.channel_id;
 
 -- name: select_document
 SELECT d.content FROM plant.seal_document AS d WHERE d.digest = $1;
@@ -182,25 +214,28 @@ INSERT INTO plant.seal_document (digest, content) VALUES ($1, $2) ON CONFLICT DO
 
 -- name: insert_seal
 INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels, events,
-                            gaps, document, events_n, events_digests, gaps_digest, differs, key, signature)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
+                            gaps, document, events_n, events_digests, gaps_digest, differs, key, signature, installation)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20);
 
 -- name: select_keys
 SELECT k.fingerprint, k.public, k.made_at, k.succeeds, k.own_signature, k.former_signature
 FROM plant.seal_key AS k
+WHERE k.chain = $1
 ORDER BY k.made_at;
 
 -- name: insert_key
-INSERT INTO plant.seal_key (fingerprint, public, made_at, succeeds, own_signature, former_signature)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO plant.seal_key (fingerprint, public, made_at, succeeds, own_signature, former_signature, chain)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT DO NOTHING;
 
 -- name: select_arrivals
--- Evidence of arrival: batches written since $1 whose times overlap $2 <= time < $3, by source and kind.
+-- Evidence of arrival: batches written since $1 whose times overlap $2 <= time < $3, by source and kind. A gap may be open,
+-- or have been: batches of gaps reach to when they were written, as no later day was sealed by then.
 SELECT b.source_id, b.kind, count(*) AS batches, sum(b.rows)::bigint AS rows, min(b.first_time) AS first_time,
        max(b.last_time) AS last_time, min(b.written_at) AS written_from, max(b.written_at) AS written_to
 FROM plant.ingest_batch AS b
-WHERE b.written_at >= $1::timestamptz AND b.first_time < $3::timestamptz AND b.last_time >= $2::timestamptz
+WHERE b.written_at >= $1::timestamptz AND b.first_time < $3::timestamptz
+  AND CASE b.kind WHEN 'gaps' THEN b.written_at ELSE b.last_time END >= $2::timestamptz
 GROUP BY b.source_id, b.kind;
 
 -- name: select_removals
@@ -224,33 +259,38 @@ WHERE e.type IN ('deleted', 'retention') AND e.time >= $1::timestamptz
 SELECT DISTINCT v.channel_id AS id, v.source_id FROM plant.channel_version AS v;
 
 -- name: select_checked_until
-SELECT e.until FROM plant.seal_evidence AS e;
+SELECT coalesce((SELECT e.until FROM plant.seal_evidence AS e WHERE e.chain = $1), 'epoch');
 
 -- name: update_checked_until
-UPDATE plant.seal_evidence AS e SET until = $1;
+INSERT INTO plant.seal_evidence (chain, until) VALUES ($1, $2) ON CONFLICT (chain) DO UPDATE SET until = excluded.until;
 
 -- name: select_changed_days
--- Sealed days that overlap batches or deletions since $1.
+-- Days with seals of chain $2 that overlap batches of what they cover (see select_arrivals), or deletions, since $1.
 WITH sealed AS (
-    SELECT s.day, s.day::timestamp AT TIME ZONE 'UTC' AS begins, (s.day + 1)::timestamp AT TIME ZONE 'UTC' AS ends
+    SELECT s.day, s.installation, s.day::timestamp AT TIME ZONE 'UTC' AS begins, (s.day + 1)::timestamp AT TIME ZONE 'UTC' AS ends
     FROM plant.day_seal AS s
-    WHERE s.revision = 0
+    WHERE s.revision = 0 AND s.chain = $2
 ),
 newest AS (
     SELECT max(s.ends) AS ends FROM sealed AS s
 ),
 reach AS (
-    SELECT DISTINCT date_trunc('hour', b.first_time, 'UTC') AS begins, date_trunc('hour', b.last_time, 'UTC') AS ends
+    SELECT DISTINCT date_trunc('hour', b.first_time, 'UTC') AS begins,
+                    date_trunc('hour', CASE b.kind WHEN 'gaps' THEN b.written_at ELSE b.last_time END, 'UTC') AS ends,
+                    coalesce(i.number, 1) AS number
     FROM plant.ingest_batch AS b
+    LEFT JOIN plant.source AS s ON s.id = b.source_id
+    LEFT JOIN plant.installation AS i ON i.id = s.installation_id
     WHERE b.written_at >= $1::timestamptz AND b.first_time < (SELECT n.ends FROM newest AS n)
     UNION
-    SELECT (e.detail ->> 'from')::timestamptz, (e.detail ->> 'to')::timestamptz
+    SELECT (e.detail ->> 'from')::timestamptz, (e.detail ->> 'to')::timestamptz, NULL
     FROM plant.event AS e
     WHERE e.type = 'deleted' AND e.time >= $1::timestamptz AND e.detail ? 'from'
 )
 SELECT s.day
 FROM sealed AS s
-WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.begins)
+WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.begins
+                AND (s.installation = 0 OR coalesce(r.number, s.installation) = s.installation))
 ORDER BY s.day;
 
 -- name: select_matching_channels

@@ -54,11 +54,16 @@ WITH runs AS (
 UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
 
 -- name: upsert_installation
--- $1 id, $2 name of the plant. Retention classes of the first installation have plain names.
-INSERT INTO plant.installation AS i (id, plant, class_prefix)
+-- $1 id, $2 name of the plant, $3 whether it seals. Retention classes of the first installation have plain names.
+INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing)
 VALUES ($1::uuid, $2,
-        CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END)
-ON CONFLICT (id) DO UPDATE SET plant = excluded.plant WHERE i.plant <> excluded.plant;
+        CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END,
+        (SELECT coalesce(max(o.number), 0) + 1 FROM plant.installation AS o), $3)
+ON CONFLICT (id) DO UPDATE SET plant = excluded.plant, sealing = excluded.sealing
+WHERE (i.plant, i.sealing) <> (excluded.plant, excluded.sealing);
+
+-- name: select_sealing
+SELECT i.sealing FROM plant.installation AS i WHERE i.id = $1;
 
 -- name: adopt
 -- What has no installation yet becomes installation $1's. Settings of the database itself keep none.

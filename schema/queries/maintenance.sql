@@ -61,10 +61,9 @@ LEFT JOIN LATERAL (
 ORDER BY j.place;
 
 -- name: select_settings
--- late_until: no more late data before it; sealing, disk_budget: as configured.
+-- late_until: no more late data before it; disk_budget: as configured.
 SELECT now() - INTERVAL '1 second' * coalesce(
            (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'), 3600) AS late_until,
-       coalesce((SELECT s.value FROM plant.setting AS s WHERE s.key = 'sealing'), 'off') = 'on' AS sealing,
        (SELECT s.value::int8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS disk_budget,
        pg_database_size(current_database()) AS bytes,
        plant.closed_until() AS closed_until;
@@ -188,3 +187,6 @@ SELECT r.pid FROM plant.reader_sessions() AS r;
 -- name: end_long_readers
 -- $1: process ids to be ended in any case.
 SELECT plant.end_long_readers(large => $1::int[]);
+
+-- name: count_standbys
+SELECT count(*) FROM pg_stat_replication;

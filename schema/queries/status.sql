@@ -38,6 +38,8 @@ outages AS (
 SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')                     AS edition,
        (SELECT s.value FROM plant.setting AS s WHERE s.key = 'timescaledb_version')         AS timescaledb_version,
        split_part(current_setting('server_version'), ' ', 1)                                AS postgresql_version,
+       host(inet_server_addr()) || ':' || inet_server_port()                                AS server,
+       (SELECT count(*) FROM pg_stat_replication)                                           AS standbys,
        pg_database_size(current_database())                                                 AS bytes,
        (SELECT count(*) FROM timescaledb_information.chunks AS c
         WHERE c.hypertable_schema = 'plant' AND c.hypertable_name = 'samples_raw')          AS chunks,

@@ -1,6 +1,9 @@
 -- Seals of closed days: signed and chained digests of the stored data, which locate any later change.
 -- ops/evidence/standalone.py defines what they cover. The first four tables are append-only: even the owner has no other
 -- privilege, and a trigger rejects changes (routines/evidence/refuse_change.sql).
+--
+-- Each installation has a chain of seals, made with its own keys: chain is the number of the installation. A seal covers the
+-- channels of one installation, or of all (installation 0: made by the first one while it was alone in the database).
 
 CREATE TABLE plant.seal_key (
     fingerprint      bytea       PRIMARY KEY CHECK (octet_length(fingerprint) = 32),
@@ -8,9 +11,11 @@ CREATE TABLE plant.seal_key (
     made_at          timestamptz NOT NULL,
     succeeds         bytea       REFERENCES plant.seal_key (fingerprint),
     own_signature    bytea       NOT NULL,
-    former_signature bytea
+    former_signature bytea,
+    chain            int         NOT NULL CHECK (chain > 0)
 );
 COMMENT ON TABLE plant.seal_key IS 'Public keys of the seals. Each key is signed by the one that it succeeds, unless that one was lost.';
+COMMENT ON COLUMN plant.seal_key.chain IS 'Number of the installation that the key belongs to.';
 
 CREATE TABLE plant.seal_document (
     digest  bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
@@ -19,7 +24,7 @@ CREATE TABLE plant.seal_document (
 COMMENT ON TABLE plant.seal_document IS 'Meaning of the channel ids (name, unit, address), as JSON. One row for each state that was sealed.';
 
 CREATE TABLE plant.day_seal (
-    serial         bigint      PRIMARY KEY CHECK (serial > 0),
+    serial         bigint      NOT NULL CHECK (serial > 0),
     day            date        NOT NULL,
     revision       int         NOT NULL CHECK (revision >= 0),
     kind           text        NOT NULL CHECK (kind = CASE revision WHEN 0 THEN 'first' ELSE 'amended' END),
@@ -38,31 +43,39 @@ CREATE TABLE plant.day_seal (
     differs        text        COMPRESSION lz4 NOT NULL,
     key            bytea       NOT NULL REFERENCES plant.seal_key (fingerprint),
     signature      bytea       NOT NULL,
-    UNIQUE (day, revision)
+    installation   int         NOT NULL CHECK (installation >= 0),
+    chain          int         NOT NULL GENERATED ALWAYS AS (greatest(installation, 1)) STORED,
+    PRIMARY KEY (day, installation, revision),
+    UNIQUE (chain, serial)
 );
-COMMENT ON TABLE plant.day_seal IS 'Seals in the order of sealing. Each contains the hash of the previous one. Late data lead to an amended seal of the same day.';
+COMMENT ON TABLE plant.day_seal IS 'Seals, by installation in the order of sealing. Each contains the hash of the previous one of its chain. Late data lead to an amended seal of the same day.';
 COMMENT ON COLUMN plant.day_seal.day IS 'The day, in UTC.';
 COMMENT ON COLUMN plant.day_seal.differs IS 'Amended seals: the channels and hours that differ from the previous revision, by how many rows, and why. JSON.';
+COMMENT ON COLUMN plant.day_seal.installation IS 'Number of the installation whose channels, events and gaps the seal covers. 0: all of the database.';
+COMMENT ON COLUMN plant.day_seal.chain IS 'Number of the installation that made the seal.';
 
 -- The digests of a channel's 24 hours, concatenated; hours without samples have none. An amended seal has only the
 -- channels that differ.
 CREATE TABLE plant.seal_digest (
-    day        date  NOT NULL,
-    revision   int   NOT NULL,
-    channel_id int   NOT NULL,
-    n          int[] NOT NULL CHECK (cardinality(n) = 24),
-    digests    bytea NOT NULL,
-    PRIMARY KEY (day, channel_id, revision),
-    FOREIGN KEY (day, revision) REFERENCES plant.day_seal (day, revision)
+    day          date  NOT NULL,
+    revision     int   NOT NULL,
+    channel_id   int   NOT NULL,
+    n            int[] NOT NULL CHECK (cardinality(n) = 24),
+    digests      bytea NOT NULL,
+    installation int   NOT NULL,
+    PRIMARY KEY (day, installation, channel_id, revision),
+    FOREIGN KEY (day, installation, revision) REFERENCES plant.day_seal (day, installation, revision)
 );
 COMMENT ON TABLE plant.seal_digest IS 'Digests of each channel in a seal. An amended seal has rows only for channels that differ; for the others, the newest row of an earlier revision applies.';
 
--- The day that is being sealed: the digests so far, and the progress. The transaction that adds the seal empties it.
+-- The days that are being sealed: the digests so far, and the progress. The transaction that adds the seal empties it.
 CREATE TABLE plant.seal_progress (
-    day       date        PRIMARY KEY,
+    day       date        NOT NULL,
     read_from timestamptz NOT NULL,
     hour      smallint    NOT NULL,
-    behind    int         NOT NULL
+    behind    int         NOT NULL,
+    chain     int         NOT NULL,
+    PRIMARY KEY (chain, day)
 );
 COMMENT ON TABLE plant.seal_progress IS 'Progress of sealing a day: the hours before hour are complete, and in that hour the channels up to behind.';
 CREATE TABLE plant.seal_work (
@@ -71,15 +84,15 @@ CREATE TABLE plant.seal_work (
     hour       smallint NOT NULL,
     n          int      NOT NULL,
     digest     bytea    NOT NULL,
-    PRIMARY KEY (day, channel_id, hour)
+    chain      int      NOT NULL,
+    PRIMARY KEY (chain, day, channel_id, hour)
 );
 
 -- Batches written before this have been checked for data that arrived after the seal of its day.
 CREATE TABLE plant.seal_evidence (
-    one   boolean     PRIMARY KEY DEFAULT true CHECK (one),
-    until timestamptz NOT NULL DEFAULT 'epoch'
+    until timestamptz NOT NULL DEFAULT 'epoch',
+    chain int         PRIMARY KEY
 );
-INSERT INTO plant.seal_evidence DEFAULT VALUES;
 
 GRANT SELECT, INSERT ON plant.seal_key, plant.seal_document, plant.day_seal, plant.seal_digest TO plant_owner;
 GRANT ALL ON plant.seal_progress, plant.seal_work, plant.seal_evidence TO plant_owner;

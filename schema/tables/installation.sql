@@ -13,15 +13,19 @@ GRANT SELECT, MAINTAIN ON plant.migration TO plant_maintenance;
 -- An installation is a state folder and the plant that it logs. Several can share a database: only its own `up` changes,
 -- retires or replaces what an installation registered. A row whose installation_id is NULL belongs to the database itself,
 -- or is not adopted yet. The settings of the configuration are those of one installation, the leading one: the first that
--- registered. It also seals. An installation that is taken over gets the id of the new one, and keeps the rest.
+-- registered. An installation that is taken over gets the id of the new one, and keeps the rest.
 CREATE TABLE plant.installation (
     id            uuid        PRIMARY KEY,
     plant         text        NOT NULL,
     registered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    class_prefix  text        NOT NULL UNIQUE
+    class_prefix  text        NOT NULL UNIQUE,
+    number        int         NOT NULL UNIQUE CHECK (number > 0),
+    sealing       boolean     NOT NULL DEFAULT false
 );
 COMMENT ON TABLE plant.installation IS 'State folders that are registered in this database, with the name of their plant.';
 COMMENT ON COLUMN plant.installation.class_prefix IS 'What the names of its retention classes begin with in plant.retention_class. Empty: the first installation.';
+COMMENT ON COLUMN plant.installation.number IS 'Its number in seals, which never changes. The first installation has 1.';
+COMMENT ON COLUMN plant.installation.sealing IS 'Whether it seals closed days, as configured.';
 GRANT ALL ON plant.installation TO plant_owner;
 
 -- Where an installation runs. Without this, a copy of its state folder would register and write as the same installation.

@@ -16,7 +16,6 @@ from ingest.config.model import Plant
 from ingest.errors import PlantlogError
 from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
-from ops.evidence.keys import signer
 from ops.forensics.ask import TimeRange, ask, find_question
 from ops.maintenance.jobs import jobs
 from ops.maintenance.retention import Retention
@@ -103,16 +102,27 @@ async def test_settings_are_those_of_the_first_installation(database: Database, 
     said: list[str] = []
     (await register(named(theirs, "theirs"), database.owner_dsn, second)).print_changes(said.append)
     leading = f"installation {installation_id(first)} of plant demo"
-    assert said[-1] == f"not applied: lateness, sealing; the database has one value, and it is that of {leading}"
-    settings = "SELECT key, value FROM plant.setting WHERE key IN ('lateness', 'sealing') ORDER BY key"
-    assert await rows(database, settings) == [("lateness", "7200"), ("sealing", "on")]
+    assert said[-1] == f"not applied: lateness; the database has one value, and it is that of {leading}"
+    assert await rows(database, "SELECT value FROM plant.setting WHERE key = 'lateness'") == [("7200",)]
+
+
+async def test_sealing_is_by_installation(database: Database, tmp_path: Path) -> None:
+    first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
+    ours = plant(tmp_path / "p", _TAGS)
+    theirs = named(plant(tmp_path / "q", _OTHERS, "[sealing]\nenabled = false\n"), "theirs")
+    for described, state in ((ours, first), (theirs, second), (theirs, second)):
+        await register(described, database.owner_dsn, state)
+    numbers = "SELECT number, sealing FROM plant.installation ORDER BY number"
+    assert await rows(database, numbers) == [(1, True), (2, False)]
     (seal,) = (job for job in jobs() if job.name == "seal")
     contexts = [JobContext(database.maintenance_dsn, database.owner_dsn, state) for state in (first, second)]
     ran = [await run(seal, context) for context in contexts]
-    assert [(one.outcome, one.done.detail) for one in ran] == [("ok", ""), ("skipped", f"done by {leading}")]
-    async with connected(database.owner_dsn) as owner:
-        with pytest.raises(PlantlogError, match=rf"are sealed by {leading}: run this command there"):
-            await signer(owner, second)
+    assert [(one.outcome, one.done.detail) for one in ran] == [("ok", ""), ("skipped", "[sealing] enabled = false")]
+    await register(named(plant(tmp_path / "q", _OTHERS), "theirs"), database.owner_dsn, second)
+    changed = "SELECT text FROM plant.event WHERE type = 'setting_changed'"
+    assert await rows(database, changed) == [("sealing false → true",)]
+    assert [(await run(seal, context)).outcome for context in contexts] == ["ok", "ok"]
+    assert await rows(database, "SELECT chain FROM plant.seal_key ORDER BY chain") == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("what", ["source", "channel"])
@@ -278,16 +288,25 @@ async def test_status_and_questions_are_by_installation(
         for opened, other in zip((0, 1), reversed(states), strict=True)
     ]
 
-    async def answered(installation: str | None) -> set[str]:
+    async def answered(installation: str) -> set[str]:
         question, options = find_question("gaps_and_coverage"), {"complete": "true"}
         answer = await asyncio.to_thread(ask, states[0], question, TimeRange("1h"), [], options, installation)
         return {row[answer.columns.index("channel")] for row in answer.rows}
 
-    assert await answered(None) == {"a", "b"}
+    assert await answered("all") == {"a", "b"}
     assert await answered("second") == {"b"}
     assert await answered(str(installation_id(states[0]))[:8]) == {"a"}
-    with pytest.raises(PlantlogError, match="--installation: no installation is third; registered: installation"):
+    unknown = "--installation: no installation is third; registered: installation"
+    with pytest.raises(PlantlogError, match=unknown):
         await answered("third")
+
+    def outages(installation: str) -> int:
+        return int(StatusMonitor(states[0], installation).snapshot()["database"]["outages_open"])
+
+    found = [await asyncio.to_thread(outages, one) for one in ("first", str(installation_id(states[1]))[:8], "all")]
+    assert found == [0, 1, 1]
+    with pytest.raises(PlantlogError, match=unknown):
+        await asyncio.to_thread(outages, "third")
 
 
 async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(

@@ -30,6 +30,7 @@ from tests.database import Database, connected
 from tests.maintenance import (
     DAY,
     SAMPLES,
+    add_installation,
     add_plant,
     day,
     job_context,
@@ -119,7 +120,8 @@ async def test_sealing_session_is_throttled_and_ends_on_yield(
 ) -> None:
     """It is not the job's own: it would take the processor from ingest, and go on reading the day."""
     await add_plant(owner, 9, 8)
-    await set_setting(owner, "sealing", "on")
+    context = job_context(database, tmp_path)
+    await add_installation(owner, context.installation)
     (tmp_path / "postgres" / "cluster").mkdir(parents=True)  # the server is on this machine
     other = await asyncpg.connect(database.owner_dsn)
     waiting = """
@@ -135,7 +137,7 @@ async def test_sealing_session_is_throttled_and_ends_on_yield(
     async with other.transaction():
         await other.execute("LOCK TABLE plant.seal_work IN ACCESS EXCLUSIVE MODE")
         stop_requested = asyncio.Event()
-        sealing = asyncio.create_task(run(JOBS["seal"], job_context(database, tmp_path), stop_requested))
+        sealing = asyncio.create_task(run(JOBS["seal"], context, stop_requested))
         await until(waits)
         assert psutil.Process(await owner.fetchval(waiting)).nice() == NICE
         stop_requested.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from tests.database import Database
 from tests.maintenance import (
     DAY,
     SAMPLES,
+    add_installation,
     add_plant,
     add_seals,
     closed_relation,
@@ -165,6 +167,43 @@ async def test_unsealed_days_are_kept_until_sealed(
     await add_seals(owner, 9, 8, 7)
     await retain(maintenance, database, tmp_path)
     assert {ago for ago, _ in await sample_counts(owner)} == {2}
+
+
+async def test_a_day_waits_for_the_seal_of_each_installation_with_samples(
+    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
+) -> None:
+    """Unless it does not seal, or has not run for 30 days."""
+    await add_plant(owner, 9, channels=(1, 2, 3, 4, 5))
+    await add_plant(owner, 8)
+    await add_seals(owner, 9, 8, installation=1)
+    other = UUID(int=2)
+    await add_installation(owner, other, 2)
+    await owner.execute(
+        "INSERT INTO plant.source (name, kind, address, installation_id) VALUES ('theirs', 'modbus', '', $1)", other
+    )
+    await owner.execute("INSERT INTO plant.channel (name, source_id, address, kind) VALUES ('c5', 2, '', 'analog')")
+    for name in ("default", "fast"):
+        await set_retention(owner, name, raw=5)
+    planned = await retain(maintenance, database, tmp_path)
+    assert [(one.from_time, one.action) for one in planned] == [(day(9), "unsealed"), (day(8), "chunk")]
+    waits = "SELECT plant.lacks_seal($1, $2)"
+    assert await maintenance.fetchval(waits, day(9), day(8))
+    presence = "INSERT INTO plant.presence (installation_id, place, folder) SELECT id, '', '' FROM plant.installation"
+    for free, again in (
+        ("UPDATE plant.installation SET sealing = number = 1", "UPDATE plant.installation SET sealing = true"),
+        ("UPDATE plant.installation SET registered_at = now() - INTERVAL '31 days'", presence),
+        (
+            "UPDATE plant.presence SET seen_at = now() - INTERVAL '31 days'",
+            "UPDATE plant.presence SET seen_at = now() - INTERVAL '29 days'",
+        ),
+    ):
+        await owner.execute(free)
+        assert not await maintenance.fetchval(waits, day(9), day(8)), free
+        await owner.execute(again)
+        assert await maintenance.fetchval(waits, day(9), day(8)), again
+    await owner.execute("INSERT INTO plant.day_seal VALUES ($1, 2)", day(9).date())
+    await retain(maintenance, database, tmp_path)
+    assert await sample_counts(owner) == {(9, 5): SAMPLES}, "those of the other one, which has no retention"
 
 
 async def test_days_waiting_for_a_seal_are_checked_again(
@@ -344,7 +383,7 @@ async def test_maintenance_login_has_only_its_privileges(
         "CREATE TABLE plant.x (x int)",
         "CREATE ROLE x",
         "SET ROLE plantlog_owner",
-        "UPDATE plant.setting SET value = 'off' WHERE key = 'sealing'",
+        "UPDATE plant.installation SET sealing = false",
         "UPDATE plant.retention_class SET raw = INTERVAL '1 day'",
         "SELECT public.drop_chunks('plant.samples_raw', older_than => now())",
         "TRUNCATE plant.samples_raw",

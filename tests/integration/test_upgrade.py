@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from ops.evidence.keys import stored_keys
+from ops.evidence.seal_store import sealed_day, seals
+from ops.evidence.standalone import root_of, seal_problems
+from ops.evidence.verify import chain_problems
 from ops.migration import extension
 from ops.migration.migrate import migrate, migrations
 from ops.postgres.bootstrap import create_database
+from schema.queries import load
 from tests.database import Database, connected, drop
 
 _FOLDER = Path(__file__).parent / "pre_release"
@@ -42,7 +48,7 @@ _READ = (
     "SELECT day, name, got, got_good, backfilled_seconds FROM plant.coverage WHERE got > 0",
     "SELECT * FROM plant.alarm_active",
     "SELECT * FROM plant.event_count_named",
-    "SELECT key, value, installation_id FROM plant.setting WHERE key !~ '^(routine|edition|forensics)/'",
+    "SELECT key, value, installation_id FROM plant.setting WHERE key !~ '^((routine|edition|forensics)/|sealing$)'",
 )
 
 
@@ -90,10 +96,15 @@ async def _lines(dsn: str) -> set[str]:
 
 
 async def _queries(owner: asyncpg.Connection[Any]) -> list[str]:
-    """Read every table, and the views, in the columns that they have now; as text, to the bit."""
+    """Read every table, and the views, in the columns that they have now; as text, to the bit.
+
+    ``seal_evidence.one`` was always true.
+    """
     queries = []
     for read in (*(f"TABLE {row[0]}" for row in await owner.fetch(_TABLES)), *_READ):
-        columns = ", ".join(f'q."{column.name}"' for column in (await owner.prepare(read)).get_attributes())
+        columns = ", ".join(
+            f'q."{column.name}"' for column in (await owner.prepare(read)).get_attributes() if column.name != "one"
+        )
         queries.append(f"SELECT ROW({columns})::text FROM ({read}) AS q ORDER BY 1")
     return queries
 
@@ -120,6 +131,35 @@ async def test_a_pre_release_keeps_its_data(earlier: str, owner: asyncpg.Connect
     assert [query for query, lines in before.items() if not lines] == []
     await migrate(earlier)
     assert await _data(owner, queries) == before
+
+
+async def test_seals_of_a_pre_release_hold(earlier: str, owner: asyncpg.Connection[Any]) -> None:
+    """They are those of the first installation, whichever registered last, and cover all."""
+    await migrate(earlier)
+    chain = await seals(owner, 1)
+    assert chain_problems(chain, None) == []
+    assert list(seal_problems(chain, await stored_keys(owner, 1), None)) == []
+    days = {seal.day: [one for one in chain if one.day == seal.day] for seal in chain}
+    assert days
+    for of in days.values():
+        sealed = await sealed_day(owner, date.fromisoformat(of[0].day), of)
+        assert [root_of(seal, parts, sealed.rows).hex() for seal, parts in zip(of, sealed.parts, strict=True)] == [
+            seal.root for seal in of
+        ]
+    registered = "SELECT number, sealing FROM plant.installation"
+    assert [tuple(row) for row in await owner.fetch(registered)] == [(1, True)]
+
+
+async def test_the_first_installation_gets_number_1(earlier: str, owner: asyncpg.Connection[Any]) -> None:
+    """Also if it was taken over, and so registered last."""
+    for before in [one for one in migrations() if one.version < 108]:
+        await owner.execute(before.sql)
+        await owner.execute(load("migrate")["insert_migration"], before.version, before.name, before.sha256)
+    other = "INSERT INTO plant.installation (id, plant, registered_at, class_prefix) VALUES ($1, 'other', $2, 'o:')"
+    await owner.execute(other, UUID(int=2), datetime(2020, 1, 1, tzinfo=UTC))
+    assert 108 in await migrate(earlier)
+    rows = await owner.fetch("SELECT plant = 'other', number, sealing FROM plant.installation ORDER BY number")
+    assert [tuple(row) for row in rows] == [(False, 1, True), (True, 2, True)]
 
 
 async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connection[Any]) -> None:

@@ -20,7 +20,9 @@ from ingest.timestamps import microseconds
 from ops.evidence import standalone
 from ops.evidence.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from ops.evidence.reader import Series, begin
+from ops.evidence.report import DayReport, Finding, Report
 from ops.evidence.standalone import (
+    Difference,
     HourDigests,
     Key,
     Seal,
@@ -173,6 +175,18 @@ def test_seals_form_a_chain() -> None:
         "the chain is broken at seal 3 (2026-03-03, revision 0)",
         "the chain is broken at seal 4 (2026-03-04, revision 0)",
     ]
+
+
+def test_a_report_lists_what_nothing_explains() -> None:
+    added, changed = Difference("boiler/level", 7, 3, 10, 12), Difference("events", None, 4, 1, 1)
+    day = DayReport(DAY, 0, 12, ["digests were altered"], [Finding(added, "late data"), Finding(changed, "")])
+    report = Report("", 1, True, ["the chain is cut"], [day])
+    assert report.unexplained == [
+        *("the chain is cut", "digests were altered"),
+        "2026-03-09: events, hour 04: at least 1 changed (1 sealed, 1 found): NOT explained by any record",
+    ]
+    assert not report.ok
+    assert Report("", 1, True, [], [DayReport(DAY, 0, 12, [], [Finding(added, "late data")])]).ok
 
 
 def test_unsigned_key_rotation_is_refused() -> None:

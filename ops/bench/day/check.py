@@ -56,7 +56,7 @@ async def check(
     reader = state.dsn("reader")
     verified = []
     for day in [day for day in days if day >= timestamp(start).date()]:
-        report = await seal_verification.verify(reader, state, None, day, names)
+        [report] = await seal_verification.verify(reader, state, None, day, names)
         verified.append(f"{day}")
         wrong += [] if report.ok else [f"{day} does not match its seal"]
     compared = await rollup_verification.verify(

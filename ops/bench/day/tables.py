@@ -103,7 +103,7 @@ def _end(day: Day) -> Table:
         table.add_row("problems", "\n".join(checked.wrong) or "none: every sample is stored exactly once")
         table.add_row("seals verified", ", ".join(checked.sealed) or "none: no closed day")
         table.add_row("channels compared", f"{checked.channels}, including rollups")
-        table.add_row("failed jobs", "\n".join(f"{n} x {said}" for said, n in checked.failed_jobs.items()) or "none")
+        table.add_row("failed jobs", "\n".join(f"{n} x {error}" for error, n in checked.failed_jobs.items()) or "none")
     return table
 
 

@@ -1,4 +1,5 @@
--- Whether sealing is enabled and a day between two times has samples but no seal.
+-- Whether a day between two times has samples of an installation that seals, and that has not sealed the day. One that has not
+-- run for 30 days is not waited for.
 CREATE OR REPLACE FUNCTION plant.lacks_seal(from_time timestamptz, to_time timestamptz) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
@@ -6,16 +7,26 @@ SET timezone = 'UTC'
 AS $$
 DECLARE
     midnight date;
+    missing  int[];
 BEGIN
-    IF coalesce((SELECT s.value FROM plant.setting AS s WHERE s.key = 'sealing'), 'off') <> 'on' THEN
-        RETURN false;
-    END IF;
     FOR midnight IN
         SELECT generate_series(date_trunc('day', from_time), to_time - INTERVAL '1 microsecond', INTERVAL '1 day')
     LOOP
-        IF NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = midnight)
-           AND (EXISTS (SELECT FROM plant.samples_raw AS r WHERE r.time >= midnight AND r.time < midnight + 1)
-                OR EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= midnight AND p.hour < midnight + 1)) THEN
+        SELECT array_agg(i.number) INTO missing
+        FROM plant.installation AS i
+        LEFT JOIN plant.presence AS p ON p.installation_id = i.id
+        WHERE i.sealing AND coalesce(p.seen_at, i.registered_at) > now() - INTERVAL '30 days'
+          AND NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = midnight AND s.installation IN (0, i.number));
+        IF missing IS NOT NULL AND EXISTS (
+            SELECT FROM (SELECT DISTINCT p.channel_id FROM plant.samples_packed AS p
+                         WHERE p.hour >= midnight AND p.hour < midnight + 1
+                         UNION
+                         SELECT unnest(plant.channels_between('plant.samples_raw', 'time', midnight, midnight + 1))
+                        ) AS d (channel_id)
+            LEFT JOIN plant.channel AS c ON c.id = d.channel_id
+            LEFT JOIN plant.source AS s ON s.id = c.source_id
+            LEFT JOIN plant.installation AS i ON i.id = s.installation_id
+            WHERE coalesce(i.number, 1) = ANY (missing)) THEN
             RETURN true;
         END IF;
     END LOOP;

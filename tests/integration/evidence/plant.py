@@ -11,9 +11,11 @@ import asyncpg
 
 from ops.evidence.keys import load_signer
 from ops.evidence.reader import begin
+from ops.evidence.report import Report
 from ops.evidence.seal import SealResult, seal_days
-from ops.evidence.verify import Report, verify
+from ops.evidence.verify import verify
 from ops.paths import State
+from ops.registration.installation import installation_id
 from tests import sample_tables
 from tests.database import Database
 from tests.sample_tables import HOUR_US, Sample, bits, copy
@@ -21,7 +23,13 @@ from tests.sample_tables import HOUR_US, Sample, bits, copy
 DAY = sample_tables.DAY.date()
 BEFORE = datetime(2026, 3, 12, tzinfo=UTC)  # three days are closed
 
-_SOURCE = "INSERT INTO plant.source (name, kind, address) VALUES ($1, 'modbus', '127.0.0.1:502') RETURNING id"
+_INSTALLATION = """
+INSERT INTO plant.installation (id, plant, class_prefix, number, sealing)
+SELECT $1, $2, CASE WHEN count(*) = 0 THEN '' ELSE $2 END, count(*) + 1, true FROM plant.installation
+"""
+_SOURCE = """
+INSERT INTO plant.source (name, kind, address, installation_id) VALUES ($1, 'modbus', '127.0.0.1:502', $2) RETURNING id
+"""
 _CHANNEL = """
 INSERT INTO plant.channel (name, source_id, address, kind, unit) VALUES ($1, $2, 'holding:1', 'analog', 'bar')
 RETURNING id
@@ -36,10 +44,11 @@ INSERT INTO plant.event (time, id, type, source_id, channel_id, text, detail) VA
 
 
 class SealedPlant:
-    """One database with a state folder; ``owner`` is its owner's session."""
+    """One database with a state folder; ``owner`` is its owner's session. ``name``: of a registered installation."""
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    def __init__(self, database: Database, folder: Path, name: str | None = None) -> None:
         self.database = database
+        self.name = name
         self.state = State(folder)
         (folder / "secrets").mkdir(parents=True)
         for role in ("owner", "ingest", "reader"):
@@ -49,7 +58,10 @@ class SealedPlant:
 
     async def __aenter__(self) -> SealedPlant:
         self.owner: asyncpg.Connection[Any] = await asyncpg.connect(self.database.owner_dsn)
-        self.source: int = await self.owner.fetchval(_SOURCE, "plc")
+        own = None if self.name is None else installation_id(self.state)
+        if own is not None:
+            await self.owner.execute(_INSTALLATION, own, self.name)
+        self.source: int = await self.owner.fetchval(_SOURCE, self.name or "plc", own)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -93,7 +105,8 @@ class SealedPlant:
 
     async def verify(self, day: date | None = None, channels: Sequence[str] = (), key: Path | None = None) -> Report:
         """Verify as the reader."""
-        return await verify(self.database.reader_dsn, self.state, key, day, channels)
+        [report] = await verify(self.database.reader_dsn, self.state, key, day, channels)
+        return report
 
     async def tamper(self, statement: str, *arguments: Any) -> None:
         """Change what triggers protect, as an owner can who means to."""

@@ -29,7 +29,7 @@ SPECIAL = (0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 0x8000000
 async def exported(plant: SealedPlant, folder: Path, channels: tuple[str, ...] = ()) -> tuple[Path, ExportResult]:
     """The first day, written by the reader."""
     path = folder / "day.parquet"
-    done = await export(plant.database.reader_dsn, DAY, path, channels, with_verifier=True)
+    done = await export(plant.database.reader_dsn, plant.state, DAY, path, channels, with_verifier=True)
     return path, done
 
 
@@ -90,7 +90,7 @@ async def test_export_of_some_channels(plant: SealedPlant, tmp_path: Path) -> No
     with pytest.raises(OperationError, match="already exists"):
         await exported(plant, tmp_path)
     with pytest.raises(OperationError, match="no channel with samples on 2026-03-09 matches nothing"):
-        await export(plant.database.reader_dsn, DAY, tmp_path / "b.parquet", ["nothing"], False)
+        await export(plant.database.reader_dsn, plant.state, DAY, tmp_path / "b.parquet", ["nothing"], False)
     assert not any(name.startswith("b.") for _, _, names in os.walk(tmp_path) for name in names)
 
 
@@ -199,8 +199,8 @@ async def test_foreign_parquet_files_are_refused(plant: SealedPlant, tmp_path: P
     with pytest.raises(UnverifiableError, match="contains no seal"):
         verify_file(str(path), None)
     path.write_bytes(whole)
-    rewritten(path, metadata=lambda said: {**said, "specification": 2})
-    with pytest.raises(UnverifiableError, match="specification 2 is not supported, only 1"):
+    rewritten(path, metadata=lambda said: {**said, "specification": 3})
+    with pytest.raises(UnverifiableError, match="specification 3 is not supported, only 1 and 2"):
         verify_file(str(path), None)
     rewritten(path, metadata=lambda said: {"specification": 1})
     with pytest.raises(UnverifiableError, match="cannot read the seal"):

@@ -34,7 +34,7 @@ async def held_at_hour(plant: SealedPlant, hour: int) -> AsyncIterator[None]:
     hold = other.transaction()
     await hold.start()
     await other.execute(
-        "INSERT INTO plant.seal_work (day, channel_id, hour, n, digest) VALUES ($1, $2, $3, 0, '')",
+        "INSERT INTO plant.seal_work (chain, day, channel_id, hour, n, digest) VALUES (1, $1, $2, $3, 0, '')",
         DAY,
         plant.ids["unit/flow"],
         hour,
@@ -104,7 +104,7 @@ async def test_killed_amendment_leaves_nothing_behind(plant: SealedPlant) -> Non
     """What an interrupted amendment left behind is no part of the next."""
     await plant.seal()
     await plant.owner.execute(
-        "INSERT INTO plant.seal_work (day, channel_id, hour, n, digest) VALUES ($1, $2, 5, 3, $3)",
+        "INSERT INTO plant.seal_work (chain, day, channel_id, hour, n, digest) VALUES (1, $1, $2, 5, 3, $3)",
         DAY,
         plant.ids["unit/flow"],
         bytes(32),

@@ -21,7 +21,7 @@ async def test_signing_key_is_created_once(plant: SealedPlant) -> None:
     assert stat.S_IMODE(key_path(plant.state).stat().st_mode) == 0o600
     assert (await signer(plant.owner, plant.state)).public == first.public
     assert read_keys(first.pem().encode()) == [first.public]
-    [stored] = await stored_keys(plant.owner)
+    [stored] = await stored_keys(plant.owner, 1)
     assert (stored.fingerprint, stored.succeeds) == (first.fingerprint, "")
 
 
@@ -85,7 +85,7 @@ async def test_rotation_killed_before_the_database_is_repeated(plant: SealedPlan
     assert (await signer(plant.owner, plant.state)).public == first.public
     new = await rotate(plant.owner, plant.state)
     assert new.public != first.public
-    assert [key.succeeds for key in await stored_keys(plant.owner)] == ["", first.fingerprint]
+    assert [key.succeeds for key in await stored_keys(plant.owner, 1)] == ["", first.fingerprint]
 
 
 async def test_the_database_keeps_no_private_key(plant: SealedPlant) -> None:

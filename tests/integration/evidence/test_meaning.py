@@ -71,7 +71,7 @@ async def test_an_exported_day_has_each_sample_in_the_unit_of_its_time(plant: Se
     await changed(plant, CHANGE + timedelta(seconds=30))
     await plant.seal()
     path = tmp_path / "day.parquet"
-    await export(plant.database.reader_dsn, SECOND, path, ["unit/flow"], with_verifier=False)
+    await export(plant.database.reader_dsn, plant.state, SECOND, path, ["unit/flow"], with_verifier=False)
     table = pq.read_table(path)
     units = list(zip(table["time"].to_pylist(), table["unit"].to_pylist(), strict=True))
     assert len(units) == 240

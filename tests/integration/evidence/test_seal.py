@@ -108,10 +108,29 @@ async def test_open_gap_is_sealed_up_to_the_end_of_the_day(plant: SealedPlant) -
     ]
     assert not report.ok
     await plant.batch("gaps", 1, begin(DAY, 7), begin(DAY, 8))
-    assert (await plant.verify(DAY)).ok
+    assert (await plant.verify()).ok
     done = await plant.seal()
-    assert [one.seal.revision for one in done] == [1]
-    assert json.loads(done[0].differs)["gaps"] == {"before": 1, "after": 1}
+    assert [one.seal.revision for one in done] == [1, 1, 1]
+    assert [json.loads(one.differs)["gaps"] for one in done] == [
+        {"before": 1, "after": 1},
+        *[{"before": 1, "after": 0}] * 2,  # it no longer reaches these days
+    ]
+
+
+async def test_open_gap_that_is_recorded_late_amends_each_day_that_it_reaches(plant: SealedPlant) -> None:
+    await plant.seal()
+    begins = begin(DAY, 30)  # on the second of three days
+    await plant.owner.execute(
+        "INSERT INTO plant.gap (source_id, from_time, reason) VALUES ($1, $2, 'stale')", plant.source, begins
+    )
+    assert not (await plant.verify()).ok
+    await plant.batch("gaps", 1, begins, begins)  # as the facts of a gap without an end are
+    report = await plant.verify()
+    assert [len(day.findings) for day in report.days] == [0, 1, 1]
+    assert report.ok
+    done = await plant.seal()
+    assert [(one.seal.day, one.seal.revision) for one in done] == [(f"2026-03-{day}", 1) for day in (10, 11)]
+    assert not any(day.findings for day in (await plant.verify()).days)
 
 
 async def test_seals_cannot_be_changed(plant: SealedPlant) -> None:
@@ -127,7 +146,7 @@ async def test_seals_cannot_be_changed(plant: SealedPlant) -> None:
 async def test_only_one_process_seals_at_a_time(plant: SealedPlant) -> None:
     other = await asyncpg.connect(plant.database.owner_dsn)
     try:
-        assert await other.fetchval("SELECT pg_try_advisory_lock(7361023400158)")
+        assert await other.fetchval("SELECT pg_try_advisory_lock(73610235, 1)")
         assert await seal_closed(plant.database.owner_dsn, plant.state, BEFORE) == []
     finally:
         await other.close()

@@ -11,7 +11,7 @@ import pytest
 from ingest.errors import DatabaseError, OperationError
 from ops.evidence.keys import key_path, rotate
 from ops.evidence.reader import begin, connect
-from ops.evidence.verify import Report, format_report
+from ops.evidence.report import Report, format_report
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, public_key
 from tests.sample_tables import HOUR_US, bits
 

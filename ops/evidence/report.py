@@ -1,0 +1,109 @@
+"""What ``plantlog verify`` found, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any
+
+from ops.evidence.standalone import Difference
+from ops.formatting import count
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference, and what evidence explains it."""
+
+    difference: Difference
+    explained: str  # empty: nothing does
+
+    def describe(self) -> str:
+        """For people."""
+        return f"{self.difference.describe()}: {self.explained or 'NOT explained by any record'}"
+
+
+@dataclass(slots=True)
+class DayReport:
+    """What was found of one day."""
+
+    day: date
+    revision: int
+    samples: int  # that were read
+    problems: list[str] = field(default_factory=list)  # of the digests that are kept
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unsealed: list[str] = field(default_factory=list)  # samples of the day that no installation has sealed
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.unexplained
+
+    @property
+    def unexplained(self) -> list[str]:
+        """What nothing explains."""
+        return self.problems + [f"{self.day}: {one.describe()}" for one in self.findings if not one.explained]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in all."""
+
+    installation: str  # whose seals; empty where the database has only one
+    seals: int
+    anchored: bool  # a key was there to hold on to
+    chain: list[str] = field(default_factory=list)  # problems
+    days: list[DayReport] = field(default_factory=list)
+    not_verified: list[str] = field(default_factory=list)  # other installations, where none was chosen
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.unexplained
+
+    @property
+    def unexplained(self) -> list[str]:
+        """What nothing explains."""
+        return self.chain + [problem for day in self.days for problem in day.unexplained]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        days = []
+        for day in self.days:
+            findings = [
+                {**asdict(f.difference), "kind": f.difference.kind, "explained": f.explained or None}
+                for f in day.findings
+            ]
+            days.append({
+                "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
+                "problems": day.problems, "differences": findings, "notes": day.notes, "unsealed": day.unsealed,
+            })  # fmt: skip
+        return {
+            "ok": self.ok, "installation": self.installation or None, "seals": self.seals, "anchored": self.anchored,
+            "chain": self.chain, "days": days, "not_verified": self.not_verified,
+        }  # fmt: skip
+
+
+def format_report(report: Report, limit: int) -> list[str]:
+    """The report for people; ``limit``: findings to list of each day (0: all)."""
+    whose = f"{report.installation}: " if report.installation else ""
+    holds = "; chain and signatures hold" if report.seals and not report.chain else ""
+    said = [f"{whose}{count(report.seals, 'seal')}{holds}"]
+    said += [f"  {problem}" for problem in report.chain]
+    if not report.anchored and report.seals:
+        said.append(
+            "  signatures were checked with the keys in the database alone: give --key, a public key kept elsewhere"
+        )
+    for day in report.days:
+        verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
+        said.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
+        said += [f"  {problem}" for problem in day.problems]
+        listed = sorted(day.findings, key=lambda one: bool(one.explained))
+        said += [f"  {one.describe()}" for one in listed[: limit or None]]
+        if limit and len(listed) > limit:
+            said.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
+        said += [f"  note: {note}" for note in day.notes]
+        said += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
+    if report.not_verified:
+        said.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
+    return said
