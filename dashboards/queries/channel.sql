@@ -1,24 +1,19 @@
 -- 3 Channel: details of one channel. Curves come from series() through chart_steps(), which leaves out missing steps. A
 -- text channel has no curve: its texts are events.
 
--- name: units
-SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
-FROM plant.channel AS c
-WHERE c.retired_at IS NULL
-UNION ALL
-SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
-ORDER BY 1;
-
 -- name: channels
 SELECT u.text AS __text, u.value AS __value
 FROM (
     SELECT regexp_replace(c.name, '^.*/', '') AS text, c.name AS value, c.id
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     UNION ALL
     SELECT 'no channels', 'no channels', NULL
     WHERE NOT EXISTS (SELECT FROM plant.channel AS c
-                      WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
+                      WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+                        AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                                                WHERE o.installation_id::text NOT IN (${installation:sqlstring})))
 ) AS u
 ORDER BY u.id;
 

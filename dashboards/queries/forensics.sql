@@ -3,9 +3,19 @@
 
 -- name: patterns
 SELECT u.unit AS __text, u.unit || '/*' AS __value
-FROM (SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS unit FROM plant.channel AS c WHERE c.retired_at IS NULL) AS u
+FROM (
+    SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS unit
+    FROM plant.channel AS c
+    WHERE c.retired_at IS NULL
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+) AS u
 UNION ALL
-SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
+SELECT 'no channels yet', 'no channels yet'
+WHERE NOT EXISTS (
+    SELECT FROM plant.channel AS c
+    WHERE c.retired_at IS NULL
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+)
 ORDER BY 1;
 
 -- name: timeline

@@ -2,10 +2,20 @@
 -- the time range is read. If the newest time of a batch is later than its arrival, a clock or a tag is wrong: the lag is
 -- then measured from the arrival, and the time by which it is ahead is shown separately.
 
+-- name: installations
+-- Those that share the database.
+SELECT i.plant || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END AS __text,
+       i.id::text AS __value
+FROM plant.installation AS i
+UNION ALL
+SELECT 'none yet', '' WHERE NOT EXISTS (SELECT FROM plant.installation)
+ORDER BY 1;
+
 -- name: rate_now
 SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples per second"
 FROM plant.ingest_batch AS b
-WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: lag_now
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
@@ -13,26 +23,32 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_
        max(extract(epoch FROM b.last_time - b.received_at)) FILTER (WHERE b.last_time > b.received_at + INTERVAL '1 s')
            AS "In the future"
 FROM plant.ingest_batch AS b
-WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
+WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
-WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now();
+WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Disconnected"
 FROM plant.source AS s
-WHERE s.retired_at IS NULL;
+WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true);
 
 -- name: gaps_open
 SELECT count(DISTINCT g.channel_id) AS "Channels", count(DISTINCT g.source_id) AS "Sources"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
-WHERE g.to_time IS NULL AND c.retired_at IS NULL;
+WHERE g.to_time IS NULL AND c.retired_at IS NULL
+  AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: quarantined
-SELECT count(*) AS "Quarantined" FROM plant.quarantine AS q WHERE q.retried_at IS NULL;
+SELECT count(*) AS "Quarantined"
+FROM plant.quarantine AS q
+WHERE q.retried_at IS NULL
+  AND q.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: rate
 WITH
@@ -54,7 +70,7 @@ FROM bounds AS x
 CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch') + x.step, x.until - x.step, x.step) AS t (at)
 CROSS JOIN plant.source AS s
 LEFT JOIN written AS w ON w.source_id = s.id AND w.bucket = t.at
-WHERE s.retired_at IS NULL
+WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 ORDER BY t.at, s.name;
 
 -- name: lag
@@ -68,7 +84,7 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric,
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
 JOIN plant.source AS s ON s.id = b.source_id
-WHERE b.kind = 'samples'
+WHERE b.kind = 'samples' AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name
 ORDER BY 1, 2;
 
@@ -82,24 +98,36 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
        max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
+WHERE b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
 -- name: overload_states
--- Overload of ingest at the start of the time range, and each change since; and, for each job that gives way to ingest,
--- whether it waited. A job that gave way waits from the end of that run on. The panel maps the numbers to names.
+-- Overload of each installation's ingest at the start of the time range, and each change since; and, for each job that
+-- gives way to ingest, whether it waited. A job that gave way waits from the end of that run on. The panel maps the numbers
+-- to names.
 WITH
+ingest AS (
+    SELECT i.id::text AS id,
+           CASE WHEN count(*) OVER () > 1 THEN 'ingest of ' || i.plant ELSE 'ingest' END
+           || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END AS metric
+    FROM plant.installation AS i
+    WHERE i.id::text IN (${installation:sqlstring})
+    UNION ALL
+    SELECT '', 'ingest' WHERE NOT EXISTS (SELECT FROM plant.installation)
+),
 job AS (
     SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'analyze']) WITH ORDINALITY AS j (name, place)
 ),
 changes AS (
-    SELECT 0 AS place, 'ingest' AS metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
+    SELECT 0 AS place, n.metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
     FROM plant.event AS e
+    JOIN ingest AS n ON n.id = coalesce(e.detail ->> 'installation', n.id)
     WHERE e.type = 'overload' AND $__timeFilter(e.time)
     UNION ALL
     SELECT j.place, j.name, c.time, c.value
     FROM job AS j
-    JOIN plant.job_run AS r ON r.job = j.name
+    JOIN plant.job_run AS r ON r.job = j.name AND coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
     CROSS JOIN LATERAL (
         SELECT r.started_at, CASE WHEN r.outcome = 'skipped' AND r.detail LIKE 'waits: %' THEN 1 ELSE 0 END
         UNION ALL
@@ -109,16 +137,19 @@ changes AS (
 ),
 -- The state at the start of the time range.
 initial AS (
-    SELECT 0 AS place, 'ingest' AS metric,
+    SELECT 0 AS place, n.metric,
            coalesce((SELECT CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END
                      FROM plant.event AS e
                      WHERE e.type = 'overload' AND e.time < $__timeFrom()::timestamptz
+                       AND n.id = coalesce(e.detail ->> 'installation', n.id)
                      ORDER BY e.time DESC LIMIT 1), 0) AS value
+    FROM ingest AS n
     UNION ALL
     SELECT j.place, j.name,
            coalesce((SELECT CASE WHEN r.detail LIKE 'waits: %' OR r.detail LIKE 'gave way %' THEN 1 ELSE 0 END
                      FROM plant.job_run AS r
                      WHERE r.job = j.name AND r.started_at < $__timeFrom()::timestamptz
+                       AND coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
                      ORDER BY r.started_at DESC, r.id DESC LIMIT 1), 0)
     FROM job AS j
 )
@@ -126,21 +157,23 @@ SELECT s.time, s.metric, s.value
 FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM initial AS b
       UNION ALL
       SELECT c.place, c.metric, c.time, c.value FROM changes AS c) AS s
-ORDER BY s.place, s.time;
+ORDER BY s.place, s.metric, s.time;
 
 -- name: overloads
 -- One event records the begin of an overload with its measurements, another one its end with the worst ones. For an ongoing
 -- overload, poll interval and lag come from what was recorded since; job_run has the deferred jobs.
 WITH
 events AS (
-    SELECT e.time, e.text, e.detail, lead(e.time) OVER ahead AS ended, lead(e.detail) OVER ahead AS worst
+    SELECT e.detail ->> 'installation' AS installation, e.time, e.text, e.detail,
+           lead(e.time) OVER ahead AS ended, lead(e.detail) OVER ahead AS worst
     FROM plant.event AS e
     WHERE e.type = 'overload' AND e.time < $__timeTo()::timestamptz + INTERVAL '1 day'
       AND e.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
-    WINDOW ahead AS (ORDER BY e.time)
+      AND coalesce(e.detail ->> 'installation' IN (${installation:sqlstring}), true)
+    WINDOW ahead AS (PARTITION BY e.detail ->> 'installation' ORDER BY e.time)
 ),
 overload AS (
-    SELECT s.time AS began, s.ended, coalesce(s.worst, s.detail) AS figures,
+    SELECT s.installation, s.time AS began, s.ended, coalesce(s.worst, s.detail) AS figures,
            tstzrange(s.time, coalesce(s.ended, now())) AS during
     FROM events AS s
     WHERE s.text = 'overloaded' AND s.time < $__timeTo()::timestamptz
@@ -150,11 +183,12 @@ overload AS (
 ),
 -- From the check that deferred a job, or from the end of the run that gave way, to the next run.
 waits AS (
-    SELECT r.job, tstzrange(least(CASE WHEN r.gave_way THEN r.ended_at ELSE r.started_at END, r.next), r.next) AS during
+    SELECT r.installation, r.job,
+           tstzrange(least(CASE WHEN r.gave_way THEN r.ended_at ELSE r.started_at END, r.next), r.next) AS during
     FROM (
-        SELECT r.job, r.started_at, r.ended_at, r.detail LIKE 'gave way %' AS gave_way,
-               r.outcome = 'skipped' AND r.detail LIKE 'waits: %' AS waits,
-               lead(r.started_at) OVER (PARTITION BY r.job ORDER BY r.started_at, r.id) AS next
+        SELECT r.installation_id::text AS installation, r.job, r.started_at, r.ended_at,
+               r.detail LIKE 'gave way %' AS gave_way, r.outcome = 'skipped' AND r.detail LIKE 'waits: %' AS waits,
+               lead(r.started_at) OVER (PARTITION BY r.installation_id, r.job ORDER BY r.started_at, r.id) AS next
         FROM plant.job_run AS r
         WHERE r.started_at >= $__timeFrom()::timestamptz - INTERVAL '1 hour' AND r.started_at < $__timeTo()::timestamptz
     ) AS r
@@ -171,15 +205,18 @@ CROSS JOIN LATERAL (
     SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
     FROM plant.ingest_batch AS b
     WHERE o.ended IS NULL AND b.written_at >= greatest(o.began, now() - INTERVAL '1 hour')
+      AND b.source_id IN (SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id::text = o.installation, true))
 ) AS l
 CROSS JOIN LATERAL (
     SELECT max((e.detail ->> 'pace_seconds')::float8) AS pace
     FROM plant.event AS e
     WHERE o.ended IS NULL AND e.type = 'poll_stretched' AND e.text = 'stretched'
       AND e.time >= greatest(o.began, now() - INTERVAL '1 hour')
+      AND e.source_id IN (SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id::text = o.installation, true))
 ) AS p
 CROSS JOIN LATERAL (
-    SELECT string_agg(DISTINCT w.job, ', ' ORDER BY w.job) AS waited FROM waits AS w WHERE w.during && o.during
+    SELECT string_agg(DISTINCT w.job, ', ' ORDER BY w.job) AS waited FROM waits AS w
+    WHERE w.during && o.during AND w.installation IS NOT DISTINCT FROM o.installation
 ) AS w
 ORDER BY o.began DESC;
 
@@ -198,12 +235,13 @@ states AS (
           AND b.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
         ORDER BY b.time DESC LIMIT 1
     ) AS e ON true
-    WHERE s.retired_at IS NULL
+    WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
     UNION ALL
     SELECT s.name, e.time, e.text
     FROM plant.event AS e
     JOIN plant.source AS s ON s.id = e.source_id
     WHERE e.type = 'source_state' AND s.retired_at IS NULL AND $__timeFilter(e.time)
+      AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 )
 SELECT t.time, t.name AS metric,
        CASE t.state WHEN 'connected' THEN 3 WHEN 'degraded' THEN 2 WHEN 'stopped' THEN 0 WHEN 'disconnected' THEN -1
@@ -226,6 +264,7 @@ outages AS (
         SELECT g.reason, range_agg(tstzrange(g.from_time, g.to_time)) AS outages
         FROM plant.gap AS g
         WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
+          AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
         GROUP BY g.source_id, g.reason
     ) AS g
     CROSS JOIN LATERAL unnest(g.outages) AS o (outage)
@@ -261,7 +300,7 @@ CROSS JOIN LATERAL (
     FROM plant.ingest_batch AS b
     WHERE b.source_id = s.id AND b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 hour'
 ) AS b
-WHERE s.retired_at IS NULL
+WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 ORDER BY s.state IN ('connected', 'degraded'), s.name;
 
 -- name: gaps_latest
@@ -275,17 +314,20 @@ FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
-  AND g.to_time IS DISTINCT FROM g.from_time
+  AND g.to_time IS DISTINCT FROM g.from_time AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 ORDER BY g.to_time IS NOT NULL, g.from_time DESC
 LIMIT 200;
 
 -- name: events_latest
+-- Events without a source are of the whole database, or name their installation.
 SELECT e.time AS "Time", e.type AS "Type", coalesce(c.name, s.name) AS "Where", e.text AS "Text",
        plant.detail_text(e.detail) AS "Detail"
 FROM plant.event AS e
 LEFT JOIN plant.channel AS c ON c.id = e.channel_id
-LEFT JOIN plant.source AS s ON s.id = e.source_id
+LEFT JOIN plant.source AS s ON s.id = coalesce(e.source_id, c.source_id)
 WHERE $__timeFilter(e.time) AND e.type <> 'text'
+  AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+  AND coalesce(e.detail ->> 'installation' IN (${installation:sqlstring}), true)
 ORDER BY e.time DESC
 LIMIT 200;
 
@@ -293,12 +335,14 @@ LIMIT 200;
 -- As on 1 Plant.
 SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
-FROM plant.alarm_active AS a;
+FROM plant.alarm_active AS a
+WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: jobs
 -- The newest run of each job, and the number of failures in the last day.
 SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Started",
-       extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) AS "Duration", r.rows AS "Rows", r.bytes AS "Bytes",
+       CASE WHEN r.outcome <> 'skipped' THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
+       r.rows AS "Rows", r.bytes AS "Bytes",
        f.failed AS "Failed today", r.detail AS "Detail"
 FROM (SELECT DISTINCT r.job FROM plant.job_run AS r) AS j
 CROSS JOIN LATERAL (
@@ -325,6 +369,8 @@ counts AS (
     FROM bounds AS x
     CROSS JOIN plant.event_count_1m AS e
     WHERE $__timeFilter(e.bucket) AND e.type <> 'text'
+      AND e.channel_id NOT IN (SELECT c.id FROM plant.source AS o JOIN plant.channel AS c ON c.source_id = o.id
+                               WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY date_bin(x.step, e.bucket, 'epoch'), e.type
 )
 SELECT t.bin AS time, k.type AS metric, coalesce(c.n, 0) AS value

@@ -5,8 +5,14 @@
 SELECT DISTINCT split_part(c.name, '/', 1) AS __text, split_part(c.name, '/', 1) AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 UNION ALL
-SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
+SELECT 'no channels yet', 'no channels yet'
+WHERE NOT EXISTS (
+    SELECT FROM plant.channel AS c
+    WHERE c.retired_at IS NULL
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+)
 ORDER BY 1;
 
 -- name: channels
@@ -15,6 +21,7 @@ FROM (
     SELECT count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY regexp_replace(c.name, '/[^/]*$', '')
 ) AS u;
 
@@ -22,7 +29,8 @@ FROM (
 SELECT count(DISTINCT g.channel_id) AS "No data now"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
-WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring});
+WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: units
 -- A gap of a whole source counts for each unit with channels of the source, and is not expanded to these channels.
@@ -31,6 +39,7 @@ parts AS MATERIALIZED (
     SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY 1, 2
 ),
 gaps AS MATERIALIZED (
@@ -63,9 +72,11 @@ parts_and_gaps AS (
     FROM gaps AS g
     JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     UNION ALL
     SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
     FROM plant.alarm_active AS a
+    WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ),
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 units AS (
@@ -101,6 +112,7 @@ WITH key AS (
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND c.range_hi > c.range_lo
       AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY regexp_replace(c.name, '/[^/]*$', ''), c.id
     LIMIT 60
 )
@@ -119,13 +131,15 @@ ORDER BY k.name;
 SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
-WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring});
+WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: alarms
 SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit", a.state AS "State",
        a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold", a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
 WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.priority_rank, a.since DESC
 LIMIT 200;
 
@@ -134,6 +148,7 @@ SELECT a.channel AS "Channel", plant.unit_of(a.channel) AS path, a.limit_name AS
        a.shelved_until AS "Until", a.who AS "By", a.why AS "Why"
 FROM plant.alarm_inhibited AS a
 WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.channel, a.limit_name
 LIMIT 200;
 
@@ -149,6 +164,7 @@ changes AS (
     CROSS JOIN plant.event_count_1m AS e
     JOIN plant.channel AS c ON c.id = e.channel_id
     WHERE e.type = 'alarm' AND $__timeFilter(e.bucket) AND split_part(c.name, '/', 1) IN (${area:sqlstring})
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY 1, 2
 )
 SELECT t.bin AS time, a.area AS metric, coalesce(c.n, 0) AS value

@@ -86,19 +86,25 @@ GROUP BY s.relation, s.form
 ORDER BY sum(s.bytes) DESC;
 
 -- name: retention
-SELECT r.name AS "Class",
+-- Of another installation than the first, the plant is in the place of the prefix.
+SELECT CASE WHEN i.class_prefix > '' THEN i.plant || ': ' || substr(r.name, 1 + length(i.class_prefix)) ELSE r.name END AS "Class",
        (SELECT count(*) FROM plant.channel_class AS k JOIN plant.channel AS c ON c.id = k.channel_id
         WHERE k.class = r.name AND c.retired_at IS NULL) AS "Channels",
        extract(epoch FROM r.raw)::float8 AS "Samples", extract(epoch FROM r.minute)::float8 AS "Minutes",
        extract(epoch FROM r.hour)::float8 AS "Hours", extract(epoch FROM r.event)::float8 AS "Events"
 FROM plant.retention_class AS r
+LEFT JOIN plant.installation AS i ON i.id = r.installation_id
+WHERE coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
 ORDER BY r.name = 'default' DESC, r.name;
 
 -- name: seals
-SELECT s.day::timestamp AT TIME ZONE 'UTC' AS "Day", s.kind AS "Seal", s.revision AS "Revision", s.sealed_at AS "Sealed at",
-       s.samples AS "Samples", s.channels AS "Channels", s.events AS "Events", s.gaps AS "Gaps"
+SELECT s.day::timestamp AT TIME ZONE 'UTC' AS "Day", s.revision AS "Revision", s.sealed_at AS "Sealed at",
+       s.samples AS "Samples", s.channels AS "Channels", s.events AS "Events", s.gaps AS "Gaps",
+       CASE s.installation WHEN 0 THEN 'all' ELSE i.plant END AS "Plant"
 FROM plant.day_seal AS s
+LEFT JOIN plant.installation AS i ON i.number = s.installation
 WHERE s.day >= ($__timeFrom()::timestamptz AT TIME ZONE 'UTC')::date
   AND s.day <= ($__timeTo()::timestamptz AT TIME ZONE 'UTC')::date
-ORDER BY s.serial DESC
+  AND coalesce(i.id::text IN (${installation:sqlstring}), true)
+ORDER BY s.sealed_at DESC
 LIMIT 200;

@@ -5,8 +5,14 @@
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 UNION ALL
-SELECT 'no channels yet', 'no channels yet' WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.retired_at IS NULL)
+SELECT 'no channels yet', 'no channels yet'
+WHERE NOT EXISTS (
+    SELECT FROM plant.channel AS c
+    WHERE c.retired_at IS NULL
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+)
 ORDER BY 1;
 
 -- name: measures
@@ -17,12 +23,14 @@ FROM (
     SELECT coalesce(nullif(c.unit, ''), 'no unit') AS text, min(c.id) AS first
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY 1
     UNION ALL
     SELECT 'no analog channels', NULL
     WHERE NOT EXISTS (
         SELECT FROM plant.channel AS c
         WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     )
 ) AS u
 ORDER BY u.first
@@ -35,7 +43,8 @@ SELECT count(*) AS "Channels",
            WHERE g.to_time IS NULL AND g.source_id = c.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
        )) AS "No data now"
 FROM plant.channel AS c
-WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring};
+WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: gaps
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
@@ -45,8 +54,10 @@ missing AS (
                      * tstzrange($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS ranges
     FROM plant.gap_channel AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
-    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring} AND g.backfilled_at IS NULL
-      AND g.from_time < least(now(), $__timeTo()::timestamptz) AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND g.backfilled_at IS NULL AND g.from_time < least(now(), $__timeTo()::timestamptz)
+      AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
     GROUP BY g.channel_id
 )
 SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS m))) AS "Outages",
@@ -60,6 +71,7 @@ FROM (
     SELECT c.id, c.name
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
       AND coalesce(nullif(c.unit, ''), 'no unit') IN (${measure:sqlstring})
     ORDER BY c.id LIMIT 12
 ) AS c
@@ -75,6 +87,7 @@ FROM (
     SELECT c.id, c.name, c.configured_at
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY c.id LIMIT 16
 ) AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
@@ -96,6 +109,7 @@ FROM (
     SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY c.id LIMIT 200
 ) AS c
 LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
@@ -126,6 +140,7 @@ CROSS JOIN LATERAL (
     ORDER BY e.time DESC LIMIT 50
 ) AS e
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY e.time DESC
 LIMIT 100;
 
@@ -137,6 +152,7 @@ SELECT greatest(g.from_time, $__timeFrom()::timestamptz) AS time,
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 WHERE g.channel_id IS NULL AND g.backfilled_at IS NULL AND g.to_time IS DISTINCT FROM g.from_time
+  AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
   AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
   AND EXISTS (SELECT FROM plant.channel AS c
               WHERE c.source_id = g.source_id AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
@@ -147,4 +163,5 @@ LIMIT 200;
 SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
-WHERE a.plant_unit = ${unit:sqlstring};
+WHERE a.plant_unit = ${unit:sqlstring}
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));

@@ -150,6 +150,8 @@ def _threshold(alarm: dict[str, Any]) -> str:
 
 def _remark(alarm: dict[str, Any]) -> str:
     parts = [alarm["who"] or "", alarm["why"] or ""]
+    if alarm["state"] == "acknowledged_active":
+        parts.insert(0, f"acknowledged {_format_time(alarm['acknowledged_at'])}")
     if alarm["shelved_until"] is not None:
         parts.insert(0, f"until {_format_time(alarm['shelved_until'])}")
     return ", ".join(part for part in parts if part)

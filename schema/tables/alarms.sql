@@ -23,7 +23,7 @@ CREATE TABLE plant.alarm (
 COMMENT ON TABLE plant.alarm IS 'Current state of each alarm (ISA-18.2) that has changed state at least once. The history is in plant.event, type alarm.';
 COMMENT ON COLUMN plant.alarm.limit_name IS 'lolo, lo, hi, hihi: a limit of the value. rate: a limit of its rate of change. stale: no samples arrive. bad: Bad quality.';
 COMMENT ON COLUMN plant.alarm.active IS 'Whether the alarm condition is true now, even if the alarm is acknowledged, shelved or suppressed.';
-COMMENT ON COLUMN plant.alarm.since IS 'When the alarm entered its current state.';
+COMMENT ON COLUMN plant.alarm.since IS 'When the alarm entered its current state; acknowledged_active: since when it is active.';
 COMMENT ON COLUMN plant.alarm.value IS 'Value at the last change of active. NULL: not a number.';
 COMMENT ON COLUMN plant.alarm.threshold IS 'The limit, in the unit of the channel. rate: in units per second. stale: in seconds. bad: 0.';
 COMMENT ON COLUMN plant.alarm.revision IS 'Increases with each change. Of two records of an alarm, the one with the higher revision is newer.';

@@ -37,7 +37,7 @@ CREATE TABLE plant.channel (
 CREATE INDEX channel_source ON plant.channel (source_id);
 -- Channels by their unit of the plant: dashboards read the channels of one unit and the names of all units, whatever the
 -- number of channels.
-CREATE INDEX channel_unit ON plant.channel (regexp_replace(name, '/[^/]*$', ''), id) INCLUDE (name)
+CREATE INDEX channel_unit ON plant.channel (regexp_replace(name, '/[^/]*$', ''), id) INCLUDE (name, source_id)
     WHERE retired_at IS NULL;
 COMMENT ON TABLE plant.channel IS 'Tags. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
 COMMENT ON COLUMN plant.channel.address IS 'OPC UA: node id. Modbus: table:register, counted from 0. Push: the name that the source''s template makes of a line and a field; for a channel that the source created, the same as name.';

@@ -76,7 +76,7 @@ async def _make_a_unit_of_states(appliance: Appliance) -> None:
     await connection.close()
 
 
-class Asked:
+class GrafanaDashboard:
     """Grafana's own answers to the queries of a dashboard, as its page would ask them."""
 
     def __init__(self, grafana: Grafana, dashboard: Dashboard, chosen: Mapping[str, Sequence[str]] = {}) -> None:
@@ -142,10 +142,10 @@ def test_a_source_is_healthy(grafana: Grafana, uid: str) -> None:
 
 @pytest.mark.parametrize("one", list(Library()), ids=lambda one: one.uid)
 def test_every_query_has_the_shape_that_its_panel_needs(grafana: Grafana, one: Dashboard) -> None:
-    asked = Asked(grafana, one)
+    shown = GrafanaDashboard(grafana, one)
     for panel in one.panels():
         for query in one.panel(panel["id"]):
-            columns = asked.ask(query)
+            columns = shown.ask(query)
             if panel["type"] == "state-timeline" and columns:
                 assert list(columns) == ["time", "metric", "value"], panel["title"]
             if panel["type"] == "table" and columns:
@@ -154,7 +154,7 @@ def test_every_query_has_the_shape_that_its_panel_needs(grafana: Grafana, one: D
                 }
                 assert named <= set(columns), panel["title"]
     for query in one.annotations():
-        columns = asked.ask(query)
+        columns = shown.ask(query)
         assert not columns or {"time", "timeEnd", "text"} <= set(columns), query.ref
 
 

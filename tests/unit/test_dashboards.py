@@ -75,6 +75,16 @@ def test_links_lead_to_existing_dashboards_and_variables(one: Dashboard) -> None
         known = {variable["name"] for variable in _BY_UID[uid].content["templating"]["list"]}
         assert set(re.findall(r"var-(\w+)=", query)) <= known
         assert "${__url_time_range}" in query or "from=" in query
+        assert "${installation:queryparam}" in query
+
+
+@pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
+def test_installations_can_be_chosen(one: Dashboard) -> None:
+    first, *others = one.content["templating"]["list"]
+    assert first == _DASHBOARDS[0].content["templating"]["list"][0]
+    assert (first["name"], first["includeAll"], first["multi"]) == ("installation", True, True)
+    listing = [variable for variable in others if "plant.channel AS c" in variable.get("query", "")]
+    assert all("${installation:sqlstring}" in variable["query"] for variable in listing)
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)

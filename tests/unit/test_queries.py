@@ -64,16 +64,22 @@ def test_sections_that_python_loads_exist() -> None:
     assert checked > 200
 
 
+@cache
+def _patterns() -> dict[str, set[str]]:
+    """File → what the modules that load it may name."""
+    found: dict[str, set[str]] = {name: set() for name in _NAMES}
+    for tree in _modules().values():
+        nodes = list(ast.walk(tree))
+        named = {p for n in nodes if isinstance(n, ast.Constant | ast.JoinedStr) and (p := _pattern(n))} - {r"\w+"}
+        for name in {loaded for node in nodes if (loaded := _loaded(node))}:
+            found[name] |= named
+    return found
+
+
 @pytest.mark.parametrize("name", _NAMES)
 def test_every_section_is_loaded(name: str) -> None:
     """By a module that loads its file, and names it there."""
-    patterns = [
-        pattern
-        for tree in _modules().values()
-        if any(_loaded(node) == name for node in ast.walk(tree))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant | ast.JoinedStr) and (pattern := _pattern(node)) and pattern != r"\w+"
-    ]
+    patterns = _patterns()[name]
     unused = [section for section in load(name) if not any(re.fullmatch(pattern, section) for pattern in patterns)]
     assert not unused, f"{name}.sql"
 

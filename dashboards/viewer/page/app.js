@@ -44,6 +44,7 @@ class Page {
       range: () => this.range,
       bounds: () => ({ from: this.state.from, to: this.state.to }),
       variables: () => this.variables.values,
+      chosen: () => this.variables.shown(),
       texts: () => this.variables.texts(),
       regions: () => this.marks,
       zoom: (from, to) => this.changed({ from: String(from), to: String(to) }),

@@ -1,9 +1,9 @@
-// Links of the dashboards' files: to a dashboard of the same name here, with time and variables.
-export function filled(url, row, range, variables) {
+// Links of the dashboards' files: to a dashboard of the same name here, with time and what is chosen.
+export function filled(url, row, range, chosen) {
   return url
     .replace(/\$\{__url_time_range\}/g, `from=${encodeURIComponent(range.from)}&to=${encodeURIComponent(range.to)}`)
     .replace(/\$\{__data\.fields\["([^"]+)"\](?::\w+)?\}/g, (_, name) => encodeURIComponent(row[name] ?? ""))
-    .replace(/\$\{(\w+):percentencode\}/g, (_, name) => encodeURIComponent((variables[name] || [""]).join(",")));
+    .replace(/\$\{(\w+):queryparam\}&?/g, (_, name) => (chosen[name] || []).map((value) => `var-${name}=${encodeURIComponent(value)}&`).join(""));
 }
 
 export function withVariables(text, variables, texts = {}) {

@@ -113,6 +113,7 @@ export class Panel {
     const context = {
       range: { ...range, ...this.context.bounds() },
       variables: this.variables(),
+      chosen: this.context.chosen(),
       regions: this.definition.type === "timeseries" ? this.context.regions() : [],
       zoom: this.context.zoom,
     };

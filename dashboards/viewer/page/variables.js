@@ -40,7 +40,8 @@ export class Variables {
   }
 
   async #fill(one, question) {
-    const chosen = (this.wanted[one.name] || this.values[one.name] || []).filter((value) => value !== ALL);
+    const before = this.#whole(one) ? [] : this.values[one.name] || []; // All stays All, of whatever there is now
+    const chosen = (this.wanted[one.name] || before).filter((value) => value !== ALL);
     if (one.type === "query") {
       const [options, total] = await this.#asked(one, question, "", chosen);
       this.options[one.name] = options;
@@ -72,8 +73,15 @@ export class Variables {
     return [options, total];
   }
 
+  // Whether all values are chosen.
+  #whole(one) {
+    const values = this.values[one.name];
+    return one.includeAll && one.multi && (values?.[0] === ALL || values?.length === this.options[one.name]?.length);
+  }
+
   #draw(question) {
-    const shown = this.definitions.filter((one) => one.hide !== 2);
+    // Of one value or all of it, there is no choice.
+    const shown = this.definitions.filter((one) => one.hide !== 2 && !(this.#whole(one) && this.options[one.name].length === 1));
     replace(this.holder, ...shown.map((one) => this.#drawn(one, question)));
   }
 
@@ -108,11 +116,7 @@ export class Variables {
 
   // What belongs into the address: not what is hidden, and not All.
   shown() {
-    const kept = this.definitions.filter((one) => {
-      const values = this.values[one.name];
-      const whole = one.includeAll && one.multi && (values?.[0] === ALL || values?.length === this.options[one.name]?.length);
-      return one.hide !== 2 && !whole;
-    });
+    const kept = this.definitions.filter((one) => one.hide !== 2 && !this.#whole(one));
     return Object.fromEntries(kept.map((one) => [one.name, this.values[one.name] || []]));
   }
 }

@@ -2,7 +2,7 @@
 CREATE OR REPLACE VIEW plant.alarm_active AS
 SELECT c.name AS channel, a.limit_name, a.state, a.active, a.since, a.value, a.threshold, c.unit, a.priority,
        plant.unit_of(c.name) AS plant_unit, s.name AS source, a.acknowledged_by, a.acknowledged_at,
-       plant.priority_rank(a.priority) AS priority_rank, a.channel_id
+       plant.priority_rank(a.priority) AS priority_rank, a.channel_id, c.source_id
 FROM plant.alarm AS a
 JOIN plant.channel AS c ON c.id = a.channel_id
 JOIN plant.source AS s ON s.id = c.source_id

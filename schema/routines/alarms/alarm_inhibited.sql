@@ -1,7 +1,7 @@
 -- Alarms that are not annunciated now, and why.
 CREATE OR REPLACE VIEW plant.alarm_inhibited AS
 SELECT c.name AS channel, a.limit_name, a.state, a.active, a.since, a.shelved_until, a.who, a.why, a.value, a.threshold,
-       c.unit, a.priority, a.channel_id
+       c.unit, a.priority, a.channel_id, c.source_id
 FROM plant.alarm AS a
 JOIN plant.channel AS c ON c.id = a.channel_id
 WHERE a.state IN ('shelved', 'suppressed_by_design', 'out_of_service')

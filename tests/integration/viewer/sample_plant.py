@@ -102,17 +102,18 @@ _STORY = (
     """
     WITH
     key AS (
-        INSERT INTO plant.seal_key (fingerprint, public, made_at, own_signature)
-        SELECT sha256('key'), sha256('public'), $2, '' WHERE $1::int > 0
+        INSERT INTO plant.seal_key (fingerprint, public, made_at, own_signature, chain)
+        SELECT sha256('key'), sha256('public'), $2, '', 1 WHERE $1::int > 0
         RETURNING fingerprint
     ),
     document AS (
         INSERT INTO plant.seal_document (digest, content) VALUES (sha256('{}'), '{}') RETURNING digest
     )
     INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels,
-                                events, gaps, document, events_n, events_digests, gaps_digest, differs, key, signature)
+                                events, gaps, document, events_n, events_digests, gaps_digest, differs, key, signature,
+                                installation)
     SELECT 1, ($2::timestamptz AT TIME ZONE 'UTC')::date, 0, 'first', '', '', $2, $2, 1, 1, 1, 1, d.digest, '{}', '',
-           '', '', k.fingerprint, ''
+           '', '', k.fingerprint, '', 0
     FROM key AS k
     CROSS JOIN document AS d
     """,

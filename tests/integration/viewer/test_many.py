@@ -21,7 +21,14 @@ from tests.integration.viewer.sample_plant import NOW, SINCE
 _CHANNELS, _UNITS, _AREAS = 30_000, 1_500, 750
 _UNIT = "area 0749/unit 1499"
 _CHANNEL = f"{_UNIT}/c 29980"
-_VALUES = {"unit": [_UNIT], "measure": ["bar"], "channel": [_CHANNEL], "compare": ["600"], "channels": [f"{_UNIT}/*"]}
+_ALL_INSTALLATIONS = {"installation": [""]}
+_VALUES = _ALL_INSTALLATIONS | {
+    "unit": [_UNIT],
+    "measure": ["bar"],
+    "channel": [_CHANNEL],
+    "compare": ["600"],
+    "channels": [f"{_UNIT}/*"],
+}
 _GAPS = """
 INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)
 SELECT s.id, NULL::int, $1::timestamptz - INTERVAL '1 min' * n, $1::timestamptz - INTERVAL '1 min' * (n - 1.5),
@@ -107,17 +114,20 @@ async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
 
 async def test_long_variable_list_is_searched_on_the_server(page: str) -> None:
     question: dict[str, Any] = {"dashboard": "plantlog-unit", "variable": "unit"}
-    first = (await _asked(page, "variable", **question, variables={"unit": [_UNIT]}))["unit"]["columns"]
+    chosen = _ALL_INSTALLATIONS | {"unit": [_UNIT]}
+    first = (await _asked(page, "variable", **question, variables=chosen))["unit"]["columns"]
     assert len(first[0]) == MAX_LISTED + 1
     assert first[1][-1] == _UNIT, "what is chosen is there"
     assert set(first[2]) == {_UNITS}
-    found = (await _asked(page, "variable", **question, search="0749/UNIT  14"))["unit"]["columns"]
+    words, every = "0749/UNIT  14", _ALL_INSTALLATIONS
+    found = (await _asked(page, "variable", **question, variables=every, search=words))["unit"]["columns"]
     assert found == [["area 0749/unit 1498", _UNIT], ["area 0749/unit 1498", _UNIT], [2, 2]]
 
 
 async def test_all_means_all_values_beyond_the_listed_ones(page: str) -> None:
     number = next(p["id"] for p in Library().dashboard("plantlog-plant").panels() if p["title"] == "Size")
-    asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables={"area": ["$__all"]})
+    every = _ALL_INSTALLATIONS | {"area": ["$__all"]}
+    asked = await _asked(page, "query", dashboard="plantlog-plant", panel=number, variables=every)
     assert asked["A"]["columns"] == [[_CHANNELS], [_UNITS]]
 
 
@@ -127,14 +137,18 @@ async def test_source_gap_is_read_once_for_all_channels(filled: Database, reader
         p for p in Library().dashboard("plantlog-plant").panels() if (p["type"], p["title"]) == ("table", "Units")
     )
     (query,) = Library().dashboard("plantlog-plant").panel(panel["id"])
-    areas = {"area": [f"area {n:04}" for n in range(700, 750)]}
+    areas = _ALL_INSTALLATIONS | {"area": [f"area {n:04}" for n in range(700, 750)]}
     sql, parameters = expand(query.sql, areas, TimeRange(SINCE, NOW, 5000))
     answer = await reader.query(sql, parameters)
     found = dict(zip(answer.names, answer.columns, strict=True))
     of = zip(found["Unit"], found["No data"], found["Reason"], found["Outages"], strict=True)
     wanted = [tuple(row) for row in await owner.fetch(_BY_CHANNEL, SINCE, NOW)]
     assert sorted(of) == sorted(wanted) and len(wanted) == 100
-    every = {"area": ["$__all"]}, TimeRange(SINCE, NOW, 5000), Library().dashboard("plantlog-plant").all_values_sql()
+    every = (
+        _ALL_INSTALLATIONS | {"area": ["$__all"]},
+        TimeRange(SINCE, NOW, 5000),
+        Library().dashboard("plantlog-plant").all_values_sql(),
+    )
     sql, parameters = expand(query.sql, *every)
     explained = await owner.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", *parameters)
     await owner.close()

@@ -24,6 +24,7 @@ from tests.integration.viewer.serving import reading
 
 _OVER = TimeRange(SINCE, NOW, 5000)
 _VALUES = {
+    "installation": [""],
     "area": ["boilerhouse", "meters", "tankfarm"],
     "unit": [UNIT],
     "measure": ["bar"],
@@ -110,7 +111,7 @@ async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg
     await owner.execute("UPDATE plant.channel SET configured_at = $1", configured)
     await owner.execute("INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 2, 0)", sampled)
     over = TimeRange(NOW - timedelta(hours=1), until, 5000)
-    sql, parameters = expand(queries("unit")["states"], {"unit": ["mill"]}, over)
+    sql, parameters = expand(queries("unit")["states"], {"installation": [""], "unit": ["mill"]}, over)
     rows = await owner.fetch(sql, *parameters)
     assert all(row["time"] >= configured for row in rows)
     assert {row["value"] for row in rows} == {-1, 1}, "missing, and then there"

@@ -18,7 +18,14 @@ from schema.queries import load
 from tests.database import Database, add_channels, add_sources, connected, prepared
 from tests.integration.viewer.serving import reading
 
-_VALUES = {"area": ["pump"], "unit": ["pump/house"], "measure": ["m"], "compare": ["600"], "channels": ["pump/house/*"]}
+_VALUES = {
+    "installation": [""],
+    "area": ["pump"],
+    "unit": ["pump/house"],
+    "measure": ["m"],
+    "compare": ["600"],
+    "channels": ["pump/house/*"],
+}
 
 _PLANT = """
 WITH
@@ -309,7 +316,7 @@ async def test_reason_and_begin_of_a_unit_are_of_one_gap(database: Database) -> 
         library = Library().dashboard("plantlog-plant")
         number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
         (query,) = library.panel(number)
-        sql, parameters = expand(query.sql, {"area": ["pump"]}, TimeRange(until - timedelta(hours=1), until, 5000))
+        sql, parameters = expand(query.sql, _VALUES, TimeRange(until - timedelta(hours=1), until, 5000))
         for reason in ("disconnected", "refused"):
             (row,) = await owner.fetch(sql, *parameters)
             assert (row["Reason"], row["Since"]) == (reason, since[reason])

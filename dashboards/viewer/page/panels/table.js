@@ -22,7 +22,7 @@ function cell(field, config, value, row, context) {
   const shown = shownCell(field, config, value);
   const links = config.links || [];
   const content = links.length && shown !== ""
-    ? element("a", { href: filled(links[0].url, row, context.range, context.variables), title: links[0].title }, shown)
+    ? element("a", { href: filled(links[0].url, row, context.range, context.chosen), title: links[0].title }, shown)
     : shown;
   const made = element("td", { class: field.type === "number" ? "number" : "" });
   if (kind === "color-background" && paint && shown !== "") made.append(element("span", { class: "mark", style: { background: paint } }, content));
