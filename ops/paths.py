@@ -84,6 +84,16 @@ class State:
         """The generated plant of load mode."""
         return self.root / "plant"
 
+    @property
+    def external_database_marker(self) -> Path:
+        """It exists if the database is not the state folder's own."""
+        return self.run / "given-database"
+
+    @property
+    def has_external_database(self) -> bool:
+        """Whether the database is that of PLANTLOG_DSN, now or at the last ``up``."""
+        return bool(os.environ.get("PLANTLOG_DSN")) or self.external_database_marker.exists()
+
     def dsn_file(self, role: str) -> Path:
         """The file with the DSN of ``owner``, ``ingest``, ``reader`` or ``maintenance``."""
         return self.root / "secrets" / f"{role}.dsn"

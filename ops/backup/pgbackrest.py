@@ -43,14 +43,13 @@ async def call(state: State, cluster: Cluster, *arguments: str, data: Path | Non
 
     ``data``: another data directory than the server's; ``nice``: ingest goes first.
     """
-    password = urlsplit(state.dsn("owner")).password or "" if state.dsn_file("owner").exists() else ""
     process = await asyncio.create_subprocess_exec(
         *(("nice", "-n", "19") if nice else ()),
         *cluster.pgbackrest(*arguments, data=data),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd="/",
-        env={**os.environ, "PGPASSWORD": password},
+        env=environment(state),
     )
     try:
         output, errors = (text.decode(errors="replace") for text in await process.communicate())
@@ -65,6 +64,12 @@ async def call(state: State, cluster: Cluster, *arguments: str, data: Path | Non
             )
         raise OperationError(explain(arguments[0], output + errors, cluster))
     return output
+
+
+def environment(state: State) -> dict[str, str]:
+    """What libpq needs: pgBackRest has options for a socket, but none for a host and a password."""
+    owner = urlsplit(state.dsn("owner") if state.dsn_file("owner").exists() else "")
+    return {**os.environ, "PGHOST": owner.hostname or "", "PGPASSWORD": owner.password or ""}
 
 
 def explain(command: str, text: str, cluster: Cluster) -> str:

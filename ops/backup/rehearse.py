@@ -66,7 +66,7 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
             _share_user(state, scratch)
             cluster = restore(scratch, archive, None, progress, rehearsal=True)
             progress("comparing")
-            with database_errors(), Server(scratch.root, binaries=cluster.binaries):
+            with database_errors(), Server(scratch.root, cluster=cluster):
                 proof = asyncio.run(_compare(state, scratch, newest.label, newest.started, began))
         finally:
             shutil.rmtree(scratch.root, ignore_errors=True)

@@ -17,17 +17,27 @@ from ingest.config.snapshot import in_force
 from ingest.database import connect, database_errors
 from ingest.errors import OperationError
 from ingest.files import write_atomically
+from ingest.folder_lock import folder_lock
 from ops.backup import state_files
 from ops.backup.pgbackrest import call, explain
 from ops.paths import State
 from ops.postgres.archive import Archive, check_writable
 from ops.postgres.binaries import provide_pgbackrest
-from ops.postgres.cluster import Cluster, existing
+from ops.postgres.cluster import Cluster
+from ops.postgres.mounted import existing
 from schema.queries import load
 
 _WAL_PART = 8  # of its disk that waiting write-ahead log may take
 _OTHER = 99  # its status code where a repository can't be read
 _ANSWERED = (0, 2)  # status codes of `info`: whole, no backup yet
+_NOT_OURS = (
+    "plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the database's "
+    "machine (docs/operations.md#backup)"
+)
+
+
+class AnotherBackupError(OperationError):
+    """A backup is being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,14 @@ def archive_of(options: BackupOptions) -> Archive:
     )
 
 
+def check_database(state: State, config: Path, options: BackupOptions) -> None:
+    """Raise OperationError if the database that ``[backup]`` is for is not plantlog's own."""
+    if options.repository is not None and state.has_external_database:
+        raise OperationError(
+            f"{config}: [backup] repository: found {options.repository!r}; legal: no [backup]. {_NOT_OURS}"
+        )
+
+
 def configure(
     state: State, cluster: Cluster | None, options: BackupOptions, progress: Callable[[str], None]
 ) -> list[str]:
@@ -90,7 +108,7 @@ def configure(
             cluster.archive = None
         return []
     if cluster is None:
-        raise OperationError("[backup] is for plantlog's own database: back up that of PLANTLOG_DSN where it runs")
+        raise OperationError(f"[backup] repository: {_NOT_OURS}")
     provide_pgbackrest(cluster.binaries, progress)
     before = cluster.archive
     try:
@@ -119,7 +137,7 @@ def _held(archive: Archive) -> str:
 
 def take_over(state: State) -> str:
     """Let the next ``up`` archive to the repository that the state folder was restored from. Returns its name."""
-    cluster = existing(state.root)
+    cluster = _own(state)
     if cluster.archive is None or not cluster.archive.held:
         raise OperationError(f"{state.root} was not restored from the backups of an appliance that may still run")
     cluster.configure_archive()  # gives a folder to our user
@@ -150,21 +168,26 @@ def _list_file(state: State) -> Path:
 
 
 async def back_up(state: State, full: bool) -> Backup:
-    """Make a backup now. Raises OperationError."""
+    """Make a backup now. Raises OperationError; AnotherBackupError while another one is made."""
     cluster = of(state)
     assert cluster.archive is not None
     if cluster.archive.folder is not None:
         check_writable(cluster.archive.folder)
     await _check_timeline(state, cluster)
     path = cluster.data / state_files.NAME
-    state_files.pack(state, path)
-    try:
-        cluster.give(path)
-        await call(state, cluster, "backup", f"--type={'full' if full else 'incr'}", nice=True)
-    finally:
-        path.unlink()
+    with folder_lock(cluster.folder, _refuse):  # another one would remove our file
+        state_files.pack(state, path)
+        try:
+            cluster.give(path)
+            await call(state, cluster, "backup", f"--type={'full' if full else 'incr'}", nice=True)
+        finally:
+            path.unlink()
     due_file(state).unlink(missing_ok=True)
     return (await backups(state))[-1]
+
+
+def _refuse() -> None:
+    raise AnotherBackupError("another backup is running")
 
 
 async def _check_timeline(state: State, cluster: Cluster) -> None:
@@ -219,7 +242,7 @@ async def verify(state: State) -> str:
 
 def of(state: State) -> Cluster:
     """The cluster with its repository. Raises OperationError where there is none."""
-    cluster = existing(state.root)
+    cluster = _own(state)
     if cluster.archive is None:
         raise OperationError("the configuration has no [backup] repository: add it and run `plantlog up`")
     if cluster.archive.held:
@@ -228,6 +251,12 @@ def of(state: State) -> Cluster:
     if not cluster.archive.archiving:
         raise OperationError(f"repository {cluster.archive.repository} was not accepted: `plantlog up` says why")
     return cluster
+
+
+def _own(state: State) -> Cluster:
+    if state.has_external_database:
+        raise OperationError(_NOT_OURS)
+    return existing(state.root)
 
 
 def _backup(item: Any) -> Backup:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ingest.database import connect, database_errors
 from ingest.errors import DatabaseError, OperationError
@@ -17,8 +18,10 @@ from ops.backup.pgbackrest import call
 from ops.paths import State
 from ops.postgres.archive import Archive, check_repository
 from ops.postgres.binaries import provide, provide_pgbackrest
-from ops.postgres.cluster import Cluster
+from ops.postgres.cluster import OWNER, Cluster
+from ops.postgres.mounted import cluster_of
 from ops.postgres.server import Server
+from schema.queries import load
 
 
 def restore(
@@ -40,7 +43,8 @@ def restore(
         check_repository(folder)
         if not (folder / "backup").is_dir():
             raise OperationError(f"{folder} has no backups of plantlog: is the right disk mounted?")
-    cluster = Cluster(state.root, provide(state.root, progress))
+    binaries = provide(state.root, progress)
+    cluster = Cluster(state.root, binaries) if rehearsal else cluster_of(state.root, binaries)
     if cluster.data.exists() and not (cluster.data / "recovery.signal").exists():
         raise OperationError(f"{state.root} has a database already: name a new folder with --into, or move it away")
     state.claim()
@@ -54,7 +58,7 @@ def restore(
         _restore_files(state, cluster, at, progress, rehearsal)
         progress("recovering")
         log = state.log / "postgres.log"
-        with database_errors(), Server(state.root, binaries=cluster.binaries, log=log):
+        with database_errors(), Server(state.root, cluster=cluster, log=log):
             asyncio.run(_catch_up(state))
     except DatabaseError as error:
         raise OperationError(f"the restored database does not recover: {_last_words(log)} (see {log})") from error
@@ -63,14 +67,20 @@ def restore(
 
 
 async def _catch_up(state: State) -> None:
-    """Bring what the spools note up to what the database has. A state folder that was not lost has newer notes, and the
-    writer notices by itself what it has to write again."""
-    if not state.installation.exists():
-        connection = await connect(state.dsn("owner"), "plantlog restore")
-        try:
+    """Set the owner's password, and bring what the spools note up to what the database has.
+
+    The secrets of containers on a new machine are others than those of the backup. A state folder that was not lost has
+    newer notes, and the writer notices by itself what it has to write again.
+    """
+    dsn = state.dsn("owner")
+    connection = await connect(dsn, "plantlog restore")
+    try:
+        password = await connection.fetchval(load("migrate")["format_login"], OWNER, urlsplit(dsn).password)
+        await connection.execute(password)
+        if not state.installation.exists():
             await spool_notes.bring_up_to_date(connection, state.spool)
-        finally:
-            await connection.close()
+    finally:
+        await connection.close()
 
 
 def _last_words(log: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
 import tarfile
 from collections.abc import Iterator
@@ -80,7 +81,9 @@ def unpack(packed: Path, state: State, configuration: bool) -> list[Path]:
             kind, _, name = member.name.partition("/")
             if kind == "state":
                 member.name = _UNFINISHED if name == state.installation.name else name
-                archive.extract(member, state.root, filter="data")
+                path = state.root / member.name
+                if os.access(path, os.W_OK) or not path.exists():  # a secret that is mounted read-only counts
+                    archive.extract(member, state.root, filter="data")
             elif kind == "files" and not configuration:
                 continue
             elif kind == "files" and (path := Path("/", name)).exists():

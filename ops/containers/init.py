@@ -24,6 +24,7 @@ _VARIABLES = (
     ("COMPOSE_PROFILES", "demo", "demo: start the simulated plant. Remove it when PLANTLOG_PLANT is your own."),
     ("PLANTLOG_PLANT", "./ops/example", "Folder of the configuration and the tag lists."),
     ("PLANTLOG_CONFIG", "containers.toml", "Configuration file in that folder."),
+    ("PLANTLOG_BACKUP", "", "Folder for [backup], mounted at /mnt/backup; it must belong to PLANTLOG_UID."),
     ("PLANTLOG_BIND", "127.0.0.1", "Address on which ports are published. With 0.0.0.0, use a firewall."),
     ("PLANTLOG_PUSH_PORT", "8186", "Port of the push endpoint."),
     ("PLANTLOG_VIEWER_PORT", "9110", "Port of the viewer; the token is in secrets/viewer_token."),
@@ -72,6 +73,8 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
         **{f"{role}_dsn": (lambda role=role: _dsn(role)) for role in ROLES},  # type: ignore[misc]
         "database_password": lambda: password_of("owner"),
         "plantlog_reader": lambda: password_of("reader"),
+        "backup_key": str,  # empty: for SFTP or S3, to be written into it
+        "backup_passphrase": _random,
         "grafana_admin_password": _random,
         "smtp_password": str,  # empty: the mail server's, to be written into it
         "telegraf_token": _random,

@@ -15,9 +15,11 @@ from ingest.config.load import load_with_digests
 from ingest.errors import OperationError
 from ops.appliance.database import Database
 from ops.appliance.steps import Steps
+from ops.backup.repository import configure
 from ops.formatting import count
 from ops.paths import State
 from ops.postgres.bootstrap import wait_until_ready
+from ops.postgres.mounted import REPOSITORY, existing, is_mounted
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 
@@ -36,8 +38,7 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
                 f"{config}: [collectors] processes is {plant.collectors.processes}: containers start one collector "
                 "per protocol; legal: 1 (or use `plantlog up`)"
             )
-        if plant.backup.repository is not None:
-            raise OperationError(f"{config}: [backup] is not supported in containers; legal: no table [backup]")
+        _check_repository(config, plant.backup.repository)
         if plant.redundancy.member is not None:
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
@@ -52,3 +53,26 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
         registration.print_changes(step.note)
         step.result = count(sum(len(source.tags) for source in plant.sources), "channel")
         snapshot.save(state.root, config, digests, plant, registration.versions)
+    with steps.step("set up backups") as step:
+        cluster = existing(state.root) if is_mounted() else None
+        step.result = plant.backup.repository or "no [backup] repository"
+        for problem in configure(state, cluster, plant.backup, step.note):
+            step.warn(problem)
+        if cluster is not None:
+            cluster.configure()
+
+
+def _check_repository(config: Path, repository: str | None) -> None:
+    """Raises OperationError where it is a folder of the container only."""
+    if repository is None or not repository.startswith("/"):
+        return
+    if Path(repository) != REPOSITORY:
+        raise OperationError(
+            f"{config}: [backup] repository is {repository!r}; legal in containers: '{REPOSITORY}', where the folder "
+            "that .env names as PLANTLOG_BACKUP is mounted, or a server"
+        )
+    if not REPOSITORY.is_dir():
+        raise OperationError(
+            f"{config}: [backup] repository is '{REPOSITORY}', and nothing is mounted there: set PLANTLOG_BACKUP in "
+            ".env to the folder for the backups"
+        )

@@ -9,6 +9,7 @@ if [ "$(id -u)" = 0 ]; then
     install -o postgres -g postgres -m 600 "$POSTGRES_PASSWORD_FILE" /tmp/password
     install -d -o postgres -g postgres -m 700 "$(dirname "$PGDATA")"
     install -d -o postgres -g postgres -m 775 /run/postgresql
+    [ ! -e "$PGDATA" ] || find "$PGDATA" ! -user postgres -exec chown postgres:postgres {} + # of another image
     exec setpriv --reuid=postgres --regid=postgres --init-groups "$0" "$@"
 fi
 

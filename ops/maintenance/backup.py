@@ -13,11 +13,11 @@ from ingest import metrics
 from ingest.config.model import BackupOptions
 from ingest.errors import OperationError
 from ops.backup.rehearse import Proof
-from ops.backup.repository import Backup, back_up, backups, due_file, listed, options_in_force
+from ops.backup.repository import AnotherBackupError, Backup, back_up, backups, due_file, listed, options_in_force
 from ops.backup.state_files import changed_at
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
 from ops.paths import State
-from ops.postgres.cluster import existing
+from ops.postgres.mounted import existing
 from schema.queries import load
 
 _NO_REPOSITORY = JobSkipped("[backup] has no repository")
@@ -48,7 +48,10 @@ async def back_up_when_due(context: JobContext, connection: Connection) -> JobRe
     now = time.time() + _EARLY
     full = now - max((b.started.timestamp() for b in found if b.kind == "full"), default=0.0) >= options.full_every
     if full or _is_due(state, options, found[-1].started.timestamp(), now):
-        found.append(await back_up(state, full))
+        try:
+            found.append(await back_up(state, full))
+        except AnotherBackupError as error:
+            return JobSkipped(str(error))
     proven = _show(state, found)
     return JobResult(detail=f"newest: {found[-1].started:%F %R} UTC; {proven}")
 

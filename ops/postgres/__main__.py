@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ops.postgres.cluster import existing
+from ops.postgres.mounted import existing
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m ops.postgres", description=__doc__)

@@ -39,7 +39,6 @@ log-level-stderr=warn
 
 [{stanza}]
 pg1-path={home}/{data}
-pg1-socket-path={socket_folder}
 pg1-port={port}
 pg1-user={user}
 pg1-database=postgres
@@ -79,7 +78,6 @@ SERVER = """
 archive_mode = on
 archive_command = '{command} archive-push %p'
 archive_timeout = 60s
-unix_socket_directories = '{sockets}'
 """
 
 
@@ -115,10 +113,10 @@ class Archive:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(self)), 0o600)
 
-    def config(self, mounted: Path, home: Path, data: str, socket_folder: str, port: int, user: str) -> str:
+    def config(self, mounted: Path, home: Path, data: str, port: int, user: str) -> str:
         """pgBackRest's configuration; the paths are those that the server sees. ``mounted``: a folder's."""
         options = {**asdict(self), "storage": self._storage(mounted, home), "home": home, "data": data}
-        return _CONFIG.format(**options, stanza=STANZA, socket_folder=socket_folder, port=port, user=user)
+        return _CONFIG.format(**options, stanza=STANZA, port=port, user=user)
 
     def _storage(self, mounted: Path, home: Path) -> str:
         parts = urlsplit(self.repository)

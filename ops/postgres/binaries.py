@@ -155,17 +155,22 @@ def mirror() -> str:
 
 def provide_pgbackrest(binaries: Binaries, progress: Callable[[str], None]) -> None:
     """pgBackRest beside the server, installed if missing. Raises OperationError."""
-    program = binaries.root / PROGRAM.lstrip("/")
+    provide_packages(binaries, PROGRAM, ["pgbackrest"], progress)
+
+
+def provide_packages(binaries: Binaries, path: str, packages: Sequence[str], progress: Callable[[str], None]) -> None:
+    """Packages beside the server, installed if their program is missing. Raises OperationError."""
+    program = binaries.root / path.lstrip("/")
     if program.exists():
         return
     if os.geteuid() != 0:
-        raise OperationError("backups require pgBackRest: as root, run `apt-get install pgbackrest`")
+        raise OperationError(f"{program.name} is not installed: as root, run `apt-get install {' '.join(packages)}`")
     enter = ["chroot", str(binaries.root)] if binaries.private else []
     with folder_lock(binaries.root / "var/lib/apt"):
         if not program.exists():  # whoever was before us may have done it
-            progress("installing pgBackRest")
+            progress(f"installing {' and '.join(packages)}")
             _run([*enter, "apt-get", "update", "-qq"])
-            _run([*enter, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "pgbackrest"])
+            _run([*enter, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
 
 
 def debian_version() -> int:

@@ -22,7 +22,7 @@ from ops import ports
 from ops.paths import State
 from ops.postgres import archive
 from ops.postgres.archive import Archive
-from ops.postgres.binaries import Binaries, find, provide
+from ops.postgres.binaries import Binaries, provide
 
 OWNER = "plantlog_owner"
 DATABASE = "plantlog"
@@ -33,6 +33,8 @@ _IDS = range(
 ARCHIVE_FILE = "archive.json"  # beside the cluster's folder
 USER_FILE = "id"
 _HOME = "/var/lib/postgresql"  # as the server sees it; the cluster's folder is mounted there
+# Of a container, in both versions of control groups.
+_MEMORY_LIMITS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
 _TEMPLATE = Path(__file__).with_name("postgresql.conf.template")
 
 # The mounts are in a name space of the server's own: they end with it, however it ends. A repository that is mounted
@@ -64,8 +66,9 @@ class Cluster:
     def __init__(self, state: Path, binaries: Binaries) -> None:
         self._state = State(state)
         self.binaries = binaries
-        self._folder = state / "postgres" / "cluster"
-        self.data = self._folder / "data"
+        self._home = state / "postgres"
+        self.folder = self._home / "cluster"
+        self.data = self.folder / "data"
 
     @property
     def port(self) -> int:
@@ -74,11 +77,11 @@ class Cluster:
 
     @property
     def _port_file(self) -> Path:
-        return self._folder.parent / "port"
+        return self._home / "port"
 
     @property
     def _uid_file(self) -> Path:
-        return self._folder.parent / USER_FILE
+        return self._home / USER_FILE
 
     def move(self) -> None:
         """Choose another port and update the DSNs: another program took the port."""
@@ -87,7 +90,7 @@ class Cluster:
             path = self._state.dsn_file(role)
             if path.exists():
                 parts = urlsplit(self._state.dsn(role))
-                netloc = f"{parts.netloc.rpartition(':')[0]}:{self.port}"
+                netloc = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
                 write_atomically(path, f"{urlunsplit(parts._replace(netloc=netloc))}\n", 0o600)
 
     def make(self, progress: Callable[[str], None]) -> None:
@@ -96,24 +99,24 @@ class Cluster:
         if self.data.exists():
             return
         progress("initializing the database cluster")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._folder / "data.partial"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        password_file = self._folder / "password"
+        password_file = self.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(urlsplit(self._state.dsn("owner")).password or "")
-        self.give(self._folder, password_file)
+        self.give(self.folder, password_file)
         try:
             run = subprocess.run(
-                self._enter(
+                self.enter(
                     "initdb",
                     *(
                         "--pgdata",
-                        self._path_in_namespace(partial),
+                        self.path_in_namespace(partial),
                         "--username",
                         OWNER,
                         "--pwfile",
-                        self._path_in_namespace(password_file),
+                        self.path_in_namespace(password_file),
                     ),
                     *("--auth", "scram-sha-256", "--encoding", "UTF8", "--data-checksums"),
                     *("--locale-provider", "builtin", "--locale", "C.UTF-8"),
@@ -133,7 +136,7 @@ class Cluster:
         """The server, in the foreground; its configuration is written anew."""
         ports.reserve(self._port_file, self.port)  # one that an earlier plantlog chose is not reserved yet
         self._chown_cluster()
-        self._configure()
+        self.configure()
         with suppress(OperationError):  # the database runs without backups, too: `up` and the job say what is wrong
             self.configure_archive()
         # What a session may take of memory: work_mem is its own to set.
@@ -141,8 +144,11 @@ class Cluster:
         return [
             "prlimit",
             f"--as={address_space_limit}",
-            *self._enter("postgres", "-D", self._path_in_namespace(self.data)),
+            *self.enter(*self._server()),
         ]
+
+    def _server(self) -> list[str]:
+        return ["postgres", "-D", self.path_in_namespace(self.data)]
 
     @property
     def archive(self) -> Archive | None:
@@ -159,30 +165,30 @@ class Cluster:
 
     @property
     def _archive_file(self) -> Path:
-        return self._folder.parent / ARCHIVE_FILE
+        return self._home / ARCHIVE_FILE
 
     def pgbackrest(self, *arguments: str, data: Path | None = None) -> list[str]:
         """pgBackRest with arguments, as the server's user; ``data``: another data directory than the server's."""
-        home = Path(self._path_in_namespace(self._folder))
+        home = Path(self.path_in_namespace(self.folder))
         paths = [f"--config={home / archive.CONFIG}", f"--stanza={archive.STANZA}"]
         if data is not None:
-            paths.append(f"--pg1-path={self._path_in_namespace(data)}")
-        return self._enter(archive.PROGRAM, *paths, *arguments)
+            paths.append(f"--pg1-path={self.path_in_namespace(data)}")
+        return self.enter(archive.PROGRAM, *paths, *arguments)
 
     @property
     def archive_command(self) -> str:
         """pgBackRest as the server calls it."""
-        home = self._path_in_namespace(self._folder)
+        home = self.path_in_namespace(self.folder)
         return f"{archive.PROGRAM} --config={home}/{archive.CONFIG} --stanza={archive.STANZA}"
 
     def configure_archive(self) -> None:
         """Write pgBackRest's configuration, and give the repository to the server's user."""
         if (wanted := self.archive) is None:
             return
-        home = Path(self._path_in_namespace(self._folder))
+        home = Path(self.path_in_namespace(self.folder))
         root = os.geteuid() == 0
         mounted = Path("/var/lib/pgbackrest") if root else wanted.folder or Path("/")
-        text = wanted.config(mounted, home, self.data.name, self._socket_folder, self.port, OWNER)
+        text = wanted.config(mounted, home, self.data.name, self.port, OWNER)
         try:
             files = wanted.files() | {archive.CONFIG: text}
         except OSError as error:
@@ -194,16 +200,11 @@ class Cluster:
 
     def _write(self, name: str, content: str) -> None:
         """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
-        path = self._folder / name
+        path = self.folder / name
         if not path.exists() or path.read_text() != content:
             with atomic_path(path, 0o600) as partial:
                 partial.write_text(content)
                 self.give(partial)
-
-    @property
-    def _socket_folder(self) -> str:
-        """Where pgBackRest, which speaks no TCP, finds the server; a state folder's path may just fit a socket's."""
-        return _HOME if os.geteuid() == 0 else str(self._state.run)
 
     def _make_secrets(self) -> None:
         self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -216,13 +217,20 @@ class Cluster:
 
     @staticmethod
     def _memory_mb() -> int:
-        return int(psutil.virtual_memory().total // 1024**2)
+        limits = [path.read_text().strip() for path in _MEMORY_LIMITS if path.exists()]
+        return min((psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit()))) // 1024**2
 
     def _shared_mb(self) -> int:
         """Of ``shared_buffers``."""
         return max(128, min(self._memory_mb() // 6, 16_384))
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
+        """Write the server's configuration."""
+        (self.data / "postgresql.conf").write_text(self._settings())
+        (self.data / "pg_hba.conf").write_text(self._logins())
+
+    def _settings(self) -> str:
+        """``postgresql.conf``."""
         memory = self._memory_mb()
         cores = os.cpu_count() or 1
         text = string.Template(_TEMPLATE.read_text()).substitute(
@@ -236,27 +244,30 @@ class Cluster:
             max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
             parallel=max(1, cores // 2),
         )
-        # Loopback and a password: also for the superuser, also on this machine.
-        logins = "host all all 127.0.0.1/32 scram-sha-256\n"
-        if self.archive is not None and self.archive.archiving:
-            text += archive.SERVER.format(command=self.archive_command, sockets=self._socket_folder)
-            logins += f"local all {OWNER} scram-sha-256\n"
-        (self.data / "postgresql.conf").write_text(text)
-        (self.data / "pg_hba.conf").write_text(logins)
+        return text + archive.SERVER.format(command=self.archive_command) * self._archives
 
-    def _enter(self, program: str, *arguments: str) -> list[str]:
+    def _logins(self) -> str:
+        """``pg_hba.conf``: loopback and a password, also for the superuser, also on this machine."""
+        return "host all all 127.0.0.1/32 scram-sha-256\n"
+
+    @property
+    def _archives(self) -> bool:
+        return self.archive is not None and self.archive.archiving
+
+    def enter(self, program: str, *arguments: str) -> list[str]:
+        """One of the server's programs as its user, who sees the cluster's folder elsewhere than we do."""
         command = [program if program.startswith("/") else self.binaries.path_in_root(program), *arguments]
         if os.geteuid() != 0:
             return command
         (self.binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
         root, owner = str(self.binaries.root), ":".join(map(str, self._server_ids()))
-        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self._folder), owner, str(self._accounts())]
+        enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self.folder), owner, str(self._accounts())]
         enter.append("" if (wanted := self.archive) is None else str(wanted.folder or ""))
         return ["unshare", "--mount", "--propagation", "slave", *enter, *command]
 
-    def _path_in_namespace(self, path: Path) -> str:
+    def path_in_namespace(self, path: Path) -> str:
         """``path`` as the server sees it."""
-        return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self._folder)}"
+        return str(path) if os.geteuid() != 0 else f"{_HOME}/{path.relative_to(self.folder)}"
 
     def _server_ids(self) -> tuple[int, int]:
         """uid and gid of the server: the system's user ``postgres``; where the binaries are in a root file system of
@@ -274,19 +285,19 @@ class Cluster:
     def _accounts(self) -> Path:
         """``/etc/passwd`` as the server sees it: initdb asks for its own name."""
         uid, gid = self._server_ids()
-        path = self._folder.parent / "passwd"
+        path = self._home / "passwd"
         path.write_text(f"postgres:x:{uid}:{gid}:PostgreSQL of plantlog:{_HOME}:/bin/sh\n")
         path.chmod(0o644)
         return path
 
     def _chown_cluster(self) -> None:
         """Give a cluster that an earlier plantlog ran under another id to the server's; its folder goes last."""
-        if os.geteuid() != 0 or self._folder.stat().st_uid == self._server_ids()[0]:
+        if os.geteuid() != 0 or self.folder.stat().st_uid == self._server_ids()[0]:
             return
-        for folder, names, files in os.walk(self._folder):
+        for folder, names, files in os.walk(self.folder):
             for name in (*names, *files):
                 os.chown(Path(folder, name), *self._server_ids(), follow_symlinks=False)
-        self.give(self._folder)
+        self.give(self.folder)
 
     def give(self, *paths: Path) -> None:
         """To the server's user."""
@@ -299,12 +310,4 @@ def provision(state: Path, progress: Callable[[str], None]) -> Cluster:
     """All that a server needs in ``state``; what is there already stays as it is."""
     cluster = Cluster(state, provide(state, progress))
     cluster.make(progress)
-    return cluster
-
-
-def existing(state: Path) -> Cluster:
-    """The cluster that :func:`provision` made. Raises OperationError where there is none."""
-    binaries = find(state)
-    if binaries is None or not (cluster := Cluster(state, binaries)).data.exists():
-        raise OperationError(f"{state} has no database yet: run `plantlog up`")
     return cluster

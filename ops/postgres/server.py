@@ -14,7 +14,6 @@ import asyncpg
 
 from ingest.errors import DatabaseError
 from ops.paths import State
-from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 
@@ -27,20 +26,17 @@ _PORTS_TRIED = 3
 class Server:
     """A context manager: a server of its own in ``state``, answering inside the block.
 
-    ``binaries``: others than those that :func:`provision` finds, for a state folder that may have data already.
+    ``cluster``: another one than :func:`provision` makes.
     ``log``: the server's; ``postgres.log`` in ``state``.
     """
 
     def __init__(
-        self, state: Path, options: Sequence[str] = (), binaries: Binaries | None = None, log: Path | None = None
+        self, state: Path, options: Sequence[str] = (), cluster: Cluster | None = None, log: Path | None = None
     ) -> None:
         self._state = State(state)
         self._options = tuple(options)  # of postgres' command line
-        if binaries is None:
-            self._cluster = provision(state, _ignore)
-        else:
-            self._cluster = Cluster(state, binaries)
-            self._cluster.make(_ignore)
+        self._cluster = cluster or provision(state, _ignore)
+        self._cluster.make(_ignore)
         self._log = log or state / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
 

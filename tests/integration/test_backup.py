@@ -31,6 +31,7 @@ from ingest.spool.append import Spool
 from ingest.spool.file import connect, read_notes
 from ingest.timestamps import microseconds, now_us
 from ingest.writer.writer import Writer
+from ops.backup.pgbackrest import environment
 from ops.backup.rehearse import Proof, rehearse
 from ops.backup.repository import back_up, backups, configure, due_file, take_over, verify
 from ops.backup.restore import restore
@@ -40,7 +41,8 @@ from ops.maintenance.run import JobContext, JobResult
 from ops.paths import State
 from ops.postgres.archive import Archive
 from ops.postgres.bootstrap import bootstrap
-from ops.postgres.cluster import Cluster, existing, provision
+from ops.postgres.cluster import Cluster, provision
+from ops.postgres.mounted import existing
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import add_channels, add_sources, connected
@@ -273,11 +275,19 @@ def test_a_full_or_read_only_repository_loses_nothing(site: Site) -> None:
     assert "status: ok" in asyncio.run(verify(site.state))
 
 
+def test_backups_are_made_one_at_a_time(site: Site) -> None:
+    async def two() -> list[Any]:
+        return await asyncio.gather(*(back_up(site.state, full=False) for _ in range(2)), return_exceptions=True)
+
+    made, refused = sorted(asyncio.run(two()), key=lambda result: isinstance(result, Exception))
+    assert str(refused) == "another backup is running"
+    assert rehearse(site.state, print).label == made.label, "it has the files of the state folder"
+
+
 def test_an_interrupted_backup_does_not_count(site: Site) -> None:
     before = asyncio.run(backups(site.state))
     command = site.cluster.pgbackrest("backup", "--type=full")
-    password = {"PGPASSWORD": re.findall(":([^:]*)@", site.state.dsn("owner"))[0]}
-    process = subprocess.Popen(command, cwd="/", env={**os.environ, **password}, start_new_session=True)
+    process = subprocess.Popen(command, cwd="/", env=environment(site.state), start_new_session=True)
     whole = {site.repository / "backup" / "plantlog" / backup.label for backup in before}
     until_sync(lambda: set((site.repository / "backup" / "plantlog").glob("2*")) - whole, every=0.005)
     os.killpg(process.pid, signal.SIGKILL)
@@ -371,9 +381,7 @@ def test_the_servers_user_can_always_read_what_is_written_for_pgbackrest(site: S
 
 
 def test_backups_of_another_database_are_refused(site: Site) -> None:
-    with pytest.raises(
-        OperationError, match=r"\[backup\] is for plantlog's own database: back up that of PLANTLOG_DSN"
-    ):
+    with pytest.raises(OperationError, match=r"\[backup\] repository: plantlog backs up only its own server"):
         configure(site.state, None, site.options, print)
 
 

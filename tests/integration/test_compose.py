@@ -17,10 +17,12 @@ from ingest.config.model import Plant
 from ops import health
 from ops.containers.init import init
 from ops.paths import CHECKOUT, EXAMPLE
+from ops.postgres.binaries import Binaries
+from ops.postgres.mounted import REPOSITORY, MountedCluster
 from tests.docker import Docker, client
 
 OFFICIAL = ("-f", "docker-compose.yml")
-ONE_SHOT = {"migrate", "trust"}
+ONE_SHOT = {"migrate", "restore", "trust"}
 OF_A_REGISTRY = {"grafana", "telegraf"}
 
 
@@ -49,13 +51,11 @@ def debian(docker: Docker, environment: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plant(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Plant:
-    """The plant of containers.toml with its example of [notify], and its secrets where `init` made them."""
+    """The plant of containers.toml with its examples, and its secrets where `init` made them."""
     folder = tmp_path_factory.mktemp("plant")
     shutil.copytree(EXAMPLE.parent, folder, dirs_exist_ok=True)
     config = folder / "containers.toml"
-    before, header, after = config.read_text().partition("# [notify]\n")
-    example, blank, rest = after.partition("\n\n")
-    text = before + header[2:] + re.sub(r"(?m)^# ", "", example) + blank + rest
+    text = re.sub(r"(?m)^# (?=\[|\w+ = )", "", config.read_text())
     config.write_text(text.replace("/run/secrets", str(environment.parent / "secrets")))
     return load(config)
 
@@ -67,8 +67,10 @@ def test_every_part_is_a_service(official: dict[str, Any], plant: Plant) -> None
 
 def test_images_are_pinned_by_version(official: dict[str, Any]) -> None:
     for name, service in official["services"].items():
-        _, _, tag = service["image"].partition(":")
-        assert re.match(r"v?\d+\.\d+\.\d+", tag) or service["image"] == "plantlog:local", name
+        image, _, tag = service["image"].partition(":")
+        assert re.match(r"v?\d+\.\d+\.\d+", tag) or image.partition("-")[0] == "plantlog", name
+    bases = re.findall(r"(?m)^ARG (?:DEBIAN|SERVER)=(.*)", (CHECKOUT / "ops" / "image" / "Dockerfile").read_text())
+    assert bases == ["debian:13-slim", "timescale/timescaledb:2.29.2-pg17"]
 
 
 def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
@@ -103,7 +105,7 @@ def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any],
     secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
     assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
     said = str(official) + environment.read_text()
-    assert [name for name, secret in secrets.items() if not secret] == ["smtp_password"]
+    assert {name for name, secret in secrets.items() if not secret} == {"backup_key", "smtp_password"}
     for name, secret in secrets.items():
         assert not secret or secret not in said, name
         assert (environment.parent / "secrets" / name).stat().st_mode & 0o777 == 0o600
@@ -133,7 +135,26 @@ def test_debian_compose_file_uses_no_registry(docker: Docker, environment: Path)
     for name, service in described["services"].items():
         if "build" in service:
             arguments = service["build"].get("args", {})
-            assert arguments.get("BASE", "plantlog-debian:13") == "plantlog-debian:13", name
+            assert arguments["DEBIAN"] == "plantlog-debian:13", name
+            assert arguments["SERVER"] == "debian", name
+
+
+def test_what_backs_up_sees_what_the_database_sees(
+    official: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, *others = (official["services"][name] for name in ("database", "maintenance", "migrate", "restore"))
+    data = Path(database["environment"]["PGDATA"])
+    wanted = {str(data.parent), str(REPOSITORY)}
+    mounted = [one for one in database["volumes"] if one["target"] in wanted]
+    for service in others:
+        assert Path(service["environment"]["PLANTLOG_DATABASE"]) == data
+        assert [one for one in service["volumes"] if one["target"] in wanted] == mounted
+    assert {one["target"] for one in mounted} == wanted
+    monkeypatch.setattr("os.geteuid", lambda: 10001)
+    cluster = MountedCluster(tmp_path, Binaries(Path("/")), data)
+    (setting,) = [one for one in database["command"] if one.startswith("-carchive_command=")]
+    condition = f"test ! -e {cluster.archiving}"
+    assert setting.removeprefix("-carchive_command=") == f"{condition} || {cluster.archive_command} archive-push %p"
 
 
 def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:

@@ -55,7 +55,10 @@ def test_secrets_are_private_and_consistent(tmp_path: Path) -> None:
             path = tmp_path / name
             assert path.stat().st_mode & 0o777 == 0o600
             assert path.stat().st_uid == (10001 if os.geteuid() == 0 else os.getuid())
-            assert other[name] != text or name == "secrets/smtp_password"  # nothing is a default, but what is empty
+            assert other[name] != text or name in (
+                "secrets/backup_key",
+                "secrets/smtp_password",
+            )  # nothing is a default, but what is empty
             assert text == text.strip()  # not everybody takes a line end off
     owner = urlsplit(files["secrets/owner_dsn"].strip())
     assert (owner.username, owner.hostname, owner.port, owner.path) == ("plantlog_owner", "database", 5432, "/plantlog")
@@ -75,6 +78,7 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
         asked.setdefault(name, set()).add(default)
     assert all(len(defaults) == 1 for defaults in asked.values())
     own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
+    assert (variables.pop("PLANTLOG_BACKUP"), asked["PLANTLOG_BACKUP"]) == ("", {"/dev/null"})  # no folder
     for name, value in variables.items():
         if name not in own | {"COMPOSE_PROFILES"}:
             assert asked[name] == {value}, name

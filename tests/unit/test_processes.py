@@ -169,3 +169,23 @@ def test_containers_have_one_collector_per_protocol(tmp_path: Path, monkeypatch:
         file.write("\n[collectors]\nprocesses = 2\n")
     with pytest.raises(OperationError, match=r"plant.toml: \[collectors\] processes is 2: .* legal: 1"):
         prepare(tmp_path / "plant" / "plant.toml", Console(), None, TagDecisions())
+
+
+@pytest.mark.parametrize(
+    ("repository", "refusal"),
+    [
+        ("/srv/backup", r"is '/srv/backup'; legal in containers: '/mnt/backup', where .* or a server"),
+        ("/mnt/backup", r"is '/mnt/backup', and nothing is mounted there: set PLANTLOG_BACKUP in .env to the folder"),
+    ],
+)
+def test_containers_back_up_to_what_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: str, refusal: str
+) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "state"))
+    shutil.copytree(Path(__file__).parent / "golden" / "config" / "minimal", tmp_path / "plant")
+    (tmp_path / "passphrase").write_text("correct-horse-battery-staple")
+    file = tmp_path / "plant" / "plant.toml"
+    with file.open("a") as config:
+        config.write(f"\n[backup]\nrepository = '{repository}'\npassphrase_file = '{tmp_path / 'passphrase'}'\n")
+    with pytest.raises(OperationError, match=rf"plant.toml: \[backup\] repository {refusal}"):
+        prepare(file, Console(), None, TagDecisions())

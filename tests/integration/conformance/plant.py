@@ -55,7 +55,7 @@ class ConformancePlant:
         await self.owner.execute(_FILL, since, minutes, channels)
 
     async def copy(self, channel: int, samples: Sequence[Sample]) -> None:
-        """As the writer's fast lane does it, by the writer's role."""
+        """As the writer's COPY does it, by the writer's role."""
         connection = await asyncpg.connect(self.database.ingest_dsn)
         await copy(connection, channel, samples)
         await connection.close()

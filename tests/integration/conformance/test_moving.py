@@ -20,6 +20,7 @@ from ingest.errors import DatabaseError
 from ops.migration.migrate import migrate
 from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import bootstrap
+from ops.postgres.cluster import Cluster
 from ops.postgres.server import Server
 from tests.database import Database
 from tests.integration.conformance.plant import ConformancePlant
@@ -76,7 +77,7 @@ async def _moved(plant: ConformancePlant) -> dict[int, list[Sample]]:
     forms = await plant.form_of_days()
     closed = {(_DAYS[0], "packed"), (_DAYS[1], "packed"), (_DAYS[2], "columnstore"), (_DAYS[3], "rows")}
     assert forms == closed
-    # It goes on: late rows for each form, in the writer's conflict lane too, and the other form from now on.
+    # It goes on: late rows for each form, by the writer's staging table too, and the other form from now on.
     late = [(n * 86_400_000_000 + 11, bits(-0.25), 0) for n in range(4)]
     await plant.copy(2, late)
     for _ in range(2):
@@ -93,7 +94,7 @@ def test_database_moves_from_apache_to_community_edition(tmp_path: Path, server:
     with Server(tmp_path) as apache:
         before = _run(apache, _fill)
         version = asyncio.run(_version(apache.owner_dsn))
-    with Server(tmp_path, binaries=community) as moved:
+    with Server(tmp_path, cluster=Cluster(tmp_path, community)) as moved:
         assert _run(moved, _all) == before, "nothing differs by the move alone"
         assert asyncio.run(_version(moved.owner_dsn)) != version
         after = _run(moved, _moved)
@@ -101,13 +102,13 @@ def test_database_moves_from_apache_to_community_edition(tmp_path: Path, server:
         asyncio.run(_moved_by_several_at_once(moved.owner_dsn))
     # Not back, with days that only Community can read, and the message says what to do.
     with (
-        Server(tmp_path, ("-c", "timescaledb.license=apache"), community) as back,
+        Server(tmp_path, ("-c", "timescaledb.license=apache"), Cluster(tmp_path, community)) as back,
         pytest.raises(DatabaseError, match=r"1 chunks of this database are columnstored.*decompress_chunk"),
     ):
         asyncio.run(migrate(back.owner_dsn))
-    with Server(tmp_path, binaries=community) as rows:
+    with Server(tmp_path, cluster=Cluster(tmp_path, community)) as rows:
         asyncio.run(_to_rows(rows.owner_dsn))
-    with Server(tmp_path, ("-c", "timescaledb.license=apache"), community) as back:
+    with Server(tmp_path, ("-c", "timescaledb.license=apache"), Cluster(tmp_path, community)) as back:
         assert _run(back, _back) == after
 
 

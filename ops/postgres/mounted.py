@@ -1,0 +1,76 @@
+"""A cluster whose server is another container's: its data are mounted here, too (docker-compose.yml)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ingest.errors import OperationError
+from ops.postgres.binaries import Binaries, find
+from ops.postgres.cluster import OWNER, Cluster
+
+_DATA = "PLANTLOG_DATABASE"  # the data directory; the folder above it is the volume
+REPOSITORY = Path("/mnt/backup")  # where PLANTLOG_BACKUP is mounted
+_PORT = 5432
+
+
+class MountedCluster(Cluster):
+    """Its server's container brings settings and logins; whether it archives is said by a file beside the data."""
+
+    def __init__(self, state: Path, binaries: Binaries, data: Path) -> None:
+        super().__init__(state, binaries)
+        self.folder, self.data = data.parent, data
+        self._home = self.folder  # the passphrase is not for collectors, which see the state folder
+        self.archiving = self.folder / "archiving"  # the server archives if there is this file
+
+    @property
+    def port(self) -> int:
+        """That of the DSN."""
+        return urlsplit(self._state.dsn("owner")).port or _PORT
+
+    def move(self) -> None:
+        """The port is the only one in its container."""
+
+    def configure(self) -> None:
+        """Say whether the server archives."""
+        if self._archives:
+            self.archiving.touch()
+        else:
+            self.archiving.unlink(missing_ok=True)
+
+    def command(self) -> list[str]:
+        """The server, to recover in this container: it accepts whoever is in it."""
+        self.configure()
+        self._write("pg_hba.conf", f"host all {OWNER} samehost trust\n")
+        settings = {
+            "archive_command": f"{self.archive_command} archive-push %p",
+            "archive_mode": "on" if self._archives else "off",
+            "hba_file": str(self.folder / "pg_hba.conf"),
+            "hot_standby": "off",
+            "listen_addresses": "*",
+            "port": str(self.port),
+            "shared_preload_libraries": "timescaledb",
+            "unix_socket_directories": "",
+        }
+        return [*self._server(), *(f"-c{name}={value}" for name, value in settings.items())]
+
+
+def is_mounted() -> bool:
+    """Whether the appliance's server is another container's."""
+    return _DATA in os.environ
+
+
+def cluster_of(state: Path, binaries: Binaries) -> Cluster:
+    """The cluster of an appliance, which may not exist yet."""
+    if is_mounted():
+        return MountedCluster(state, binaries, Path(os.environ[_DATA]))
+    return Cluster(state, binaries)
+
+
+def existing(state: Path) -> Cluster:
+    """The cluster of an appliance. Raises OperationError where there is none."""
+    binaries = find(state)
+    if binaries is None or not (cluster := cluster_of(state, binaries)).data.exists():
+        raise OperationError(f"{state} has no database yet: run `plantlog up`")
+    return cluster
