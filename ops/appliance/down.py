@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from ingest.errors import OperationError
+from ingest.redundancy import read_member
 from ops.appliance import orphans
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
@@ -78,7 +79,10 @@ def _drain(state: State, writer_runs: bool, step: Step) -> str:
         step.note(f"{state.spool / name} cannot be read; the next `up` will repair it")
     if not rows:
         return "" if unreadable else "empty"
-    return f"{count(rows, 'row')} left in {state.spool}; the next `up` will write them"
+    left_in = f"{count(rows, 'row')} left in {state.spool}"
+    if read_member(state.spool) is None:
+        return f"{left_in}; the next `up` will write them"
+    return f"{left_in}; the other member of the pair writes what it has, too, and the next `up` the rest"
 
 
 def _wipe(state: State, steps: Steps) -> None:

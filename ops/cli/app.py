@@ -127,7 +127,9 @@ def status(
 ) -> None:
     """Show processes, sources, rates, lag, spools and database. Updates until Ctrl-C."""
     from ops.appliance.status import StatusMonitor
+    from ops.postgres.membership import check_appliance
 
+    check_appliance(State.current())
     monitor = StatusMonitor(State.current(), installation)
     if as_json:
         typer.echo(json.dumps(monitor.with_rates(), indent=2))
@@ -231,12 +233,14 @@ def check(
 ) -> None:
     """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
     from ingest.config.load import load
+    from ops.backup.repository import check_database
     from ops.deployment import Deployment
 
     if config is None:
         last = Deployment.load(State.current())
         config = EXAMPLE if last is None else last.config
     plant = load(config)
+    check_database(State.current(), config, plant.backup)
     tags = sum(len(source.tags) for source in plant.sources)
     for source in plant.sources:
         if not source.tags and source.kind != "push":
@@ -336,6 +340,7 @@ def _add_subcommands() -> None:
     from ops.cli.bench import app as bench
     from ops.cli.certificate import app as certificate
     from ops.cli.chaos import chaos
+    from ops.cli.database import app as database
     from ops.cli.evidence import export, seal, verify
     from ops.cli.maintenance import app as maintenance
     from ops.cli.maintenance import retention
@@ -348,6 +353,7 @@ def _add_subcommands() -> None:
     app.add_typer(backup, name="backup")
     app.add_typer(bench, name="bench")
     app.add_typer(certificate, name="certificate")
+    app.add_typer(database, name="database")
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(spool, name="spool")
 

@@ -63,6 +63,15 @@ def quarantine(
         wide(Console()).print(tables(found))
 
 
+@app.command("accept-database")
+def accept_database() -> None:
+    """Let the writer use a database that it refuses as a former primary. What it lacks comes from the journal."""
+    from ops.spool.accept import accept
+
+    accept(State.current())
+    typer.echo("the writer accepts the next database that it reaches; see `plantlog status`")
+
+
 def replay(
     since: Annotated[str, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="End.")] = "now",

@@ -6,11 +6,11 @@ import argparse
 import os
 from pathlib import Path
 
-from ops.postgres.mounted import existing
+from ops.postgres.managed import server
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m ops.postgres", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
-    command = existing(parser.parse_args().state.absolute()).command()
+    command = server(parser.parse_args().state.absolute()).command()
     os.chdir("/")
     os.execvp(command[0], command)

@@ -17,15 +17,25 @@ import pytest
 from rich.console import Console
 
 from ingest.config.model import HealthOptions
+from ingest.database import addresses
 from ingest.errors import DatabaseError, OperationError
+from ingest.redundancy import write_member
+from ingest.writer.commit_mark import CommitMark
+from ingest.writer.restored import ACCEPT
 from ops import ports
 from ops.appliance.database import provide, psql_command
+from ops.appliance.down import _drain
 from ops.appliance.logs import tail_command
+from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment, Running
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
 from ops.registration.rename import rename
+from ops.spool.accept import accept
+from tests.command import run
+from tests.samples import batch
+from tests.spooling import spooled
 
 
 def claimed(folder: Path) -> State:
@@ -203,6 +213,45 @@ def test_invalid_dsn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         provide(claimed(tmp_path), lambda line: None)
 
 
+@pytest.mark.parametrize("query", ["", "?target_session_attrs=read-write", "?target_session_attrs=primary"])
+def test_of_several_hosts_the_primary_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", f"postgresql://boss:s%2Fx@db1:5433,[::1]/plant{query}")
+    used = provide(claimed(tmp_path), lambda line: None)
+    assert used.where == "db1:5433,[::1]/plant"
+    for role in ("owner", "ingest", "reader", "maintenance"):
+        assert used.state.dsn(role).endswith("@db1:5433,[::1]/plant?target_session_attrs=primary")
+    assert addresses(used.state.dsn("owner")) == [
+        "postgresql://boss:s%2Fx@db1:5433/plant?target_session_attrs=primary",
+        "postgresql://boss:s%2Fx@[::1]/plant?target_session_attrs=primary",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dsn", "reason"),
+    [
+        ("postgresql://u:p@h1,h2/d?target_session_attrs=any", "target_session_attrs=any: plantlog needs the primary"),
+        ("postgresql://u:p@h1/d?target_session_attrs=standby", "legal: read-write, primary"),
+        ("postgresql://u:p@/d?host=h1,h2", "several hosts stand before the path: //user:password@host1,host2/database"),
+    ],
+)
+def test_a_dsn_that_does_not_ask_for_the_primary_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dsn: str, reason: str
+) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", dsn)
+    with pytest.raises(OperationError, match=reason):
+        provide(claimed(tmp_path), lambda line: None)
+
+
+def test_no_database_is_accepted_before_one_was_written_to(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    state.spool.mkdir(exist_ok=True)
+    with pytest.raises(OperationError, match="has not written to any database yet"):
+        accept(state)
+    CommitMark(state.spool).begin("1/00000002", None)
+    accept(state)
+    assert (state.spool / ACCEPT).exists()
+
+
 def test_external_database_beside_a_private_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = claimed(tmp_path)
     (state.root / "postgres" / "cluster").mkdir(parents=True)
@@ -255,3 +304,56 @@ def test_rename_without_a_database_is_refused(tmp_path: Path, monkeypatch: pytes
     state.dsn_file("owner").write_text("postgresql://plantlog_owner:x@127.0.0.1:1/plantlog")
     with pytest.raises(DatabaseError, match="the database does not respond: "):
         rename("a", "b", Console())
+
+
+@pytest.mark.parametrize("arguments", [(), ("list",), ("verify",), ("rehearse",), ("take-over",)])
+def test_backup_of_another_server_names_the_tools_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    state = claimed(tmp_path)
+    assert "has no database yet" in run(state.root, "backup", *arguments).err
+    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@h/d")
+    provide(state, print)
+    monkeypatch.delenv("PLANTLOG_DSN")
+    said = run(state.root, "backup", *arguments)
+    assert said.code == 1
+    assert said.err == (
+        "plantlog: plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the "
+        "database's machine (docs/operations.md#backup)\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "up"])
+def test_backup_of_another_server_is_no_legal_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    config = tmp_path / "plant.toml"
+    secret = tmp_path / "passphrase"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    secret.chmod(0o600)
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    config.write_text(
+        '[plant]\nname = "p"\n[backup]\nrepository = "/mnt/backup"\npassphrase_file = "passphrase"\n'
+        '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1502"\ntags = "tags.csv"\n'
+    )
+    arguments = ("check", config) if command == "check" else ("up", "--config", config)
+    if command == "check":
+        assert run(tmp_path / "state", *arguments).code == 0
+    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@127.0.0.1:1/d")
+    said = run(tmp_path / "state", *arguments)
+    assert said.code == 1
+    assert (
+        f"{config}: [backup] repository: found '/mnt/backup'; legal: no [backup]. plantlog backs up only its own server"
+    ) in said.err
+
+
+async def test_down_says_who_writes_what_the_spools_have(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    await spooled(state.spool, batch([(1, i, 1.0, 0) for i in range(5)]))
+    step = Step(Console(), "drain spools")
+    left = f"5 rows left in {state.spool}; "
+    assert _drain(state, False, step) == f"{left}the next `up` will write them"
+    write_member(state.spool, 1)
+    assert _drain(state, False, step) == (
+        f"{left}the other member of the pair writes what it has, too, and the next `up` the rest"
+    )

@@ -1,0 +1,280 @@
+"""``plantlog database monitor|node``: make a server one of several, and start it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops import ports
+from ops.appliance import orphans, programs
+from ops.appliance.readiness import exit_message
+from ops.appliance.steps import Steps
+from ops.appliance.supervisor import Supervisor
+from ops.appliance.up import state_folder_lock
+from ops.failover.nodes import Node, hurry_backup, nodes
+from ops.paths import State
+from ops.postgres.binaries import provide, provide_packages
+from ops.postgres.bootstrap import create_database, maintenance_dsn
+from ops.postgres.cluster import OWNER
+from ops.postgres.managed import (
+    NETWORK_PARTITION_SECONDS,
+    PACKAGES,
+    PROGRAM,
+    REPLICATOR,
+    SUPERUSER,
+    ManagedCluster,
+    is_root,
+)
+from ops.postgres.membership import (
+    MONITOR_LOGIN,
+    Membership,
+    check_address,
+    checked_monitor,
+    monitor_dsn,
+    monitor_file,
+    secret_of,
+)
+from ops.postgres.server import Server
+from schema.queries import load
+
+_READY_SECONDS = 120.0
+_POLL_SECONDS = 0.5
+_LOG_LINES = 5
+
+
+def monitor(address: str | None, port: int | None, replaced: str | None, console: Console) -> None:
+    """Start the monitor; what was made before stays. ``replaced``: the DSN of one that is lost."""
+    state = _claim()
+    with state_folder_lock(state, console):
+        ours = Membership.load(state)
+        if ours is None:
+            if address is None:
+                raise OperationError("--address is missing: the address of this machine that the nodes reach")
+            check_address(address)
+            port = port or 5432
+            secret = (
+                secrets.token_urlsafe(24) if replaced is None else secret_of(checked_monitor("--replace", replaced))
+            )
+            ours = Membership(address, port, monitor_dsn(secret, address, port), is_monitor=True)
+        _check_same(state, ours, is_monitor=True, address=address, port=port)
+        steps = Steps(console)
+        _make(state, ours, steps)
+        _start(state, ours, steps)
+    console.print(
+        f"On each machine of the database: PLANTLOG_MONITOR='{ours.monitor}' "
+        "./plantlog database node --address ITS_ADDRESS",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def node(monitor_dsn: str | None, address: str | None, port: int | None, console: Console) -> None:
+    """Start a server of the database; what was made before stays."""
+    state = _claim()
+    with state_folder_lock(state, console):
+        ours = Membership.load(state)
+        if ours is None:
+            if address is None or monitor_dsn is None:
+                raise OperationError(
+                    "--address and --monitor (or PLANTLOG_MONITOR) are missing: the address of this machine that the "
+                    "others reach, and what `plantlog database monitor` printed"
+                )
+            check_address(address)
+            ours = Membership(address, port or 5432, checked_monitor("--monitor", monitor_dsn), is_monitor=False)
+        _check_same(state, ours, is_monitor=False, address=address, port=port)
+        steps = Steps(console)
+        _make(state, ours, steps)
+        _start(state, ours, steps)
+        if monitor_dsn is not None and (wanted := checked_monitor("--monitor", monitor_dsn)) != ours.monitor:
+            ours = _change_monitor(state, ours, wanted, steps)
+        with steps.step("wait for the others") as step:
+            found = _wait(state, ours)
+            mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
+            step.result = mine.state
+    hosts = ",".join(f"{one.address}:{one.port}" for one in found)
+    console.print(
+        f"For the appliances: PLANTLOG_DSN='postgresql://{OWNER}:PASSWORD@{hosts}/plantlog?sslmode=require'\n"
+        f"  the password is {_password_place(state, ours)}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def membership(state: State) -> Membership:
+    """Raises OperationError where the state folder is no server's."""
+    if (found := Membership.load(state)) is None or not found.ready:
+        raise OperationError(
+            f"{state.root} is neither a monitor nor a node: set PLANTLOG_STATE, or run `plantlog database node`"
+        )
+    return found
+
+
+def _claim() -> State:
+    if not is_root():
+        raise OperationError("servers of several machines require root, which gives them a user of their own")
+    state = State.current()
+    if Membership.load(state) is None and (state.root / "postgres" / "cluster").exists() | state.registry.exists():
+        raise OperationError(f"{state.root} is an appliance's: set PLANTLOG_STATE to a new folder for the server")
+    state.claim()
+    return state
+
+
+def _check_same(state: State, ours: Membership, *, is_monitor: bool, address: str | None, port: int | None) -> None:
+    """Options that were given before are not changed silently."""
+    kind = "the monitor" if ours.is_monitor else "a node"
+    problems = [
+        (ours.is_monitor != is_monitor, f"is {kind}"),
+        (address not in (None, ours.address), f"is {kind} at {ours.address}, not {address}"),
+        (port not in (None, ours.port), f"is {kind} at port {ours.port}, not {port}"),
+    ]
+    for is_wrong, text in problems:
+        if is_wrong:
+            raise OperationError(f"{state.root} {text}: set PLANTLOG_STATE, or `plantlog down --wipe` it first")
+
+
+def _make(state: State, ours: Membership, steps: Steps) -> None:
+    """The server's data, and its place among the others, where they are missing."""
+    if ours.ready:
+        return
+    if not ports.is_free(ours.address, ours.port):
+        raise OperationError(f"port {ours.port} is in use{ports.holder(ours.port)}: choose another one with --port")
+    others = [] if ours.is_monitor else asyncio.run(nodes(ours.monitor))
+    others = [one for one in others if (one.address, one.port) != (ours.address, ours.port)]
+    with steps.step("prepare PostgreSQL") as step:
+        binaries = provide(state.root, step.note)
+        provide_packages(binaries, PROGRAM, PACKAGES, step.note)
+        cluster = ManagedCluster(state.root, binaries, ours)
+        ports.reserve(state.root / "postgres" / "port", ours.port)
+        if not others:
+            cluster.make(step.note)
+            with Server(state.root, log=state.log / "postgres.log") as server:
+                asyncio.run(_create_roles(server.owner_dsn, ours))
+        ours.save(state)
+        cluster.prepare()
+    primary = next((one for one in others if one.is_primary), None)
+    if others and primary is None:
+        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
+    title = f"copy the database from {primary.address}:{primary.port}" if primary else "join the others"
+    with steps.step("create the monitor" if ours.is_monitor else title):
+        asyncio.run(_create(cluster, ours, primary, state.log / "create.log"))
+        if ours.is_monitor:
+            _set(cluster, "postgresql.listen_addresses", cluster.listen)
+        else:
+            _set(cluster, "replication.password", ours.secret)
+            _set(cluster, "timeout.network_partition_timeout", str(NETWORK_PARTITION_SECONDS))
+        replace(ours, ready=True).save(state)
+
+
+async def _create_roles(owner_dsn: str, ours: Membership) -> None:
+    """Those that pg_autoctl comes as: it can create some, but no passwords."""
+    queries = load("failover")
+    superusers = {SUPERUSER: None, REPLICATOR: ours.secret}
+    logins = [("format_monitor_login", MONITOR_LOGIN, ours.secret)]
+    if not ours.is_monitor:
+        await create_database(owner_dsn)
+        logins = []
+    connection = await asyncpg.connect(maintenance_dsn(owner_dsn))
+    try:
+        for query, name, password in [*(("format_role", *role) for role in superusers.items()), *logins]:
+            statement = await connection.fetchval(queries[query], name, password)
+            if statement is not None:
+                await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def _create(cluster: ManagedCluster, ours: Membership, primary: Node | None, log: Path) -> None:
+    with log.open("ab") as file:
+        start = file.tell()
+        process = await asyncio.create_subprocess_exec(*cluster.create(), stdout=file, stderr=file, cwd="/")
+        hurry = asyncio.create_task(hurry_backup(primary, ours.secret)) if primary is not None else None
+        try:
+            code = await process.wait()
+        finally:
+            if hurry is not None:
+                hurry.cancel()
+    if code:
+        raise OperationError("\n".join([f"pg_autoctl exited with {code}: see {log}", *_errors(log, start)]))
+
+
+def _errors(log: Path, start: int) -> list[str]:
+    """The last errors in a log, from a position on."""
+    lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
+    return [line for line in lines if " ERROR " in line or " FATAL " in line][-_LOG_LINES:]
+
+
+def _set(cluster: ManagedCluster, name: str, value: str) -> None:
+    _run(cluster.autoctl("config", "set", name, value))
+
+
+def _run(command: list[str]) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if run.returncode:
+        raise OperationError(f"pg_autoctl exited with {run.returncode}:\n{run.stdout}{run.stderr}")
+
+
+def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> Membership:
+    """Another monitor takes the place of one that is lost."""
+    changed = replace(ours, monitor=wanted)
+    if changed.secret != ours.secret:
+        raise OperationError(
+            "the monitor does not have the nodes' secret: begin it with `plantlog database monitor --replace DSN`, "
+            f"with the DSN in {monitor_file(state)}"
+        )
+    with steps.step("change the monitor"):
+        asyncio.run(nodes(wanted))  # it answers
+        cluster = ManagedCluster(state.root, provide(state.root, lambda line: None), changed)
+        _run(cluster.autoctl("disable", "monitor", "--force"))
+        _run(cluster.autoctl("enable", "monitor", wanted))
+        changed.save(state)
+        supervisor = Supervisor(state)  # one that runs may miss the second of two changes
+        supervisor.stop_programs("postgres")
+        supervisor.start_program("postgres")
+    return changed
+
+
+def _start(state: State, ours: Membership, steps: Steps) -> None:
+    with steps.step("start") as step:
+        supervisor = Supervisor(state)
+        if not supervisor.answers():
+            orphans.end(state, step.note)
+            supervisor.start([programs.postgres(state)])
+        supervisor.start_program("postgres")
+        deadline = time.monotonic() + _READY_SECONDS
+        while ports.is_free(ours.address, ours.port):
+            _check_running(supervisor, state, deadline, "the server does not listen")
+            time.sleep(_POLL_SECONDS)
+        step.result = f"{ours.address}:{ours.port}"
+
+
+def _wait(state: State, ours: Membership) -> list[Node]:
+    """Until this node is what the monitor wants it to be; all nodes."""
+    supervisor, deadline = Supervisor(state), time.monotonic() + _READY_SECONDS
+    while True:
+        with suppress(OperationError):  # the monitor is away: the server runs all the same
+            found = asyncio.run(nodes(ours.monitor))
+            if any((one.address, one.port) == (ours.address, ours.port) and one.settled for one in found):
+                return found
+        _check_running(supervisor, state, deadline, "the monitor does not see this node in order")
+        time.sleep(_POLL_SECONDS)
+
+
+def _check_running(supervisor: Supervisor, state: State, deadline: float, problem: str) -> None:
+    for process in supervisor.processes():
+        if process.state not in ("RUNNING", "STARTING"):
+            raise OperationError(exit_message(state, process))
+    if time.monotonic() > deadline:
+        raise OperationError(f"{problem} after {_READY_SECONDS:g} s: see {state.log / 'postgres.log'}")
+
+
+def _password_place(state: State, ours: Membership) -> str:
+    if state.dsn_file("owner").exists():
+        return f"in {state.dsn_file('owner')}"
+    return "on the machine of the first node, in secrets/owner.dsn of its state folder"

@@ -1,0 +1,155 @@
+"""A cluster whose server pg_auto_failover starts, promotes, demotes and rewinds.
+
+https://pg-auto-failover.readthedocs.io: `pg_autoctl run` takes the place of `postgres`. Of the two managers that Debian
+has, this one has fewer parts: one monitor and nothing that PostgreSQL is not; Patroni requires three members of etcd.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ops.paths import State
+from ops.postgres.binaries import Binaries, find
+from ops.postgres.cluster import Cluster
+from ops.postgres.membership import Membership
+from ops.postgres.mounted import existing
+
+PROGRAM = "/usr/bin/pg_autoctl"
+PACKAGES = ("pg-auto-failover-cli", "postgresql-17-auto-failover")
+SUPERUSER = "postgres"  # the system's user, whom pg_autoctl takes for the superuser
+REPLICATOR = "pgautofailover_replicator"
+_HEALTH_CHECKER = "pgautofailover_monitor"  # its password is its name: it may see an empty database and nothing else
+
+# A primary that reaches neither the monitor nor a standby stops before the standby takes its place.
+NETWORK_PARTITION_SECONDS = 6
+_MONITOR = """
+shared_preload_libraries = 'pgautofailover'
+shared_buffers = 32MB
+max_wal_size = 256MB
+min_wal_size = 64MB
+pgautofailover.health_check_period = 2s
+pgautofailover.health_check_timeout = 3s
+pgautofailover.health_check_max_retries = 2
+pgautofailover.health_check_retry_delay = 1s
+pgautofailover.node_considered_unhealthy_timeout = 10s
+pgautofailover.primary_demote_timeout = 20s
+"""
+_NODE = """
+hot_standby = on
+wal_keep_size = {keep_mb}MB  # from which a former primary is rewound
+# What a standby that is away may hold back; one that misses more is copied again.
+max_slot_wal_keep_size = {slot_mb}MB
+"""
+_INCLUDED = ("postgresql-auto-failover-standby.conf", "postgresql-auto-failover.conf")
+
+
+class ManagedCluster(Cluster):
+    """The cluster of a state folder with a :class:`Membership`."""
+
+    def __init__(self, state: Path, binaries: Binaries, membership: Membership) -> None:
+        super().__init__(state, binaries)
+        self._membership = membership
+
+    def autoctl(self, *arguments: str) -> list[str]:
+        """pg_autoctl with arguments, as the server's user."""
+        return self.enter(*self._in_environment(PROGRAM, *arguments))
+
+    def _in_environment(self, *command: str) -> list[str]:
+        home = self.path_in_namespace(self.folder)
+        programs = str(Path(self.binaries.path_in_root("postgres")).parent)
+        environment = {
+            "HOME": home,
+            "LC_ALL": "C.UTF-8",
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PGDATA": self.path_in_namespace(self.data),
+            "PGHOST": home,
+            "XDG_CONFIG_HOME": f"{home}/config",
+            "XDG_DATA_HOME": f"{home}/share",
+            "XDG_RUNTIME_DIR": f"{home}/run",
+        }
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        return ["/usr/bin/env", *settings, *command]
+
+    def create(self) -> list[str]:
+        """Make the server known to the manager; a standby's data are copied from the primary."""
+        ours = self._membership
+        role = ["monitor"]
+        if not ours.is_monitor:
+            role = ["postgres", "--monitor", ours.monitor, "--name", f"{ours.address}:{ours.port}"]
+            role += ["--pghost", self.path_in_namespace(self.folder), "--listen", self.listen]
+            role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
+        return self.autoctl(
+            *("create", *role, "--hostname", ours.address, "--pgport", str(ours.port), "--skip-pg-hba"),
+            *("--ssl-self-signed", "--pgctl", self.binaries.path_in_root("pg_ctl")),
+        )
+
+    def prepare(self) -> None:
+        """Folders of the manager; what a run that was killed left there goes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.give(self.folder)
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        (self.folder / "run").mkdir(mode=0o700)
+        self.give(self.folder / "run")
+        self._write(".pgpass", f"*:*:*:{REPLICATOR}:{self._membership.secret}\n")  # of replication
+        if self.data.exists():
+            self.configure()
+
+    def command(self) -> list[str]:
+        """pg_autoctl, in the foreground."""
+        self.prepare()
+        return super().command()
+
+    def _server(self) -> list[str]:
+        return self._in_environment(PROGRAM, "run")
+
+    @property
+    def listen(self) -> str:
+        """The addresses."""
+        return ",".join(dict.fromkeys(("127.0.0.1", self._membership.address)))
+
+    def _settings(self) -> str:
+        # pg_autoctl's own settings come first, so that ours count.
+        included = [f"include '{name}'\n" for name in _INCLUDED if (self.data / name).exists()]
+        free_mb = shutil.disk_usage(self.data).free // 1024**2
+        keep_mb, slot_mb = (max(1024, min(most, free_mb // 8)) for most in (8192, 65_536))
+        ours = _MONITOR if self._membership.is_monitor else _NODE.format(keep_mb=keep_mb, slot_mb=slot_mb)
+        home = self.path_in_namespace(self.folder)
+        return (
+            f"{''.join(included)}{super()._settings()}{ours}listen_addresses = '{self.listen}'\n"
+            f"unix_socket_directories = '{home}'\n"
+        )
+
+    def _logins(self) -> str:
+        """TLS and a password for every other machine; pg_autoctl comes by the socket."""
+        if self._membership.is_monitor:
+            others = "hostssl pg_auto_failover autoctl_node all scram-sha-256\n"
+            return f"local all all peer map=server\n{super()._logins()}{others}"
+        return (
+            f"local all {SUPERUSER} peer\n"
+            f"hostssl postgres {_HEALTH_CHECKER} all scram-sha-256\n"
+            f"host all {_HEALTH_CHECKER} all reject\n"
+            f"{super()._logins()}"
+            f"hostssl replication {REPLICATOR} all scram-sha-256\n"
+            "hostssl all all all scram-sha-256\n"
+        )
+
+    def configure(self) -> None:
+        """Write the server's configuration."""
+        super().configure()
+        (self.data / "pg_ident.conf").write_text(f"server {SUPERUSER} all\n")
+
+
+def server(state: Path) -> Cluster:
+    """The cluster of a state folder, which may be one of several. Raises OperationError where there is none."""
+    membership = Membership.load(State(state))
+    binaries = find(state)
+    if membership is None or binaries is None:
+        return existing(state)
+    return ManagedCluster(state, binaries, membership)
+
+
+def is_root() -> bool:
+    """Whether servers can have a user of their own."""
+    return os.geteuid() == 0

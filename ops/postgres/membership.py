@@ -1,0 +1,107 @@
+"""What a server of several is to the others."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from ingest.errors import OperationError
+from ingest.files import write_atomically
+from ops.paths import State
+
+MONITOR_DATABASE = "pg_auto_failover"
+MONITOR_LOGIN = "autoctl_node"
+_FORM = f"postgresql://{MONITOR_LOGIN}:SECRET@ADDRESS:PORT/{MONITOR_DATABASE}"
+_SECRET = re.compile(r"[A-Za-z0-9_-]{16,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Where a server listens, and the monitor. Kept in the state folder."""
+
+    address: str
+    port: int
+    monitor: str  # its DSN, with the secret that all nodes share
+    is_monitor: bool
+    ready: bool = False  # whether the manager knows it
+
+    @property
+    def secret(self) -> str:
+        """Of the monitor's login, and of replication."""
+        return secret_of(self.monitor)
+
+    @classmethod
+    def load(cls, state: State) -> Self | None:
+        """None: the server, if there is one, is the appliance's own."""
+        path = _file(state)
+        if not path.exists():
+            return None
+        return cls(**json.loads(path.read_text()), monitor=monitor_file(state).read_text().strip())
+
+    def save(self, state: State) -> None:
+        """The monitor's DSN, which has the secret, in a file for the owner's eyes only."""
+        for path in (_file(state), monitor_file(state)):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        options = asdict(self)
+        write_atomically(monitor_file(state), f"{options.pop('monitor')}\n", 0o600)
+        write_atomically(_file(state), json.dumps(options), 0o600)
+
+
+def check_appliance(state: State) -> None:
+    """Raises OperationError where a state folder is a server's."""
+    if Membership.load(state) is not None:
+        raise OperationError(
+            f"{state.root} is a server of a database on several machines, which `plantlog database status` shows. For "
+            "an appliance, set PLANTLOG_STATE to another folder, and PLANTLOG_DSN to the database"
+        )
+
+
+def monitor_file(state: State) -> Path:
+    """The file with the monitor's DSN."""
+    return state.dsn_file("monitor")
+
+
+def _file(state: State) -> Path:
+    return state.root / "postgres" / "failover.json"
+
+
+def secret_of(dsn: str) -> str:
+    """The password in a DSN."""
+    return urlsplit(dsn).password or ""
+
+
+def monitor_dsn(secret: str, address: str, port: int) -> str:
+    """The DSN that nodes are given."""
+    return f"postgresql://{MONITOR_LOGIN}:{secret}@{address}:{port}/{MONITOR_DATABASE}?sslmode=require"
+
+
+def checked_monitor(option: str, dsn: str) -> str:
+    """The DSN of a monitor, which an option gives. Raises OperationError."""
+    try:
+        parts = urlsplit(dsn)
+        port = parts.port or 5432
+    except ValueError as error:
+        raise OperationError(f"{option}: {error}; legal: {_FORM}") from error
+    if (
+        (parts.scheme not in ("postgres", "postgresql"))
+        or (parts.username, parts.path) != (MONITOR_LOGIN, f"/{MONITOR_DATABASE}")
+        or not _SECRET.fullmatch(parts.password or "")
+        or not parts.hostname
+    ):
+        raise OperationError(f"{option} is not what `plantlog database monitor` printed; legal: {_FORM}")
+    return monitor_dsn(parts.password or "", parts.hostname, port)
+
+
+def check_address(address: str) -> None:
+    """Raises OperationError where an address is not this machine's, so that no other one could reach the server."""
+    try:
+        family, _, _, _, found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(found)
+    except OSError as error:
+        raise OperationError(f"--address {address}: {error.strerror}; legal: an address of this machine") from error

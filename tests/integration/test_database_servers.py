@@ -1,0 +1,104 @@
+"""`plantlog database`: a monitor and two nodes, in order and in disorder."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from ingest.config.model import SpoolOptions, WriterOptions
+from ingest.writer.writer import Writer
+from ops.postgres.bootstrap import bootstrap
+from schema.queries import load
+from tests.command import in_a_process, plantlog
+from tests.database import PASSWORDS, add_channels, add_sources, connected
+from tests.managed import Servers, servers
+from tests.peers import free_port
+from tests.truth import CHANNELS, Plant, expect_truth, running_plant, writing
+from tests.waiting import until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="servers of several machines require root")
+
+
+@pytest.fixture
+async def found(tmp_path: Path) -> AsyncIterator[Servers]:
+    async with servers(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def plant(tmp_path: Path) -> AsyncIterator[Plant]:
+    (tmp_path / "spool").mkdir()
+    async with running_plant(tmp_path / "spool") as made:
+        yield made
+
+
+async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, plant: Plant, tmp_path: Path) -> None:
+    await found.until_both()
+    assert await found.states() == {"a": "primary", "b": "secondary"}
+    await bootstrap(found.dsn(found.a), PASSWORDS)
+    async with connected(found.dsn(found.a)) as owner:
+        await add_sources(owner, "a")
+        await add_channels(owner, range(CHANNELS))
+    async with connected(found.dsn(found.a, login=f"plantlog_maintenance:{PASSWORDS['maintenance']}")) as maintenance:
+        assert await maintenance.fetchval(load("maintenance")["count_standbys"]) == 1
+    dsn = found.dsn(found.a, found.b, login=f"plantlog_ingest:{PASSWORDS['ingest']}")
+    options = WriterOptions(connections=2, time_out=5.0)
+    writer = Writer(tmp_path / "spool", dsn, options, SpoolOptions(max_bytes=512 * 1024**2))
+    async with writing(writer), plant.feeding(10_000):
+        await until(lambda: writer.written > 10_000)
+        said = await in_a_process(found.b, "database", "switchover")
+        assert said.code == 0, said
+        after = writer.written
+        await until(lambda: writer.written > after + 10_000)
+    await expect_truth(found.dsn(found.b), plant)
+    await found.until_both()
+    assert await found.states() == {"a": "secondary", "b": "primary"}
+    await _expect_encryption_and_passwords(found)
+    await _expect_mistakes_to_be_named(found, tmp_path)
+    # Without the monitor nothing stops; another one takes its place.
+    found.power_off(found.monitor)
+    assert "does not respond" in (await in_a_process(found.a, "database", "status")).err
+    await expect_truth(found.dsn(found.b), plant)
+
+
+async def _expect_encryption_and_passwords(found: Servers) -> None:
+    host, port = urlsplit(found.dsn(found.b)).netloc.rpartition("@")[2].split(":")
+    startup = b"\0\x03\0\0user\0plantlog_owner\0database\0plantlog\0\0"
+    with socket.create_connection((host, int(port)), source_address=("127.0.0.9", 0), timeout=30) as plain:
+        plain.sendall((len(startup) + 4).to_bytes(4) + startup)
+        assert b'no pg_hba.conf entry for host "127.0.0.9"' in plain.recv(1000)
+    health = found.dsn(found.b, login="pgautofailover_monitor:pgautofailover_monitor")
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+        await asyncpg.connect(health)
+
+
+async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
+    monitor = found.monitor_dsn
+    secret = monitor.split(":")[2].split("@")[0]
+    new = folder / "new"
+    node = ("database", "node", "--port", free_port())
+    for state, words, told in [
+        (new, node, "--address and --monitor (or PLANTLOG_MONITOR) are missing"),
+        (new, (*node, "--address", "192.0.2.1", "--monitor", monitor), "--address 192.0.2.1: Cannot assign"),
+        (new, (*node, "--address", "127.0.0.5", "--monitor", "postgresql://x"), "is not what `plantlog database moni"),
+        (
+            new,
+            (*node, "--address", "127.0.0.5", "--monitor", monitor.replace(secret, "w" * 32)),
+            'password authentication failed for user "autoctl_node"',
+        ),
+        (found.a, (*node, "--address", "127.0.0.3"), "a node at port"),
+        (found.a, ("database", "monitor"), "is a node"),
+        (found.a, ("up",), "is a server of a database on several machines"),
+        (found.a, ("status",), "which `plantlog database status` shows"),
+        (found.a, ("database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
+    ]:
+        said = await plantlog(state, *words)
+        assert said.code == 1, said
+        assert told in said.err, said
+        assert secret not in said.err, said
