@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from ingest.config.model import Plant
-from ingest.database import FAILURES, connect
-from ingest.errors import DatabaseError, OperationError
+from ingest.database import FAILURES, connect, is_away
+from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.files import write_atomically
 from ops import ports
 from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
@@ -20,11 +20,11 @@ from ops.paths import State
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
+from ops.postgres.membership import check_appliance
 from ops.registration import heartbeat, pair
 from ops.registration.installation import find_other, installation_id, login_mark
 from schema.queries import load
 
-_EXTERNAL_MARKER = "given-database"  # marks a state folder whose database is not its own
 _ROLES = ("ingest", "reader", "maintenance")
 _ANSWER_SECONDS = 60.0
 
@@ -42,13 +42,14 @@ class Database:
         parts = urlsplit(self.state.dsn("owner"))
         return parts.netloc.rpartition("@")[2] + parts.path
 
-    def ensure_free_port(self, progress: Callable[[str], None]) -> None:
-        """Choose another port if another program took ours while the server was down."""
-        if self.cluster is None or ports.is_free("127.0.0.1", self.cluster.port):
+    def ensure_free_port(self, progress: Callable[[str], None], others: Collection[int]) -> None:
+        """Choose another port if another program took ours while the server was down, or if ``others`` has it."""
+        if self.cluster is None:
             return
-        old_port = self.cluster.port
-        self.cluster.move()
-        progress(f"port {old_port} is in use{ports.holder(old_port)}; the database moves to {self.where}")
+        while (port := self.cluster.port) in others or not ports.is_free("127.0.0.1", port):
+            self.cluster.move()
+            use = "is that of another process" if port in others else f"is in use{ports.holder(port)}"
+            progress(f"port {port} {use}; the database moves to {self.where}")
 
     async def prepare(
         self, take_over: str | None = None, progress: Callable[[str], None] = print, plant: Plant | None = None
@@ -57,25 +58,38 @@ class Database:
 
         ``take_over``: another installation, whose logins are locked. Raises OperationError, with nothing changed, if it
         is running, or if a copy of this state folder is; or if it is not the member of a redundant pair that ``plant``
-        says.
+        says. Raises DatabaseAway, with nothing changed, if a server that is not our own does not respond.
         """
         owner = self.state.dsn("owner")
         try:
             if self.cluster is not None:
                 await wait_until_ready(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
                 await create_database(owner)
+            else:
+                await self._check_answer(owner)
             mark = login_mark(installation_id(self.state))
             await self._check_presence(take_over, mark, progress, plant)
             logins = await self._choose_logins(mark)
             applied = await migrate(owner)
             renewed = await create_logins(owner, logins, mark)
         except FAILURES as error:
-            database_name = "PLANTLOG_DSN" if self.cluster is None else "this state folder"
-            raise DatabaseError(
-                f"database of {database_name} ({self.where}): {type(error).__name__}: {error}"
-            ) from error
+            raise DatabaseError(self._failure(error)) from error
         result = f"schema version {applied[-1]}" if applied else "schema is up to date"
         return f"{result}; new passwords for {', '.join(renewed)}" if renewed else result
+
+    async def _check_answer(self, owner: str) -> None:
+        try:
+            connection = await connect(owner, "plantlog up")
+        except FAILURES as error:
+            if is_away(error):
+                raise DatabaseAway(self._failure(error)) from error
+            raise
+        await connection.close()
+
+    def _failure(self, error: BaseException) -> str:
+        database_name = "PLANTLOG_DSN" if self.cluster is None else "this state folder"
+        reason = ": ".join(filter(None, (type(error).__name__, str(error))))
+        return f"database of {database_name} ({self.where}): {reason}"
 
     async def setting_problems(self) -> list[str]:
         """Server settings that should be different, as text."""
@@ -108,7 +122,7 @@ class Database:
         for role, login in logins.items():
             if login.name in rejected and marks[login.name] != mark:
                 own = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
-                dsn = _with_login(self.state.dsn("owner"), own)
+                dsn = own.dsn(self.state.dsn("owner"))
                 with suppress(OSError):  # a secret that is mounted read-only: create_logins refuses the login
                     write_atomically(self.state.dsn_file(role), f"{dsn}\n", 0o600)
                     logins[role] = own
@@ -117,8 +131,9 @@ class Database:
 
 def provide(state: State, progress: Callable[[str], None]) -> Database:
     """The database of PLANTLOG_DSN, that of the last ``up``, or an own server, created if missing."""
+    check_appliance(state)
     external_dsn = os.environ.get("PLANTLOG_DSN")
-    marker = state.run / _EXTERNAL_MARKER
+    marker = state.external_database_marker
     if external_dsn:
         if (state.root / "postgres" / "cluster").exists():
             raise OperationError(
@@ -135,10 +150,7 @@ def provide(state: State, progress: Callable[[str], None]) -> Database:
 
 
 def _store_dsns(state: State, external_dsn: str) -> None:
-    parts = urlsplit(external_dsn)
-    addressed = parts.netloc or "host=" in parts.query
-    if parts.scheme not in ("postgresql", "postgres") or not addressed or not parts.path.strip("/"):
-        raise OperationError("PLANTLOG_DSN is invalid; legal: postgresql://user:password@host:5432/database")
+    external_dsn = _checked(external_dsn)
     state.dsn_file("owner").parent.mkdir(mode=0o700, exist_ok=True)
     write_atomically(state.dsn_file("owner"), f"{external_dsn}\n", 0o600)
     for role in _ROLES:
@@ -146,17 +158,35 @@ def _store_dsns(state: State, external_dsn: str) -> None:
         login = Login(_login_name(role), secrets.token_urlsafe(24))
         if path.exists():
             login = Login.of(state.dsn(role))
-        write_atomically(path, f"{_with_login(external_dsn, login)}\n", 0o600)
+        write_atomically(path, f"{login.dsn(external_dsn)}\n", 0o600)
+
+
+def _checked(dsn: str) -> str:
+    """A DSN; one of several hosts asks for the primary, also in psql."""
+    parts = urlsplit(dsn)
+    options = parse_qs(parts.query)
+    addressed = parts.netloc or "host" in options
+    if parts.scheme not in ("postgresql", "postgres") or not addressed or not parts.path.strip("/"):
+        raise OperationError(
+            "PLANTLOG_DSN is invalid; legal: postgresql://user:password@host:5432/database, or of a primary and its "
+            "standbys: postgresql://user:password@host1:5432,host2:5432/database"
+        )
+    if "," in "".join(options.get("host", [])):
+        raise OperationError("PLANTLOG_DSN: several hosts stand before the path: //user:password@host1,host2/database")
+    wanted = "".join(options.pop("target_session_attrs", ["primary"]))
+    if wanted not in ("primary", "read-write"):
+        raise OperationError(
+            f"PLANTLOG_DSN: target_session_attrs={wanted}: plantlog needs the primary; legal: read-write, primary"
+        )
+    if "," not in parts.netloc:
+        return dsn
+    # Sessions of the reader are read-only on any server: read-write would exclude all.
+    options["target_session_attrs"] = ["primary"]
+    return urlunsplit(parts._replace(query=urlencode(options, doseq=True, safe="/")))
 
 
 def _login_name(*parts: str) -> str:
     return "_".join(("plantlog", *parts))
-
-
-def _with_login(dsn: str, login: Login) -> str:
-    parts = urlsplit(dsn)
-    credentials = f"{quote(login.name, safe='')}:{quote(login.password, safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def psql_command(state: State) -> tuple[list[str], dict[str, str]]:

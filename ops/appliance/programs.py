@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -154,13 +154,22 @@ def _python(*arguments: str) -> list[str]:
 
 def _environment(digest: str = "", *packages: str) -> dict[str, str]:
     """What a process needs; the supervisor restarts it where any of this has changed."""
-    code = [path for package in packages for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path)]
     environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
     if digest:
         libraries = (sys.version.encode(), (CHECKOUT / "requirements.lock").read_bytes())
-        settings_of = (digest.encode(), *libraries, *(path.read_bytes() for path in code))
+        settings_of = (digest.encode(), *libraries, *_code(packages))
         environment["PLANTLOG_READS"] = _digest(settings_of)
     return environment
+
+
+def code_digest() -> str:
+    """Digest of all that ``up`` runs, and that it brings into the database."""
+    return _digest(_code(("ingest", "schema", "ops")))
+
+
+def _code(packages: Iterable[str]) -> Iterator[bytes]:
+    for package in packages:
+        yield from (path.read_bytes() for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path))
 
 
 def _is_code(path: Path) -> bool:

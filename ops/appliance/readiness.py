@@ -12,6 +12,7 @@ import psutil
 
 from ingest.config.model import Plant
 from ingest.errors import OperationError
+from ingest.source_states import UP
 from ops import health
 from ops.appliance import exits
 from ops.appliance.steps import Step
@@ -97,9 +98,9 @@ def wait_until(until: Callable[[], Any], progress: Progress, what: Callable[[], 
         time.sleep(_POLL_SECONDS)
 
 
-def wait_until_alive(plant: Plant, progress: Progress) -> None:
-    """Wait until every plantlog process responds."""
-    unanswered = health.processes(plant)
+def wait_until_alive(names: Sequence[str], plant: Plant, progress: Progress) -> None:
+    """Wait until the processes ``names`` respond."""
+    unanswered = list(names)
 
     def all_answer() -> bool:
         unanswered[:] = [name for name in unanswered if not health.fetch(name, plant.health)]
@@ -126,9 +127,10 @@ def wait_until_configured(names: Sequence[str], configuration: int, plant: Plant
     )
 
 
-def wait_until_ready(plant: Plant, progress: Progress, step: Step, simulated: bool) -> None:
-    """Wait until everything is connected, as long as there is progress. ``simulated``: the simulator is the source.
+def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, step: Step, simulated: bool) -> None:
+    """Wait until the processes ``names`` are connected, as long as there is progress.
 
+    ``simulated``: the simulator is the source.
     A missing device does not block the others: it is reported, and startup continues. Raises OperationError if a
     plantlog process is not ready.
     """
@@ -136,7 +138,7 @@ def wait_until_ready(plant: Plant, progress: Progress, step: Step, simulated: bo
     fewest_reasons = None
     notified = False
     while True:
-        own_reasons, source_reasons = _not_ready(plant)
+        own_reasons, source_reasons = _not_ready(names, plant)
         n = len(own_reasons) + len(source_reasons)
         if not n:
             return
@@ -158,19 +160,21 @@ def wait_until_ready(plant: Plant, progress: Progress, step: Step, simulated: bo
         step.note(reason)
 
 
-def _not_ready(plant: Plant) -> tuple[list[str], list[str]]:
+def _not_ready(names: Sequence[str], plant: Plant) -> tuple[list[str], list[str]]:
     """Reasons why plantlog processes are not ready, and why sources are not."""
     own_reasons: list[str] = []
     source_reasons: list[str] = []
-    for name in health.processes(plant):
+    for name in names:
         report = health.fetch(name, plant.health)
         if report is None:
             own_reasons.append(f"{name} does not respond")
         elif not report["ready"] and "sources" in report:
             source_reasons += [
-                f"source {source['name']} at {source['address']}: {source['state']} {source['reason']}".rstrip()
+                ": ".join(
+                    filter(None, (f"source {source['name']} at {source['address']}", source["state"], source["reason"]))
+                )
                 for source in report["sources"]
-                if source["state"] not in ("connected", "degraded")
+                if source["state"] not in UP
             ]
         elif not report["ready"]:
             own_reasons.append(f"{name}: database {report['database']}")

@@ -16,14 +16,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.config import processes, snapshot
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
-from ingest.config.sources import OpcuaSource, PushSource, Source
-from ingest.database import connect
-from ingest.errors import DatabaseError, OperationError
+from ingest.config.snapshot import Snapshot, in_force
+from ingest.config.sources import OpcuaSource
+from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
-from ingest.registry import Registry
 from ops import health, ports
 from ops.appliance import database, orphans, programs
 from ops.appliance.database import Database
@@ -35,17 +33,16 @@ from ops.appliance.readiness import (
     wait_until_configured,
     wait_until_ready,
 )
+from ops.appliance.registered import register_plant, why_database_is_needed
 from ops.appliance.steps import Step, Steps
+from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_collector
 from ops.backup import repository
 from ops.deployment import Deployment, Running
-from ops.evidence.keys import signer
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.registration import pair
-from ops.registration.installation import leader
 from ops.registration.redefined_tags import TagDecisions
-from ops.registration.register import register
 
 _EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
 
@@ -72,6 +69,8 @@ def up(options: UpOptions, console: Console) -> None:
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
             plant, digests = _check_config(deployment, state, step)
+            pair.check_database(state, plant, state.has_external_database)
+            repository.check_database(state, deployment.config, plant.backup)
         with steps.step("prepare PostgreSQL") as step:
             db = database.provide(state, step.note)
             for problem in repository.configure(state, db.cluster, plant.backup, step.note):
@@ -84,24 +83,15 @@ def up(options: UpOptions, console: Console) -> None:
                 if supervisor.is_own():
                     supervisor.update([programs.postgres(state)], keep_others=True)
                 supervisor.start_program("postgres")
-            step.result = f"{db.where}, {_prepare_database(db, options.take_over, plant, supervisor, state, step)}"
-            for problem in asyncio.run(db.setting_problems()):
-                step.note(problem)
+            known = _start_database(db, options.take_over, plant, supervisor, state, step)
         with steps.step("register sources and channels") as step:
-            registration = asyncio.run(register(plant, state.dsn("owner"), state, options.take_over, options.choice))
-            registration.print_changes(step.note)
-            asyncio.run(_join_pair(state, plant, step))
-            programs_wanted = _programs(deployment, plant, db, registration.registry, state)
-            current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)
-            if not supervisor.is_own():
-                _replace_other_version(supervisor, programs_wanted, db, plant, state, step)
-            else:
-                _hand_over_sources(supervisor, plant, state)
-                for what, names in zip(
-                    ("restarted (changed)", "stopped"), supervisor.update(programs_wanted), strict=True
-                ):
-                    if names:
-                        step.note(f"{what}: {', '.join(names)}")
+            current = known or register_plant(
+                deployment, plant, digests, state, options.take_over, options.choice, step
+            )
+            if known is not None:
+                step.warn("as they were registered before")
+            programs_wanted = _programs(deployment, plant, db, state)
+            _update_programs(supervisor, programs_wanted, db, plant, state, step)
             deployment.save(state)
             Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
         if deployment.simulator:
@@ -110,17 +100,19 @@ def up(options: UpOptions, console: Console) -> None:
                 for name in filterfalse(is_collector, health.processes(plant)):  # while it makes its certificate
                     supervisor.start_program(name)
                 _trust_simulator(plant, state, supervisor)
-        progress = Progress(supervisor, state, [program.name for program in programs_wanted])
+        collectors = list(filter(is_collector, health.processes(plant)))
+        awaited = health.processes(plant) if known is None else collectors
+        watched = [program.name for program in programs_wanted] if known is None else collectors
+        progress = Progress(supervisor, state, watched)
         with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
                 supervisor.start_program(name)
-            wait_until_alive(plant, progress)
+            wait_until_alive(awaited, plant, progress)
             # Collectors apply a new configuration on SIGHUP; all other processes were restarted.
-            following_collectors = filter(is_collector, health.processes(plant))
-            wait_until_configured(list(following_collectors), current.number, plant, progress)
+            wait_until_configured(collectors, current.number, plant, progress)
         with steps.step("wait for connections") as step:
-            wait_until_ready(plant, progress, step, deployment.simulator)
-    _print_summary(deployment, plant, db, state, console)
+            wait_until_ready(awaited, plant, progress, step, deployment.simulator)
+    print_summary(deployment, plant, db.where, state, console, database_is_away=known is not None)
 
 
 @contextmanager
@@ -191,10 +183,31 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     programs_wanted = programs.ports(deployment, plant)
     ports.check(port for name, requirements in programs_wanted.items() if name not in running for port in requirements)
     if "postgres" not in running:
-        db.ensure_free_port(step.note)
+        db.ensure_free_port(step.note, {port.port for required in programs_wanted.values() for port in required})
     if not supervisor.answers():
         supervisor.start([programs.postgres(state)] if db.cluster is not None else [])
     return supervisor
+
+
+def _start_database(
+    db: Database, take_over: str | None, plant: Plant, supervisor: Supervisor, state: State, step: Step
+) -> Snapshot | None:
+    """Prepare the database. If it is away: the configuration in force, provided that it is the one of ``plant``."""
+    try:
+        step.result = f"{db.where}, {_prepare_database(db, take_over, plant, supervisor, state, step)}"
+    except DatabaseAway as error:
+        if reason := why_database_is_needed(state, plant, take_over):
+            raise OperationError(f"{error}. `up` cannot start without the database, because {reason}") from error
+        step.note(str(error))
+        step.note(
+            "the configuration is unchanged: collectors start and keep everything in the spool; the writer connects "
+            "as soon as the database responds"
+        )
+        step.warn(f"the database at {db.where} does not respond")
+        return in_force(state.root)
+    for problem in asyncio.run(db.setting_problems()):
+        step.note(problem)
+    return None
 
 
 def _prepare_database(
@@ -210,17 +223,17 @@ def _prepare_database(
         raise
 
 
-async def _join_pair(state: State, plant: Plant, step: Step) -> None:
-    """Become the member of a redundant pair; the key of seals is made before it is copied to the other one."""
-    await pair.join(state.dsn("owner"), state, plant, step.note)
-    if plant.redundancy.member is None or not plant.sealing.enabled:
+def _update_programs(
+    supervisor: Supervisor, programs_wanted: list[Program], db: Database, plant: Plant, state: State, step: Step
+) -> None:
+    """Stop programs that changed or are gone."""
+    if not supervisor.is_own():
+        _replace_other_version(supervisor, programs_wanted, db, plant, state, step)
         return
-    connection = await connect(state.dsn("owner"), "plantlog up")
-    try:
-        if await leader(connection, state) is None:
-            await signer(connection, state)
-    finally:
-        await connection.close()
+    _hand_over_sources(supervisor, plant, state)
+    for what, names in zip(("restarted (changed)", "stopped"), supervisor.update(programs_wanted), strict=True):
+        if names:
+            step.note(f"{what}: {', '.join(names)}")
 
 
 def _replace_other_version(
@@ -259,7 +272,7 @@ def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> Non
     orphans.end(state, step.note)
 
 
-def _programs(deployment: Deployment, plant: Plant, db: Database, registry: Registry, state: State) -> list[Program]:
+def _programs(deployment: Deployment, plant: Plant, db: Database, state: State) -> list[Program]:
     return [
         *([programs.postgres(state)] if db.cluster is not None else []),
         *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
@@ -279,25 +292,3 @@ def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None
     )
     state.trusted.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(certificate, state.trusted / "simulator.der")
-
-
-def _print_summary(deployment: Deployment, plant: Plant, db: Database, state: State, console: Console) -> None:
-    served = " (simulated)" if deployment.simulator else ""
-    lines = [
-        f"Logging plant [bold]{plant.name}[/]{served}; configuration {deployment.config}",
-        *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
-        f"  {'database':<24} {db.where}  (passwords in {state.root / 'secrets'})",
-        *(
-            f"  {name:<24} http://{plant.health.host}:{processes.port(name, plant.health)}/health and /metrics"
-            for name in health.processes(plant)
-        ),
-        f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",
-        f"  {'state and logs':<24} {state.root}",
-        "Next: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
-    ]
-    console.print("\n".join(lines), highlight=False, soft_wrap=True)
-
-
-def _address(source: Source, plant: Plant) -> str:
-    at = f"http://{plant.push.host}:{plant.push.port}" if isinstance(source, PushSource) else ""
-    return at + source.address

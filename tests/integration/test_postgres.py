@@ -18,7 +18,10 @@ import psutil
 import pytest
 
 from ingest.errors import DatabaseError
+from ops.appliance.database import Database
+from ops.paths import State
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
+from ops.postgres.cluster import provision
 from ops.postgres.server import Server
 from tests.waiting import until_sync
 
@@ -31,6 +34,25 @@ def test_a_server_without_timescaledb_loaded_says_what_to_do(server: str, tmp_pa
         pytest.raises(DatabaseError, match="installed but not loaded: add timescaledb to shared_preload_libraries"),
     ):
         asyncio.run(bootstrap(bare.owner_dsn, {}))
+
+
+def test_database_leaves_the_port_of_another_process(server: str, tmp_path: Path) -> None:
+    """One that is in use, or that the plant's file gives to a process that has not started yet."""
+    assert server
+    database = Database(State(tmp_path), provision(tmp_path, lambda line: None))
+    assert database.cluster is not None
+    said: list[str] = []
+    chosen = database.cluster.port
+    database.ensure_free_port(said.append, [chosen + 1])
+    assert (database.cluster.port, said) == (chosen, [])
+    database.ensure_free_port(said.append, [chosen])
+    moved = database.cluster.port
+    assert moved != chosen
+    assert said == [f"port {chosen} is that of another process; the database moves to 127.0.0.1:{moved}/plantlog"]
+    with socket.create_server(("127.0.0.1", moved)):
+        database.ensure_free_port(said.append, [])
+    assert database.cluster.port != moved
+    assert said[1].startswith(f"port {moved} is in use by python")
 
 
 def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_path: Path) -> None:

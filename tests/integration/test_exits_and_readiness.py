@@ -117,7 +117,7 @@ def test_up_does_not_wait_for_an_exited_process(state: State) -> None:
 def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
     state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 2.0)
+    monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 1.0)
     monkeypatch.setattr("ops.appliance.readiness._WORK_SECONDS", 0.01)  # also a busy machine gives it that much
     flag = tmp_path / "enough"
     script = tmp_path / "busy.py"
@@ -125,9 +125,9 @@ def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
     supervisor = started(state, Program("writer", [sys.executable, str(script)]))
     begin = time.monotonic()
     progress = Progress(supervisor, state, ["writer"])
-    wait_until(lambda: time.monotonic() - begin > 5, progress, lambda: "it works")
+    wait_until(lambda: time.monotonic() - begin > 2.5, progress, lambda: "it works")
     flag.touch()
-    with pytest.raises(OperationError, match="no answer: no progress for 2 s"):
+    with pytest.raises(OperationError, match="no answer: no progress for 1 s"):
         wait_until(lambda: False, progress, lambda: "no answer")
 
 
@@ -157,11 +157,11 @@ def test_up_waits_briefly_for_an_absent_device_and_names_it(state: State, monkey
             page = pages.enter_context(HTTPServer(("127.0.0.1", processes.port(name, plant.health)), Page))
             threading.Thread(target=page.serve_forever, daemon=True).start()
             pages.callback(page.shutdown)
-        wait_until_ready(plant, progress, Step(shown, "wait"), simulated=False)
+        wait_until_ready(health.processes(plant), plant, progress, Step(shown, "wait"), simulated=False)
     lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.strip(" ·") for line in lines] == [
-        "waiting for source plc at tcp://127.0.0.1:9: disconnected refused",
-        "source plc at tcp://127.0.0.1:9: disconnected refused",
+        "waiting for source plc at tcp://127.0.0.1:9: disconnected: refused",
+        "source plc at tcp://127.0.0.1:9: disconnected: refused",
     ]
 
 
