@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ingest.errors import OperationError
 from ops.paths import CHECKOUT, State
+
+# Where the database's programs need a root file system of their own, one is enough for all state folders.
+ROOTFS = str(CHECKOUT / ".state" / "postgres" / "rootfs")
 
 
 @asynccontextmanager
@@ -22,12 +25,17 @@ async def running_appliance(state: State, config: Path) -> AsyncIterator[None]:
         await plantlog(state, "down")
 
 
-async def plantlog(state: State, *arguments: str) -> str:
-    """Run a command on that appliance; returns its standard output. Raises OperationError where it fails."""
-    environment = {**os.environ, "PLANTLOG_STATE": str(state.root)}
-    # Where the database's programs need a root file system of their own, one is enough for all state folders.
-    environment.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
+async def plantlog(
+    state: State, *arguments: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> str:
+    """Run a command on that appliance; returns its standard output. Raises OperationError where it fails.
+
+    ``environment``: in addition to our own; ``prefix``: a command that runs this one.
+    """
+    environment = {**os.environ, **(environment or {}), "PLANTLOG_STATE": str(state.root)}
+    environment.setdefault("PLANTLOG_ROOTFS", ROOTFS)
     process = await asyncio.create_subprocess_exec(
+        *prefix,
         CHECKOUT / "plantlog",
         *arguments,
         env=environment,

@@ -37,9 +37,16 @@ async def pending(state: State, reader_dsn: str, gateway: Gateway | None, us: in
     """What is still waited for, in words."""
     if gateway is not None and gateway.oldest <= us:
         return [f"the gateway has {gateway.waiting} batches that were not accepted"]
-    files = [path for path in sorted(state.spool.glob("*.sqlite")) if _oldest(path) <= us]
-    if files:
-        return [f"batches wait in {path.name}" for path in files]
+    return waiting(state, us, load("spool")["select_min_received_at"]) or await not_stored(reader_dsn, us)
+
+
+def waiting(state: State, us: int, query: str) -> list[str]:
+    """The spool files that have something older, in words. ``query``: the time (µs) of the oldest that counts."""
+    return [f"batches wait in {path}" for path in sorted(state.spool.glob("*.sqlite")) if _oldest(path, query) <= us]
+
+
+async def not_stored(reader_dsn: str, us: int) -> list[str]:
+    """What the database does not have yet, in words."""
     try:
         connection = await connect(reader_dsn, "plantlog chaos")
     except FAILURES as error:
@@ -55,12 +62,12 @@ async def pending(state: State, reader_dsn: str, gateway: Gateway | None, us: in
     return [*late, *([f"{open_gaps} gaps are open"] if open_gaps else [])]
 
 
-def _oldest(spool: Path) -> float:
+def _oldest(spool: Path, query: str) -> float:
     """When the oldest batch in a spool file was received (µs); infinite where it is empty."""
     try:
         connection = sqlite3.connect(f"file:{spool}?mode=ro", uri=True)
         try:
-            (oldest,) = connection.execute(load("spool")["select_min_received_at"]).fetchone()
+            (oldest,) = connection.execute(query).fetchone()
         finally:
             connection.close()
     except sqlite3.Error:

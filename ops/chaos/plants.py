@@ -25,7 +25,7 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _HISTORY = 300  # values of a node that the simulator remembers
 # Found out soon, tried again soon: a fault of seconds is to be over seconds later.
-_OPCUA = 'time_out = "2s"\nbackoff_max = "2s"\nkeep_alive = "2s"'
+OPCUA = 'time_out = "2s"\nbackoff_max = "2s"\nkeep_alive = "2s"'
 _MODBUS = 'backoff_max = "2s"'
 
 
@@ -103,7 +103,7 @@ class Simulated(PlantProcess):
             plant, config, _HOST, *ports, secure=False, health_port=self._ports.health, viewer_port=self._ports.viewer
         )
         path = config / "plant.toml"
-        text = path.read_text().replace('kind = "opcua"', f'kind = "opcua"\n{_OPCUA}')
+        text = path.read_text().replace('kind = "opcua"', f'kind = "opcua"\n{OPCUA}')
         path.write_text(text.replace('kind = "modbus"', f'kind = "modbus"\n{_MODBUS}'))
 
     async def start(self) -> None:
@@ -158,7 +158,7 @@ class NodeOpcua(PlantProcess):
         address = f"opc.tcp://{_HOST}:{self._ports.opcua_relay}"
         # Its certificate names the machine, not the address that the wire is at.
         accept = 'accept = ["wrong-host"]'
-        source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{accept}\n{_OPCUA}'
+        source = f'[[source]]\nname = "node-opcua"\nkind = "opcua"\naddress = "{address}"\n{accept}\n{OPCUA}'
         head = f'[plant]\nname = "node"\n[health]\nport = {self._ports.health}\n[viewer]\nport = {self._ports.viewer}\n'
         # Sampled faster than it publishes, or values are replaced before they are seen.
         sampling = 'publishing_interval = "500ms"\nsampling_interval = "50ms"\nqueue_size = 1000'

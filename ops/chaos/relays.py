@@ -12,13 +12,18 @@ _HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def running_relays(ports: Mapping[str, tuple[int, int]]) -> AsyncIterator[dict[str, Relay]]:
-    """By name a relay from the first port to the second, passing bytes inside the block."""
+async def running_relays(
+    ports: Mapping[str, tuple[int, int]], hosts: Mapping[str, str] | None = None
+) -> AsyncIterator[dict[str, Relay]]:
+    """By name a relay from the first port to the second, passing bytes inside the block.
+
+    ``hosts``: addresses that some listen at, in place of 127.0.0.1.
+    """
     relays: dict[str, Relay] = {}
     try:
         for name, (listen, to) in ports.items():
             relays[name] = Relay()
-            await relays[name].start((_HOST, listen), (_HOST, to))
+            await relays[name].start(((hosts or {}).get(name, _HOST), listen), (_HOST, to))
         yield relays
     finally:
         await asyncio.gather(*(relay.stop() for relay in relays.values()))

@@ -19,6 +19,19 @@ _MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a fault that was alone."""
+
+    step: Step
+    seconds: float  # from the end of the fault until all was as before
+    missing: int  # samples, whether or not a gap says so
+    gaps: int  # of the pair, that were recorded
+
+    def __str__(self) -> str:
+        return f"as before {self.seconds:.1f} s later; {self.missing:,} samples missing, {self.gaps} gaps"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Counts of samples, and of what was done to them."""
 
@@ -35,6 +48,7 @@ class Report:
     recovery_seconds: float = 0.0  # after that until polls were in time again and nothing waited
     not_recovered: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
     rollups: RollupResult = field(default_factory=RollupResult)
+    outcomes: Sequence[Outcome] = ()  # of machines that failed one at a time
 
     @property
     def failures(self) -> list[str]:
@@ -51,6 +65,11 @@ class Report:
             failures.append(f"{still} gaps still open")
         failures += [f"{what} {self.recovery_seconds:.0f} s after all faults" for what in self.not_recovered]
         failures += self.rollups.failures
+        failures += [
+            f"{outcome.missing:,} samples missing after {outcome.step.fault.name}, which was alone"
+            for outcome in self.outcomes
+            if outcome.missing
+        ]
         return failures
 
     def json(self) -> dict[str, Any]:
@@ -71,6 +90,15 @@ class Report:
             "rollups_seconds": round(self.rollups.seconds, 1),
             "rollups_differ": [
                 f"{one.relation} {one.channel} {one.bucket} {one.column}" for one in self.rollups.differences[:20]
+            ],
+            "single": [
+                {
+                    "fault": str(outcome.step),
+                    "seconds": round(outcome.seconds, 1),
+                    "missing": outcome.missing,
+                    "gaps": outcome.gaps,
+                }
+                for outcome in self.outcomes
             ],
             "gateway_refused": dict(self.refused),
             "left_out": list(self.left_out),
@@ -106,4 +134,9 @@ class Report:
             minutes.add_column(name, justify="right" if name else "left")
         for name, done in (("while things failed", self.rollups.closed), ("in the end", self.rollups.closed_after)):
             minutes.add_row(name, f"{done.minutes:,}", f"{done.rows:,}")
-        return [faults, gaps, samples, minutes]
+        single = Table(title="one machine or network at a time")
+        for name in ("what", "s until all was as before", "samples missing", "gaps"):
+            single.add_column(name, justify="left" if name == "what" else "right")
+        for outcome in self.outcomes:
+            single.add_row(str(outcome.step), f"{outcome.seconds:.1f}", f"{outcome.missing:,}", str(outcome.gaps))
+        return [faults, gaps, *([single] if self.outcomes else []), samples, minutes]

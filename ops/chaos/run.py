@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,10 +24,11 @@ from ops.chaos.await_idle import await_idle
 from ops.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from ops.chaos.inject import Targets, inject
 from ops.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
+from ops.chaos.play import play
 from ops.chaos.relays import restore, running_relays
 from ops.chaos.report import Report
 from ops.chaos.rollups import closed, rollups
-from ops.chaos.schedule import FAULTS, Fault, Step, schedule
+from ops.chaos.schedule import FAULTS, Fault, schedule
 from ops.overload.recovery import observe, wait_for_recovery
 from ops.paths import State
 from schema.queries import load
@@ -36,7 +38,7 @@ _HOST = "127.0.0.1"
 _PORTS = 9 + len(processes.PORTS)
 _DISK_MEGABYTES = 96
 _CALM_SECONDS = 60.0  # after all faults, until all must be as before
-_LONG_SECONDS = 120.0  # a run as long has to test what the writer closes
+LONG_SECONDS = 120.0  # a run as long has to test what the writer closes
 _WARM_UP_US = 3_000_000  # every channel has had its first sample
 _DATABASE_CLIENTS = ("writer", "collector-push")  # what speaks to the database
 
@@ -93,14 +95,14 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         stack.push_async_callback(plantlog, state, "down")  # while the writer still reaches the database: it drains
         await _route_through_relay(state, ports_used.database_relay)
         targets = Targets(state, plant, {**relays, **database_relays}, owner)
-        gateway = Gateway(f"http://{_HOST}:{ports_used.push_relay}", token, plant.truth)
+        gateway = Gateway([f"http://{_HOST}:{ports_used.push_relay}"], token, plant.truth)
         pushing = asyncio.create_task(gateway.run())
-        stack.push_async_callback(_cancel, pushing)
+        stack.push_async_callback(cancel, pushing)
         reader = state.dsn("reader")
         await await_idle(state, reader, gateway, now_us())
         start = now_us() + _WARM_UP_US
         steps = schedule(options.seed, options.seconds, faults)
-        await _play(steps, options.seconds, targets, progress)
+        await play(steps, options.seconds, partial(inject, targets=targets), progress)
         for relay in targets.relays.values():
             await restore(relay)
         end = now_us()
@@ -110,9 +112,9 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         period = 1 / options.hz if isinstance(plant, Simulated) else None
         after = await wait_for_recovery(lambda: observe(state), time.monotonic(), period, _CALM_SECONDS)
         compared = await compare(plant.truth, reader, start, end)
-        gaps, quarantined = await _gaps_and_quarantine(reader)
+        gaps, quarantined = await gaps_and_quarantine(reader)
         progress("waiting for the rollups")
-        rollup_result = await rollups(reader, during, end, due=options.seconds >= _LONG_SECONDS)
+        rollup_result = await rollups(reader, during, end, due=options.seconds >= LONG_SECONDS)
         return Report(
             options.seed,
             options.seconds,
@@ -188,26 +190,8 @@ async def _trust(plant: PlantProcess, state: State) -> None:
         (state.trusted / "plant.der").write_bytes(certificate)
 
 
-async def _play(steps: Sequence[Step], seconds: float, targets: Targets, progress: Callable[[str], None]) -> None:
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-
-    async def inject_when_due(step: Step) -> None:
-        await asyncio.sleep(max(0.0, started + step.at - loop.time()))
-        async with domains[step.fault.domain]:  # what took longer than planned holds up only its own domain
-            value = f" ({step.value:+.0f})" if step.value else ""
-            length = f", {step.seconds:.1f} s" if step.seconds else ""
-            progress(f"{loop.time() - started:7.1f} s  {step.fault.name}{value}{length}")
-            await inject(step, targets)
-
-    domains = {step.fault.domain: asyncio.Lock() for step in steps}
-    async with asyncio.TaskGroup() as group:
-        for step in steps:
-            group.create_task(inject_when_due(step))
-        group.create_task(asyncio.sleep(seconds))
-
-
-async def _gaps_and_quarantine(dsn: str) -> tuple[list[dict[str, object]], int]:
+async def gaps_and_quarantine(dsn: str) -> tuple[list[dict[str, object]], int]:
+    """The gaps on record, by reason, and the number of rows in quarantine."""
     connection = await asyncpg.connect(dsn)
     try:
         gaps = [dict(row) for row in await connection.fetch(load("chaos")["select_gap_totals"])]
@@ -216,7 +200,8 @@ async def _gaps_and_quarantine(dsn: str) -> tuple[list[dict[str, object]], int]:
         await connection.close()
 
 
-async def _cancel(task: asyncio.Task[None]) -> None:
+async def cancel(task: asyncio.Task[None]) -> None:
+    """Cancel, and wait until it has ended."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-FaultDomain: TypeAlias = Literal["plant", "process", "database", "disk", "machine"]
-FaultAction: TypeAlias = Literal[
-    "kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill", "busy"
-]
+FaultDomain: TypeAlias = Literal["plant", "process", "database", "disk", "machine", "member", "link", "server"]
+FaultAction: TypeAlias = (
+    Literal["kill", "suspend", "restart", "cut", "silence", "garble", "plant", "lock", "terminate", "fill", "busy"]
+    | Literal["lose_disk", "fail_over", "restore", "set_clock"]
+)
 
 _FIRST = 2.0  # s before the first fault
 # s between two faults of a domain; a disk that is always full would let little be tried, and so a machine always busy
@@ -25,6 +26,10 @@ _PAUSE: dict[FaultDomain, tuple[float, float]] = {
     "database": (2.0, 8.0),
     "disk": (10.0, 60.0),
     "machine": (5.0, 60.0),
+    # of a redundant pair and its database: a member that comes back, or a new standby, takes a while
+    "member": (20.0, 40.0),
+    "link": (3.0, 15.0),
+    "server": (60.0, 120.0),
 }
 _ROUND = 240.0  # s
 _ENDING = 90.0  # s of a round, from its begin, in which the writer may be ended
@@ -56,6 +61,11 @@ class Step:
     fault: Fault
     seconds: float
     value: float
+
+    def __str__(self) -> str:
+        value = f" ({self.value:+.0f})" if self.value else ""
+        length = f", {self.seconds:.1f} s" if self.seconds else ""
+        return f"{self.fault.name}{value}{length}"
 
 
 FAULTS: tuple[Fault, ...] = (

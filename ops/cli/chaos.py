@@ -13,22 +13,35 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ingest.errors import PlantlogError
+from ingest.errors import OperationError, PlantlogError
 from ops.bench.termination import cancelled_by_sigterm
+
+_CHANNELS = 5_500
+_MACHINES_CHANNELS = 1_100
 
 
 def chaos(
     seconds: Annotated[float, typer.Option(min=10, max=86_400, help="Duration of fault injection.")] = 180.0,
+    machines: Annotated[
+        bool,
+        typer.Option(
+            "--machines",
+            help="Fail the machines of a redundant pair and of its database, one at a time, then together.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the fault schedule.")] = 1,
     server: Annotated[
         Literal["simulator", "node-opcua"], typer.Option(help="OPC UA server. node-opcua has no Modbus devices.")
     ] = "simulator",
     channels: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, max=10_000, help="Channels of the simulator: ten of eleven OPC UA, at most 5,000; the rest Modbus."
+            min=1,
+            max=10_000,
+            help="Channels of the simulator: ten of eleven OPC UA, at most 5,000; the rest Modbus, which a pair "
+            "does not read. Default: 5,500; with --machines 1,100.",
         ),
-    ] = 5_500,
+    ] = None,
     hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="New values per second and channel.")] = 1.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as JSON. Progress goes to standard error.")
@@ -40,15 +53,21 @@ def chaos(
     Exits with 1 if a sample was duplicated, invented, altered or lost without a recorded gap, or if a rollup
     does not match its samples.
     """
-    from ops.chaos.run import ChaosOptions, run  # noqa: PLC0415  (slow imports only when used)
+    from ops.chaos.machines.run import run as run_machines  # noqa: PLC0415  (slow imports only when used)
+    from ops.chaos.run import ChaosOptions, run  # noqa: PLC0415
+
+    if machines and server != "simulator":
+        raise OperationError(f"--server: found {server}; legal with --machines: simulator")
 
     console = Console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-chaos-", dir="/var/tmp"))
+    channels = channels or (_MACHINES_CHANNELS if machines else _CHANNELS)
     options = ChaosOptions(seed, seconds, server, channels, hz, folder)
     messages: list[str] = []
+    play = run_machines if machines else run
     try:
         report = asyncio.run(
-            cancelled_by_sigterm(run(options, lambda line: console.print(line, highlight=False, markup=False)))
+            cancelled_by_sigterm(play(options, lambda line: console.print(line, highlight=False, markup=False)))
         )
     except* PlantlogError as errors:
         messages += [str(error) for error in errors.exceptions]

@@ -53,3 +53,23 @@ WHERE NOT d.hours AND d.from_time <= to_timestamp(0) + $1::int8 * INTERVAL '1 mi
 -- name: select_closed_minutes
 -- Minutes that writers closed with rows of their own, and the number of these rows.
 SELECT c.minutes, c.rows FROM plant.rollup_closed AS c;
+
+-- name: select_incomplete_members
+-- Members of a redundant pair that are away, or miss something that they received again, if at all, less than a moment ago.
+SELECT m.member FROM plant.member AS m
+WHERE m.away
+   OR m.seen_at < clock_timestamp() - INTERVAL '5 seconds'
+   OR EXISTS (SELECT FROM plant.member_gap AS g
+              WHERE g.member = m.member AND g.reason <> 'standby' AND coalesce(g.to_time, 'infinity') >= m.seen_at)
+ORDER BY m.member;
+
+-- name: count_streaming
+-- Standbys that have nearly all that the primary has.
+SELECT count(*) FROM pg_stat_replication AS r
+WHERE r.state = 'streaming' AND pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn) < 4194304;
+
+-- name: count_gaps_since
+-- Gaps of some length that begin at or after $1 (µs since 1970).
+SELECT count(*) FROM plant.gap AS g
+WHERE g.to_time IS DISTINCT FROM g.from_time AND g.backfilled_at IS NULL
+  AND g.from_time >= to_timestamp(0) + $1::int8 * INTERVAL '1 microsecond';

@@ -98,6 +98,10 @@ SELECT received_at FROM batch WHERE kind = 'samples' ORDER BY sequence LIMIT 1;
 -- Microseconds since 1970; NULL: no batch.
 SELECT min(received_at) FROM batch;
 
+-- name: select_min_received_at_of_data
+-- The same without events: the standby of a redundant pair keeps what it said last.
+SELECT min(received_at) FROM batch WHERE kind <> 'events';
+
 -- name: count_batches_by_source
 SELECT source_id, kind, count(*) AS batches, sum(rows) AS rows, sum(length(body)) AS bytes,
        min(received_at) AS oldest, max(received_at) AS newest

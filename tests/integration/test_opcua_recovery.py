@@ -27,12 +27,13 @@ from ingest.config.sources import OpcuaTag
 from ingest.opcua.tracking import ClockSkew
 from ingest.opcua.trust import trust
 from ingest.timestamps import microseconds, now_us
+from ops.chaos.machines.wall_clock import WallClock
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag
 from tests.integration.test_opcua_collector import collecting, simulated_server
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import Peer, free_port, opcua_tags, peer
 from tests.waiting import until
 
 TAGS = [
@@ -555,6 +556,32 @@ async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
         skewed = kept.events("clock_skew")[0].detail
         assert skewed["clock"] == "source"
         assert 550 < skewed["ahead_seconds"] <= 600
+
+
+@pytest.mark.parametrize("ahead", [-600, 0, 600])
+async def test_gap_has_the_clock_of_its_samples(tmp_path: Path, ahead: int) -> None:
+    """The server is killed, and its clock is wrong by more than that takes."""
+    clock = WallClock(tmp_path)
+    clock.set(ahead)
+    server = Peer("simulator", tmp_path / "peer", 20, "100", environment=clock.environment)
+    tags = [tag for tag in opcua_tags("simulator", 20) if tag.kind == "analog"]
+    address = f"opc.tcp://127.0.0.1:{server.port}"
+    try:
+        await server.start()
+        async with collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await kept.until(lambda: len(kept.samples(0)) > 10)
+            await server.kill()
+            await until(lambda: status.state == "disconnected")
+            await server.start()
+            [gap] = await until(lambda: status.open_gaps == 0 and [g for g in kept.gaps() if g.to_time])
+            await kept.until(lambda: max(time for time, *_ in kept.samples(0)) > gap.to_time)
+            times = {time for time, *_ in kept.samples(0)}
+    finally:
+        await server.kill()
+    published = {time for name, time in server.published() if name == tags[0].name}
+    missing = {time for time in published - times if min(times) < time < max(times)}
+    assert {time for time in missing if not gap.from_time <= time <= gap.to_time} == set()
+    assert [time for time in times if time <= gap.from_time]
 
 
 @pytest.mark.parametrize("name", ("node-opcua", "open62541", "milo"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.chaos.inject import inject
-from ops.chaos.report import Report
+from ops.chaos.machines import faults as machines
+from ops.chaos.report import Outcome, Report
 from ops.chaos.rollups import ClosedMinutes, RollupResult
-from ops.chaos.schedule import FAULTS, Step, schedule
+from ops.chaos.schedule import FAULTS, Fault, Step, schedule
 from ops.chaos.stress import BUSY
 from ops.rollups.verify import Difference
 from simulator.compare import Comparison
@@ -156,5 +158,23 @@ def test_open_gaps_and_quarantined_rows_are_failures() -> None:
     assert report(gaps=[gap], quarantined=4).failures == ["4 rows in quarantine", "2 gaps still open"]
 
 
-def test_fault_names_are_unique() -> None:
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+@pytest.mark.parametrize("faults", [FAULTS, machines.FAULTS], ids=["appliance", "machines"])
+def test_fault_names_are_unique(faults: Sequence[Fault]) -> None:
+    assert len({fault.name for fault in faults}) == len(faults)
+
+
+@given(seed=st.integers(0, 2**31 - 1))
+def test_each_machine_fails_once_alone_and_the_kinds_take_turns(seed: int) -> None:
+    steps = machines.single_steps(seed)
+    assert steps == machines.single_steps(seed)
+    assert sorted(step.fault.name for step in steps) == sorted(fault.name for fault in machines.FAULTS)
+    assert {step.fault.domain for step in steps[:3]} == {"member", "link", "server"}
+    kinds = [step.fault.name.replace("2", "1") for step in steps]
+    assert set(kinds[:19]) == set(kinds), "with one member or the other"
+
+
+def test_sample_that_is_missing_after_a_single_fault_is_a_failure() -> None:
+    step = machines.single_steps(1)[0]
+    fine, wrong = (replace(report(), outcomes=[Outcome(step, 1.0, missing, 0)]) for missing in (0, 3))
+    assert fine.failures == []
+    assert wrong.failures == [f"3 samples missing after {step.fault.name}, which was alone"]

@@ -1,0 +1,118 @@
+"""Faults of a redundant pair of appliances, and whom ``up`` refuses."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.installation import installation_of
+from ingest.timestamps import now_us
+from tests.pair import GAPS, NEWEST, PUSHED, SECOND, Pair, running_pair
+from tests.waiting import until
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    with running_pair(tmp_path, monkeypatch) as pair:
+        yield pair
+
+
+@pytest.mark.timeout(900)
+async def test_pair_of_appliances(pair: Pair) -> None:
+    one, two = pair.members
+    assert f"the pair of plant pair is installation {installation_of(one.root)}" in pair.refused(2)
+    pair.copy_identity()
+    other = pair.configuration(2, ("500ms", "250ms"))
+    assert 'source.load-opcua.publishing_interval: "500ms" there, "250ms" here' in pair.refused(2, other)
+    assert "found 1, but member 1 of this pair runs in" in pair.refused(
+        2, pair.configuration(2, ("member = 2", "member = 1"))
+    )
+    pair.up(2)
+    complete = now_us() + 2 * SECOND
+    await pair.until_stored(complete + 5 * SECOND, 1)
+
+    assert [(m["writes"], m["away"]) for m in one.status()["database"]["members"]] == [(True, False), (False, False)]
+    assert "stands by" in two.plantlog("status", "--once")
+    gaps = await one.fetchval(GAPS)
+
+    began, killed = time.monotonic(), now_us()
+    pair.kill(1)
+
+    async def written() -> bool:
+        return bool((await two.fetchval(NEWEST) or 0) > killed)
+
+    await until(written, 30, 0.05)
+    print(f"member 2 writes {time.monotonic() - began:.2f} s after member 1 was killed")
+    await until(lambda: two.status()["database"]["members"][0]["away"], 30)
+    assert "away" in two.plantlog("status", "--once")
+    assert await two.fetchval("SELECT text FROM plant.event WHERE type = 'lease_taken'") == (
+        "member 2 writes instead of member 1"
+    )
+    await pair.check(complete, now_us(), 2)
+    assert await two.fetchval(GAPS) == gaps
+
+    shutil.rmtree(one.root)  # power-off, and the disk is gone
+    pair.members = two, one
+    pair.copy_identity()
+    pair.members = one, two
+    pair.up(1)
+    again = now_us() + 2 * SECOND
+    await pair.until_stored(again + 5 * SECOND, 1)
+    await pair.until_complete(1)
+    two.plantlog("down")
+    await pair.check(complete, now_us(), 1)
+    assert await one.fetchval(GAPS) == gaps
+
+    slower = "500ms", "1s"  # another configuration: one member after the other
+    for member in (1, 2):
+        pair.up(member, pair.configuration(member, slower))
+    assert [m["away"] for m in one.status()["database"]["members"]] == [False, False]
+    assert (one.root / "secrets" / "seal.key").read_bytes() == (two.root / "secrets" / "seal.key").read_bytes()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("fault", "member"), [("freeze", 1), ("freeze", 2), ("kill", 1), ("kill", 2)])
+async def test_fault_of_a_member_costs_nothing(pair: Pair, fault: str, member: int) -> None:
+    """A member that is frozen for 10 s, or killed for as long: all is there once, without a gap, unless one polls."""
+    one, _ = pair.members
+    survivor = pair.members[2 - member]
+    pair.copy_identity()
+    pair.up(2)
+    complete = now_us() + 2 * SECOND
+    await pair.until_stored(complete + 3 * SECOND, 1)
+    with pair.pushing() as gateway:
+        await until(lambda: len(gateway.sent) > 20)
+        gaps = await one.fetchval(GAPS)
+        began, failed = time.monotonic(), now_us()
+        if fault == "freeze":
+            pair.send(member, signal.SIGSTOP)
+        else:
+            pair.kill(member)
+
+        async def written() -> bool:
+            return bool((await survivor.fetchval(NEWEST) or 0) > failed)
+
+        await until(written, 30, 0.05)
+        print(f"{fault} of member {member}: {time.monotonic() - began:.2f} s until new samples are in the table")
+        await until(lambda: time.monotonic() > began + 10, 30, 0.1)
+        if fault == "freeze":
+            pair.send(member, signal.SIGCONT)
+        else:
+            pair.up(member)
+        again = now_us()
+        await pair.until_stored(again + 3 * SECOND, 3 - member)
+    expected = f"{len(gateway.sent)} {len(gateway.sent)} 0 {len(gateway.sent) - 1}"
+
+    async def pushed() -> bool:
+        return bool(await survivor.fetchval(PUSHED) == expected)
+
+    await until(pushed, 60, 0.5)
+    await pair.check(complete, now_us(), 3 - member)
+    assert await one.fetchval(GAPS) == gaps
+    assert await one.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 0
+    assert await one.fetchval("SELECT count(*) FROM plant.quarantine") == 0
