@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dashboards.viewer.library import Library
 from ingest.installation import installation_of
 from ingest.timestamps import now_us
 from ops.ports import free_ports
@@ -15,7 +18,7 @@ from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from simulator.compare import Comparison, compare
 from tests.e2e.appliance import Appliance, running
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000  # µs
 _OWN = "SELECT s.id FROM plant.source AS s WHERE s.installation_id = '{}'"
@@ -31,6 +34,28 @@ _ROLLUPS = """
 SELECT count(*) FROM plant.job_run AS r
 WHERE r.job = 'rollups' AND r.outcome = 'ok' AND r.installation_id = '{}' AND r.started_at > to_timestamp({} / 1e6)
 """
+
+
+def _channels(appliance: Appliance) -> dict[str, int]:
+    """Plant → number of channels, as this appliance's dashboards show them."""
+    said = appliance.plantlog("up")
+    (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
+    (size,) = (panel["id"] for panel in Library().dashboard("plantlog-plant").panels() if panel["title"] == "Size")
+    times = {"since": (now_us() - 60 * SECOND) // 1000, "until": now_us() // 1000}
+
+    def asked(what: str, **question: object) -> list[list[object]]:
+        body = json.dumps({"dashboard": "plantlog-plant", **times, **question}).encode()
+        request = urllib.request.Request(f"{address}api/{what}", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            (frame,) = json.load(answer).values()
+            return frame["columns"]  # type: ignore[no-any-return]
+
+    plants, ids, _ = asked("variable", variable="installation")
+    chosen = {"area": ["$__all"]}
+    return {
+        str(plant): int(str(asked("query", panel=size, variables=chosen | {"installation": [id_]})[0][0]))
+        for plant, id_ in zip(plants, ids, strict=True)
+    }
 
 
 async def _until_stored(appliance: Appliance, us: int) -> None:
@@ -80,6 +105,11 @@ async def test_two_appliances_share_a_database(tmp_path: Path) -> None:
         for appliance, other in ((one, two), (two, one)):
             [shared] = appliance.status()["database"]["others"]
             assert f"installation {ids[other]} of plant" in shared
+            assert set(_channels(appliance)) == {"demo", "load"}
+            assert _channels(appliance)["load"] == 40
+            assert "recorded (load)" in appliance.plantlog("status", "--once", "--installation", "load")
+        keys = [appliance.plantlog("seal", "--public-key") for appliance in (one, two)]
+        assert keys[0] != keys[1], "each seals with its own"
         stopped = now_us()
         one.plantlog("down")
         await _until_stored(two, now_us() + 3 * SECOND)

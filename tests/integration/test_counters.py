@@ -78,7 +78,7 @@ async def test_repeated_events_and_samples_count_once(
     for attempt in ("first", "again", "and again"):
         await spooled(tmp_path / attempt, samples, events, samples)
         await written(tmp_path / attempt, database)
-    # In the conflict lane only what is new: of these four a bad one that is there and one that is not.
+    # By the staging table only what is new: of these four a bad one that is there and one that is not.
     await spooled(tmp_path / "more", batch([(1, 2, 1.5, 0), (2, 0, 0.0, BAD), (2, 2, 0.0, BAD), (3, 0, 7.0, 0)]))
     writer = await written(tmp_path / "more", database)
     assert writer.written == 2

@@ -49,8 +49,8 @@ _CHANNELS = (
 async def test_storage_options_are_in_the_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     settings = (
-        "SELECT s.key, s.value FROM plant.setting AS s"
-        " WHERE s.key IN ('compression', 'lateness', 'disk_budget', 'sealing')"
+        "SELECT s.key, s.value FROM plant.setting AS s WHERE s.key IN ('compression', 'lateness', 'disk_budget')"
+        " UNION ALL SELECT 'sealing', i.sealing::text FROM plant.installation AS i"
     )
     classes = (
         "SELECT c.name, c.raw::text, c.minute::text, c.hour::text, c.event::text FROM plant.retention_class AS c"
@@ -71,7 +71,7 @@ async def test_storage_options_are_in_the_tables(database: Database, tmp_path: P
         "compression": "packed",
         "lateness": "5400",
         "disk_budget": str(2 * 1024**3),
-        "sealing": "off",
+        "sealing": "false",
     }
     assert await rows(database, classes) == [
         ("default", None, None, None, None),
@@ -81,7 +81,7 @@ async def test_storage_options_are_in_the_tables(database: Database, tmp_path: P
     (folder / "plant.toml").write_text(toml)
     (folder / "tags.csv").write_text("name,address\na,holding:4\nb,holding:5\n")
     await register(load(folder / "plant.toml"), database.owner_dsn, state)
-    assert dict(await rows(database, settings)) == {"lateness": "3600", "sealing": "on"}
+    assert dict(await rows(database, settings)) == {"lateness": "3600", "sealing": "true"}
     assert await rows(database, classes) == [("default", None, None, None, None)]
     assert await rows(database, channels) == [("a", "default"), ("b", "default")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def folder_of(module: str) -> str | None:
     return str(path.relative_to(ROOT)) if path.is_dir() else None
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Folder → the folders that its modules import. What a package is started by (``__main__``) is above all of it."""
     found: dict[str, set[str]] = {}
