@@ -24,6 +24,7 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.register_profile("plantlog", settings.get_profile("search"), derandomize=True)
 settings.load_profile("plantlog")
 
+_WHOLE_APPLIANCE = 900.0  # s; on a new machine, several tests wait until the first one has installed the database
 _HANGS = 420.0  # s; more than the time-out in pyproject.toml
 _LONGER = 1.2  # times the time-out of a test that has its own
 
@@ -93,7 +94,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread whole appliances among integration tests: side by side they starve, at the end all wait for them."""
+    """Give whole appliances time, and spread them among integration tests: at the end all others wait for them."""
+    for item in items:
+        if {"e2e", "chaos"} & set(item.path.parts) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_WHOLE_APPLIANCE))
     files = {
         kind: dict.fromkeys(item.path for item in items if kind in item.path.parts) for kind in ("integration", "e2e")
     }

@@ -32,7 +32,6 @@ def _receivers(state: Path) -> list[psutil.Process]:
     return [process for process in below if "walreceiver" in " ".join(process.cmdline())]
 
 
-@pytest.mark.timeout(900)  # six servers start or take over, each in up to half a minute
 async def test_machines_are_lost_one_after_the_other(tmp_path: Path) -> None:
     """The primary, with commits that the standby lacks; the monitor, for good; the next primary, for good."""
     spool = tmp_path / "spool"

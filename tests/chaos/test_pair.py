@@ -22,7 +22,6 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.timeout(900)
 async def test_pair_of_appliances(pair: Pair) -> None:
     one, two = pair.members
     assert f"the pair of plant pair is installation {installation_of(one.root)}" in pair.refused(2)
@@ -75,7 +74,6 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     assert (one.root / "secrets" / "seal.key").read_bytes() == (two.root / "secrets" / "seal.key").read_bytes()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "member"), [("freeze", 1), ("freeze", 2), ("kill", 1), ("kill", 2)])
 async def test_fault_of_a_member_costs_nothing(pair: Pair, fault: str, member: int) -> None:
     """A member that is frozen for 10 s, or killed for as long: all is there once, without a gap, unless one polls."""

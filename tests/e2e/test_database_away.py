@@ -70,7 +70,6 @@ async def until_spooled(appliance: Appliance, us: int) -> None:
     await until(lambda: min(newest("opcua"), newest("modbus")) > us, every=0.2)
 
 
-@pytest.mark.timeout(600)
 async def test_collectors_start_while_the_database_is_away(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +101,6 @@ async def test_collectors_start_while_the_database_is_away(
         assert "does not respond" not in appliance.plantlog("up")
 
 
-@pytest.mark.timeout(600)
 async def test_both_members_of_a_pair_start_while_the_database_is_away(pair: Pair) -> None:
     pair.copy_identity()
     pair.up(2)

@@ -89,7 +89,6 @@ def dsn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield dsn
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("dsn")
 async def test_two_appliances_share_a_database(tmp_path: Path) -> None:
     ports = free_ports(60)

@@ -20,7 +20,6 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.timeout(600)
 async def test_member_takes_over_from_one_that_is_killed(pair: Pair) -> None:
     one, two = pair.members
     pair.copy_identity()
