@@ -121,7 +121,6 @@ def server() -> Iterator[str]:
         yield given
         asyncio.run(drop(given, *_used))
         return
-    os.environ.setdefault("PLANTLOG_ROOTFS", str(_CHECKOUT / ".state" / "postgres" / "rootfs"))
     # TimescaleDB's scheduler, a process per database, has no jobs here. Nothing has to survive the machine. Autovacuum
     # comes at any time: into figures of WAL, into plans.
     settings = (

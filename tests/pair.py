@@ -253,7 +253,6 @@ def running_pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair
 
 @contextmanager
 def _pair(folder: Path, server: Server) -> Iterator[Pair]:
-    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
     port = free_ports(90)
     members = Appliance(folder / "one"), Appliance(folder / "two")
     pair = Pair(folder, port, members, folder / "simulator" / "truth", server)

@@ -102,7 +102,6 @@ class Appliance:
 @contextmanager
 def running(root: Path, *arguments: str) -> Iterator[Appliance]:
     """Up inside the block; everything ended behind it."""
-    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
     appliance = Appliance(root)
     try:
         appliance.plantlog("up", *arguments)

@@ -43,7 +43,6 @@ def _pinned(lock: Path) -> set[str]:
 @pytest.fixture
 def appliance(earlier: Path, tmp_path: Path) -> Iterator[Appliance]:
     """The earlier version, running, under load."""
-    os.environ.setdefault("PLANTLOG_ROOTFS", str(CHECKOUT / ".state" / "postgres" / "rootfs"))
     appliance = Appliance(tmp_path / "state")
     command = [str(earlier / "plantlog"), "up", "--channels", str(RATE * 11 // 10), "--port", str(free_ports(13))]
     try:

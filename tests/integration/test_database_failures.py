@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -101,7 +100,6 @@ ROWS = batch([(c, t, float(t), 0) for c in range(10) for t in range(100)])
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that this module may stop, kill and fill."""
-    os.environ.setdefault("PLANTLOG_ROOTFS", str(Path(__file__).parents[2] / ".state" / "postgres" / "rootfs"))
     with Server(tmp_path_factory.mktemp("own-server")) as server:
         yield server
 
