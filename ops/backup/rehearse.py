@@ -64,7 +64,7 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
             raise OperationError(f"{state.root} has {free:,} bytes free: a rehearsal needs {_ROOM * newest.size:,.0f}")
         try:
             _share_user(state, scratch)
-            cluster = restore(scratch, archive, None, progress, rehearsal=True)
+            cluster = restore(scratch, archive, None, progress, rehearsed=state)
             progress("comparing")
             with database_errors(), Server(scratch.root, cluster=cluster):
                 proof = asyncio.run(_compare(state, scratch, newest.label, newest.started, began))

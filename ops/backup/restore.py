@@ -29,22 +29,23 @@ def restore(
     repository: Archive,
     at: datetime | None,
     progress: Callable[[str], None],
-    rehearsal: bool = False,
+    rehearsed: State | None = None,
     take_over: bool = False,
 ) -> Cluster:
     """Restore the newest data, or those of ``at``, and start the server once, so that it recovers.
 
     A state folder that lost only its database keeps all it has. A new one gets the files of the backup, and
-    configuration files go where they were; those that exist there are kept. One for a ``rehearsal`` gets no
-    configuration, and its server does not archive; neither does that of any new one, unless it is to ``take_over`` the
-    repository. A restore that failed or was killed can be repeated. Raises OperationError.
+    configuration files go where they were; those that exist there are kept. A copy of an appliance that is
+    ``rehearsed`` has its programs and no configuration, and its server does not archive; neither does that of any new
+    one, unless it is to ``take_over`` the repository. A restore that failed or was killed can be repeated. Raises
+    OperationError.
     """
     if (folder := repository.folder) is not None:
         check_repository(folder)
         if not (folder / "backup").is_dir():
             raise OperationError(f"{folder} has no backups of plantlog: is the right disk mounted?")
-    binaries = provide(state.root, progress)
-    cluster = Cluster(state.root, binaries) if rehearsal else cluster_of(state.root, binaries)
+    binaries = provide((rehearsed or state).root, progress)
+    cluster = Cluster(state.root, binaries) if rehearsed else cluster_of(state.root, binaries)
     if cluster.data.exists() and not (cluster.data / "recovery.signal").exists():
         raise OperationError(f"{state.root} has a database already: name a new folder with --into, or move it away")
     state.claim()
@@ -52,10 +53,10 @@ def restore(
     before = cluster.archive
     copy = not state.installation.exists() or (before is not None and before.held)
     held = copy and not take_over
-    cluster.archive = replace(repository, archiving=not (rehearsal or held), held=held)
+    cluster.archive = replace(repository, archiving=not (rehearsed or held), held=held)
     shutil.rmtree(cluster.data, ignore_errors=True)
     try:
-        _restore_files(state, cluster, at, progress, rehearsal)
+        _restore_files(state, cluster, at, progress, configuration=rehearsed is None)
         progress("recovering")
         log = state.log / "postgres.log"
         with database_errors(), Server(state.root, cluster=cluster, log=log):
@@ -90,7 +91,7 @@ def _last_words(log: Path) -> str:
 
 
 def _restore_files(
-    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], rehearsal: bool
+    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], *, configuration: bool
 ) -> None:
     partial = cluster.data.with_name("data.restored")
     shutil.rmtree(partial, ignore_errors=True)
@@ -110,7 +111,7 @@ def _restore_files(
     if state.installation.exists():
         state_files.check(packed, state)
     else:
-        for path in state_files.unpack(packed, state, configuration=not rehearsal):
+        for path in state_files.unpack(packed, state, configuration=configuration):
             progress(f"{path} exists and was kept as it is")
     packed.unlink()
     cluster.move()
