@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from ops.paths import CHECKOUT
+from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
 LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "toml", "ini", ""}
@@ -155,6 +156,16 @@ def completed(text: str, folder: Path) -> str:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text("0123456789abcdef")
         (folder / path).chmod(0o600)
+    for source in tomllib.loads(text)["source"]:
+        if str(source.get("address")).startswith("tls:"):  # whose files are read
+            made, key = certificates.make(folder / "made")
+            files = {
+                "server_certificate": made,
+                "client_certificate_file": certificates.pem(made),
+                "client_key_file": key,
+            }
+            for option in files.keys() & source.keys():
+                (folder / source[option]).write_bytes(files[option].read_bytes())
     return text
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tests.peers import free_port, listens
@@ -12,13 +14,16 @@ from tests.waiting import until
 
 
 @asynccontextmanager
-async def _socat(*addresses: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec("socat", "-t", "0", *addresses, stderr=asyncio.subprocess.DEVNULL)
+async def socat(*addresses: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Running inside the block."""
+    process = await asyncio.create_subprocess_exec(
+        *("socat", "-t", "0", *addresses), stderr=asyncio.subprocess.DEVNULL, start_new_session=True
+    )
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with a child for each connection
         await process.wait()
 
 
@@ -26,7 +31,7 @@ async def _socat(*addresses: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def line(folder: Path) -> AsyncIterator[tuple[Path, Path]]:
     """The two ends of a serial line, which vanish behind the block."""
     ends = folder / "client", folder / "device"
-    async with _socat(*(f"pty,raw,echo=0,link={end}" for end in ends)):
+    async with socat(*(f"pty,raw,echo=0,link={end}" for end in ends)):
         await until(lambda: all(end.exists() for end in ends))
         yield ends
     for end in ends:
@@ -37,6 +42,6 @@ async def line(folder: Path) -> AsyncIterator[tuple[Path, Path]]:
 async def gateway(end: Path) -> AsyncIterator[int]:
     """Passes bytes on between a serial line and TCP; gives its port."""
     port = free_port()
-    async with _socat(f"tcp-listen:{port},bind=127.0.0.1,reuseaddr,fork", f"{end},raw,echo=0"):
+    async with socat(f"tcp-listen:{port},bind=127.0.0.1,reuseaddr,fork", f"{end},raw,echo=0"):
         await until(lambda: listens(port))
         yield port

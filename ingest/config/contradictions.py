@@ -10,7 +10,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.addresses import is_loopback
-from ingest.config import modbus_address, node_address
+from ingest.config import modbus_address, modbus_tls, node_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
 from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, ViewerOptions
@@ -88,6 +88,7 @@ def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
     except modbus_address.AddressError as error:
         yield "address", error.found, error.legal
         return
+    yield from modbus_tls.contradictions(source)
     if not address.rtu:
         return
     if source.unit_id == 0:
@@ -224,7 +225,7 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
     """Between columns of a tag and options of its source."""
     if not (isinstance(source, ModbusSource) and isinstance(tag, ModbusTag)):
         return
-    if tag.unit_id == 0 and not source.address.startswith("tcp:"):
+    if tag.unit_id == 0 and not source.address.startswith(("tcp:", "tls:")):
         yield "unit_id", "0", _NO_BROADCAST
     if width(tag) > source.max_registers:
         name = "length" if tag.type == "string" else "type"

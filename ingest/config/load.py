@@ -16,6 +16,7 @@ from ingest.config import contradictions, modbus_address, secrets
 from ingest.config.base import fields_of
 from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
+from ingest.config.modbus_tls import tls_options
 from ingest.config.model import (
     AlarmOptions,
     BackupOptions,
@@ -71,11 +72,11 @@ _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = (  # options that name a file
     *("ca_file", "key_file", "known_hosts_file"),
     *("passphrase_file", "password_file", "server_certificate", "token_file"),
-    *("user_certificate_file", "user_key_file"),
+    *("client_certificate_file", "client_key_file", "user_certificate_file", "user_key_file"),
 )
 _SECRETS = (
-    *("key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file", "user_key_file"),
-    "webhook_secret_file",
+    *("client_key_file", "key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file"),
+    *("user_key_file", "webhook_secret_file"),
 )
 
 
@@ -263,7 +264,7 @@ class _Loader:
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
         channels: dict[str, tuple[Path, int]] = {}  # channel name → file and line
-        lines: dict[str, tuple[str, int | None]] = {}  # endpoint of Modbus → address and its line in the file
+        lines: dict[str, tuple[ModbusSource, int | None]] = {}  # endpoint of Modbus → its first source, and the line
         for index, table in enumerate(tables):
             name = table.get("name")
             line = line_of(self._lines, ("source", index, "name"))
@@ -280,17 +281,20 @@ class _Loader:
                     self._check_line(index, source, lines)
         return sources
 
-    def _check_line(self, index: int, source: ModbusSource, lines: dict[str, tuple[str, int | None]]) -> None:
-        """Check that the sources on one serial line, or at one gateway, have the same settings."""
+    def _check_line(self, index: int, source: ModbusSource, lines: dict[str, tuple[ModbusSource, int | None]]) -> None:
+        """Check that the sources on one serial line, or of one connection, have the same settings."""
         try:
             here = modbus_address.parse(source.address)
         except modbus_address.AddressError:
             return
         place: Place = ("source", index, "address")
-        first, line = lines.setdefault(here.endpoint, (source.address, line_of(self._lines, place)))
-        if modbus_address.parse(first) != here:
-            legal = f"the settings of line {line}, which uses the same {_end(here)}: {first}"
+        first, line = lines.setdefault(here.endpoint, (source, line_of(self._lines, place)))
+        if modbus_address.parse(first.address) != here:
+            legal = f"the settings of line {line}, which uses the same {_end(here)}: {first.address}"
             self._problem(place, shown(source.address), legal)
+        elif tls_options(source) != tls_options(first):
+            legal = f"the server_certificate, accept and client_…_file of line {line}, which uses the same connection"
+            self._problem(place, f"{shown(source.address)} with other certificates", legal)
 
     def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, int]]) -> Source | None:
         place: Place = ("source", index)

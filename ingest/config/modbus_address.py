@@ -1,22 +1,31 @@
-"""Addresses of Modbus devices: ``tcp://HOST:PORT``, ``rtu+tcp://HOST:PORT?…`` and ``serial:///DEVICE?…``."""
+"""Addresses of Modbus devices: ``tcp://HOST:PORT``, also ``tls`` and ``rtu+tcp``, and ``serial:///DEVICE?…``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-Scheme: TypeAlias = Literal["tcp", "rtu+tcp", "serial"]
+Scheme: TypeAlias = Literal["tcp", "tls", "rtu+tcp", "serial"]
 
-PATTERN = r"^(tcp://[^/\s?]+:[0-9]+|rtu\+tcp://[^/\s?]+:[0-9]+(\?\S*)?|serial://(/[^\s/?]+)+(\?\S*)?)$"
-LEGAL = "an address as in tcp://host:502, rtu+tcp://host:4001 or serial:///dev/ttyUSB0?baud=19200&parity=E&stop=1"
+PATTERN = r"^(t(cp|ls)://[^/\s?]+:[0-9]+|rtu\+tcp://[^/\s?]+:[0-9]+(\?\S*)?|serial://(/[^\s/?]+)+(\?\S*)?)$"
+LEGAL = (
+    "an address as in tcp://host:502, tls://host:802, rtu+tcp://host:4001 or "
+    "serial:///dev/ttyUSB0?baud=19200&parity=E&stop=1"
+)
 
 _BAUDS = tuple(map(str, (1200, 2400, 4800, 9600, 19200, 38400, 57600, 115200, 230400, 460800, 921600)))
 # Parameter → legal values. RTU has 8 data bits (MODBUS over Serial Line V1.02, 2.5.1).
 _SETTINGS: Mapping[str, Sequence[str]] = {"baud": _BAUDS, "parity": ("E", "O", "N"), "stop": ("1", "2"), "data": ("8",)}
-_PARAMETERS: Mapping[str, Sequence[str]] = {"tcp": (), "rtu+tcp": ("baud",), "serial": tuple(_SETTINGS)}
+_PARAMETERS: Mapping[str, Sequence[str]] = {
+    "tcp": (),
+    "tls": (),
+    "rtu+tcp": ("baud",),
+    "serial": tuple(_SETTINGS),
+}
 _BITS_PER_CHARACTER = 11  # start, 8 data, parity or a second stop bit, stop (2.5.1)
 
 
@@ -27,6 +36,19 @@ class AddressError(ValueError):
         super().__init__(f"found {found}; legal: {legal}")
         self.found = found
         self.legal = legal
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """How to know the server of ``tls://…``, and which certificate to show it."""
+
+    server_certificate: Path
+    """Of the server, or of authorities; DER or PEM."""
+    client_certificate: Path | None
+    """PEM, as the key. None: that of the installation."""
+    client_key: Path | None
+    accept: tuple[str, ...]
+    """Faults of the server's certificate that are tolerated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +64,12 @@ class ModbusAddress:
     """Of the serial line, also of one behind a gateway."""
     parity: str = "E"
     stop: int = 1
+    tls: TlsOptions | None = None
 
     @property
     def rtu(self) -> bool:
         """Whether frames are those of a serial line: with a CRC, without a transaction id."""
-        return self.scheme != "tcp"
+        return self.scheme in ("rtu+tcp", "serial")
 
     def seconds(self, characters: float) -> float:
         """The time (s) of so many characters on the line."""
@@ -70,7 +93,8 @@ def parse(address: str) -> ModbusAddress:
         host = port = None
     if not host or not port:
         raise AddressError(repr(address), "a host, and a port from 1 to 65535")
-    return ModbusAddress("tcp" if scheme == "tcp" else "rtu+tcp", place.lower(), host, port, baud)
+    of_tcp: Scheme = "tcp" if scheme == "tcp" else "tls" if scheme == "tls" else "rtu+tcp"
+    return ModbusAddress(of_tcp, place.lower(), host, port, baud)
 
 
 def _parameters(scheme: str, query: str) -> dict[str, str]:

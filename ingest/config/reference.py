@@ -68,6 +68,8 @@ _LISTED = ("one of ", "a list of bad-signature", "a whole number from ")  # what
 # What the sample shows of options that have no default, and of those whose default is an empty list.
 EXAMPLES: Mapping[str, Any] = {
     "ca_file": "pki/s3.pem",
+    "client_certificate_file": "pki/client.crt",
+    "client_key_file": "secrets/client_key.pem",
     "compression": "packed",
     "disk_budget": "200 GiB",
     "key_file": "secrets/backup_key",

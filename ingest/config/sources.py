@@ -27,6 +27,7 @@ SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Ae
 AcceptedFault: TypeAlias = Literal[
     "bad-signature", "expired", "key-size", "not-yet-valid", "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"
 ]
+AcceptedTlsFault: TypeAlias = Literal["expired", "wrong-host"]
 
 CHANNEL_NAME_LENGTH = 255
 # Letters, marks and numbers of every script
@@ -229,9 +230,18 @@ class ModbusSource(_Source):
 
     kind: Literal["modbus"]
     address: Annotated[str, Field(pattern=PATTERN)]
-    """Modbus TCP: `tcp://HOST:PORT`. RTU on a serial line: `serial:///dev/ttyUSB0`. RTU over TCP, for a gateway that
-    only passes bytes on: `rtu+tcp://HOST:PORT`. See *Serial lines* below. Sources with the same address share one
-    connection."""
+    """Modbus TCP: `tcp://HOST:PORT`; with TLS: `tls://HOST:PORT`, see *Modbus over TLS* below. RTU on a serial line:
+    `serial:///dev/ttyUSB0`. RTU over TCP, for a gateway that only passes bytes on: `rtu+tcp://HOST:PORT`. See *Serial
+    lines* below. Sources with the same address share one connection."""
+    server_certificate: Path | None = None
+    """With `tls://`, required: the server's certificate, or those of the authorities that issue it, DER or PEM."""
+    accept: Annotated[tuple[AcceptedTlsFault, ...], BeforeValidator(parse_texts)] = ()
+    """With `tls://`: faults of the server's certificate that are tolerated. `expired`: its validity is not checked."""
+    client_certificate_file: Path | None = None
+    """With `tls://`: the client's certificate, PEM; intermediate ones may follow. Not set: plantlog's own, which OPC UA
+    servers see, too."""
+    client_key_file: Path | None = None
+    """The file with the key of the client's certificate, PEM, without a password."""
     unit_id: UnitId = 1
     """The unit id."""
     poll_interval: Duration = 1.0
@@ -244,7 +254,7 @@ class ModbusSource(_Source):
     standby: Literal["idle", "poll"] = "idle"
     """What the standby of a redundant pair does. `idle`: it polls once it writes, which leaves a gap of the time that a
     take-over takes. `poll`: it polls, too, so that nothing is missing; the device needs a second connection. Only for
-    `tcp://`: a serial line has one client."""
+    `tcp://` and `tls://`: a serial line has one client."""
     tags: tuple[ModbusTag, ...]
     """The tag list, a CSV file."""
 

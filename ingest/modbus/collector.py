@@ -14,6 +14,7 @@ from ingest.appender import Appender
 from ingest.backoff import Backoff
 from ingest.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
 from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
+from ingest.config.modbus_tls import tls_options
 from ingest.config.sources import ModbusSource
 from ingest.downtime import Downtime
 from ingest.errors import DecodeError
@@ -82,7 +83,7 @@ class Collector:
         self._poll_writer = PollWriter(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
         self._late_answers = metrics.late_answers.labels(source=status.name)
         self._request_seconds = metrics.request_seconds.labels(source=status.name)
-        connection, clock = connections.get(source.address), self._clock
+        connection, clock = connections.get(source.address, tls_options(source)), self._clock
         self._device = Device(connection, source.time_out, clock.now, self._late_answers.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded

@@ -25,7 +25,7 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         self._late = late
         self._transactions = transactions  # their ids
         self._loop = asyncio.get_running_loop()
-        self._received = bytearray(_RECEIVED)
+        self._received = memoryview(bytearray(_RECEIVED))  # a view: asyncio writes to slices of it (over TLS)
         self._framer = framer
         self._expected = (-1, -1)  # transaction and unit id
         self._follow: Callable[[bytes], Read | None] | None = None
@@ -43,7 +43,7 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Where received bytes go."""
         return self._received
 
@@ -51,7 +51,7 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         """So many bytes were received."""
         self.received = True
         try:
-            for frame in self._framer.feed(bytes(memoryview(self._received)[:nbytes])):
+            for frame in self._framer.feed(bytes(self._received[:nbytes])):
                 self._arrived(frame)
         except FramingError as error:
             self._fail(error)

@@ -19,18 +19,21 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.addresses import unreachable
-from ingest.config.modbus_address import ModbusAddress, parse
+from ingest.config.modbus_address import ModbusAddress, TlsOptions, parse
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout
 from ingest.modbus.frame import TcpFramer, registers
 from ingest.modbus.plan import Read
 from ingest.modbus.protocol import ModbusProtocol, RtuProtocol
 from ingest.modbus.serial_port import open_serial
+from ingest.modbus.tls import TlsProtocol
 from ingest.timeouts import within
 
 log = logging.getLogger(__name__)
@@ -63,9 +66,10 @@ class _PendingAnswer:
 class Connection:
     """The connection to one address, shared by its devices (unit ids)."""
 
-    def __init__(self, address: ModbusAddress) -> None:
+    def __init__(self, address: ModbusAddress, pki: Path) -> None:
         self.address = f"{address.scheme}://{address.endpoint}"
         self._address = address
+        self._pki = pki
         self._lock = asyncio.Lock()
         self._devices: set[Device] = set()
         self._protocol: ModbusProtocol | None = None
@@ -74,6 +78,7 @@ class Connection:
         self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
         self._pending_answers: dict[int, _PendingAnswer] = {}  # by unit id
         self._single_answers = 0
+        self.certificate_ends: datetime | None = None  # what a device showed last
         self.requested_at = 0.0  # loop's s, the last request
         self.closes_after_answer = False  # the device closes the connection after each answer
         self.waited_seconds = 0.0  # s spent waiting for devices, without time in which received data lay unread
@@ -197,6 +202,9 @@ class Connection:
             loop, address = asyncio.get_running_loop(), self._address
             if address.scheme == "serial":
                 open_serial(address, protocol)
+            elif isinstance(protocol, TlsProtocol):
+                with self._waiting():
+                    self.certificate_ends = await protocol.connect(time_out)
             else:
                 with self._waiting():
                     await within(time_out, loop.create_connection(lambda: protocol, address.host, address.port))
@@ -217,6 +225,8 @@ class Connection:
         if address.rtu:
             silence = address.seconds(_SILENT_CHARACTERS) if address.baud <= _FAST else _FAST_SILENCE
             return RtuProtocol(silence, self._late, self._transactions)
+        if address.tls is not None:
+            return TlsProtocol(address, self._pki, self._late, self._transactions)
         return ModbusProtocol(TcpFramer(), self._late, self._transactions)
 
     def _await_late(self, unit_id: int, time_out: float) -> None:
@@ -235,15 +245,21 @@ class Connection:
 
 
 class Connections:
-    """The connections of a process, by address."""
+    """The connections of a process, by address. ``pki``: the folder with plantlog's own certificate."""
 
-    def __init__(self) -> None:
+    def __init__(self, pki: Path = Path("pki")) -> None:
+        self._pki = pki
         self._connections: dict[ModbusAddress, Connection] = {}
 
-    def get(self, address: str) -> Connection:
+    def get(self, address: str, tls: TlsOptions | None = None) -> Connection:
         """The connection to an address as in the configuration."""
-        parsed = parse(address)
-        return self._connections.setdefault(parsed, Connection(parsed))
+        parsed = replace(parse(address), tls=tls)
+        return self._connections.setdefault(parsed, Connection(parsed, self._pki))
+
+    def certificates(self) -> dict[str, datetime]:
+        """When the certificates end that devices showed, by host and port."""
+        ends = {address.endpoint: connection.certificate_ends for address, connection in self._connections.items()}
+        return {endpoint: at for endpoint, at in ends.items() if at is not None}
 
 
 class Device:

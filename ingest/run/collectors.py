@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,7 +62,7 @@ class Collectors:
         self._spool = spool
         self._backfill_spool = backfill_spool
         self._process = process
-        self._connections = Connections()
+        self._connections = Connections(state / "pki")
         self._running: dict[str, _RunningSource] = {}
         self._assigned: dict[str, _Assigned] = {}
         self._pending: dict[str, SourceStatus] = {}  # that another process reads still
@@ -171,6 +172,10 @@ class Collectors:
     def statuses(self) -> list[SourceStatus]:
         """The status of each source."""
         return [*(running.status for running in self._running.values()), *self._pending.values()]
+
+    def shown_certificates(self) -> dict[str, datetime]:
+        """When the certificates end that Modbus devices show, by host and port."""
+        return self._connections.certificates()
 
     def evaluators(self) -> list[AlarmEvaluator]:
         """The alarms of each source."""

@@ -17,7 +17,8 @@ from tests.docs import completed
 
 RENEW = "run `.venv/bin/python -m ingest.config.reference`"
 SAMPLE = reference.SAMPLE.read_text()
-ALL_SET = re.sub(r"^#(?=\w+ = |\[)", "", SAMPLE, flags=re.MULTILINE)  # every option, none commented out
+# Every option, none commented out; those of TLS need an address with TLS.
+ALL_SET = re.sub(r"^#(?=\w+ = |\[)", "", SAMPLE, flags=re.MULTILINE).replace('"tcp://', '"tls://')
 
 
 IDENTITIES = (r"^(username|password_file) = .*\n", r"^user_(certificate|key)_file = .*\n")  # a user has one
