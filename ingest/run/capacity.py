@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from ingest import metrics
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch
-from ingest.config.sources import OpcuaSource
+from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import SourceError, SpoolError
 from ingest.opcua.certificate import expires_at
 from ingest.opcua.trust import certificates_in
@@ -23,6 +26,9 @@ from ingest.timestamps import now_us
 log = logging.getLogger(__name__)
 
 _WARN_DAYS = 30.0
+_CHECK_SECONDS = 60.0
+_REPORT_SECONDS = 86400.0  # between two reports of one certificate
+_NONE: Mapping[str, datetime] = MappingProxyType({})
 
 
 def measure_disk(folder: str, path: Path) -> None:
@@ -35,9 +41,9 @@ def measure_disk(folder: str, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Expiry of our own or a trusted certificate."""
+    """Expiry of our own certificate, a trusted one, or one that a server shows."""
 
-    path: Path
+    name: str  # path of the file, or the server's host and port
     ends: datetime
 
     @property
@@ -47,43 +53,60 @@ class Certificate:
 
     def __str__(self) -> str:
         when = f"expires in {self.days:.0f} days" if self.days > 0 else "has expired"
-        what = "our OPC UA certificate" if self.path.name == "own.der" else "the certificate"
-        renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * (
-            self.path.name == "own.der"
+        own = Path(self.name).name == "own.der"
+        what = "our certificate" if own else "the certificate"
+        renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * own
+        return f"{what} {self.name} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
+
+
+def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) -> list[Path]:
+    """Our own certificate, the trust list, and what the options of sources name: files, or folders of them."""
+    named = [
+        path
+        for source in sources
+        for path in (
+            source.server_certificate,
+            source.user_certificate_file if isinstance(source, OpcuaSource) else source.client_certificate_file,
         )
-        return f"{what} {self.path} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
+    ]
+    return [pki / "own.der", pki / "trusted", *dict.fromkeys(path for path in named if path is not None)]
 
 
-def measure_certificates(pki: Path, sources: Sequence[OpcuaSource]) -> list[Certificate]:
-    """Set the expiry gauges of our own, trusted and users' certificates; return those that expire within 30 days.
+def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] = _NONE) -> list[Certificate]:
+    """Set the expiry gauges of certificates; return those that expire within 30 days.
 
-    Unreadable certificates are skipped.
+    ``places``: files, or folders of them; ``shown``: when those end that servers show, by host and port. Unreadable
+    certificates are skipped.
     """
-    options = [path for source in sources for path in (source.server_certificate, source.user_certificate_file)]
-    named = dict.fromkeys(path for path in options if path is not None)
-    found = []
-    for place in (pki / "own.der", pki / "trusted", *named):
+    found = [Certificate(server, ends) for server, ends in shown.items()]
+    for place in places:
         with suppress(SourceError):
-            found += [Certificate(path, expires_at(certificate)) for path, certificate in certificates_in(place)]
+            found += [Certificate(str(path), expires_at(certificate)) for path, certificate in certificates_in(place)]
     metrics.certificate_expiry.clear()  # one that was removed ends no more
     for one in found:
-        metrics.certificate_expiry.labels(certificate=one.path.name).set(one.ends.timestamp())
+        metrics.certificate_expiry.labels(certificate=Path(one.name).name).set(one.ends.timestamp())
     return [one for one in found if one.days < _WARN_DAYS]
 
 
-async def watch_certificates(pki: Path, sources: Mapping[int, OpcuaSource], spool: Appender) -> None:
+async def watch_certificates(
+    measure: Callable[[], Awaitable[list[Certificate]]], sources: Collection[int], spool: Appender
+) -> None:
     """Report certificates that expire soon once a day, in the log and as events of the first source, until cancelled.
 
-    ``sources``: those that are read now, by id.
+    ``sources``: ids of those that are read now.
     """
+    reported: dict[str, float] = {}  # name → s
     while True:
         now = now_us()
         events = []
-        for one in await asyncio.to_thread(measure_certificates, pki, list(sources.values())):
+        for one in await measure():
+            if time.monotonic() < reported.get(one.name, -math.inf) + _REPORT_SECONDS:
+                continue
+            reported[one.name] = time.monotonic()
             log.warning("%s", one)
-            detail = {"certificate": str(one.path), "ends": one.ends.isoformat(), "days": round(one.days, 1)}
+            detail = {"certificate": one.name, "ends": one.ends.isoformat(), "days": round(one.days, 1)}
             events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
         with suppress(SpoolError):  # the log has it, and it is said again tomorrow
             if events and sources:
                 await spool.append(EventBatch(min(sources), now, events))
-        await asyncio.sleep(86400)
+        await asyncio.sleep(_CHECK_SECONDS)

@@ -8,7 +8,6 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,7 +105,9 @@ async def run_collectors(
         else spool
     )
     collectors = Collectors(state, spool, backfill_spool, process)
-    servers: dict[int, OpcuaSource] = {}  # of all processes, by source id
+    ids: set[int] = set()  # of the sources of all processes of the kind
+    files: list[Path] = []  # with certificates; one process looks after them
+    looks_after = number == 1 and (kind == "opcua" or not plant.opcua_sources())
 
     async def apply(current: Snapshot, registry: Registry) -> None:
         opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
@@ -114,20 +115,22 @@ async def run_collectors(
         own = [source for source in sources if current.process(source.name) == number]
         elsewhere = {source.name for source in sources} - {source.name for source in own}
         await collectors.configure(own, registry, current.versions, elsewhere)
-        servers.clear()
-        servers.update((registry.sources[source.name], source) for source in opcua)
+        ids.clear()
+        ids.update(registry.sources[source.name] for source in sources)
+        files[:] = capacity.certificate_files(state / "pki", [*opcua, *modbus]) if looks_after else []
 
     configuration = _Configuration(state, kind, apply, number)
     await configuration.apply()
+
+    async def certificates() -> list[capacity.Certificate]:
+        return await asyncio.to_thread(capacity.measure_certificates, files, collectors.shown_certificates())
 
     async def report() -> health.HealthReport:
         statuses = collectors.statuses()
         ready = all(status.state in UP for status in statuses)
         content = await _report(process, ready, since, statuses, spool, collectors.evaluators())
-        if process == "collector-opcua":
-            expiring = await asyncio.to_thread(capacity.measure_certificates, state / "pki", list(servers.values()))
-            content["certificates"] = [str(one) for one in expiring]
-        return {**content, "configuration": configuration.number}
+        expiring = [str(one) for one in await certificates()]
+        return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
         health.serve(plant.health.host, port(process, plant.health), report),
@@ -135,13 +138,10 @@ async def run_collectors(
             command_socket.socket_path(state, process), OperatorApi(collectors.evaluators, plant.alarms)
         ),
     ):
-        certificates = partial(capacity.watch_certificates, state / "pki", servers, spool)
-        first = process == "collector-opcua"
-        watching = [asyncio.create_task(certificates(), name="certificates")] if first else []
+        watching = asyncio.create_task(capacity.watch_certificates(certificates, ids, spool), name="certificates")
         await configuration.follow(stop)
         log.info("stopping: writing pending data to disk")
-        for task in watching:
-            task.cancel()
+        watching.cancel()
         await collectors.stop(_DRAIN_SECONDS, configuration.source_filter())
         await spool.close()
         if backfill_spool is not spool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,16 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     source = OpcuaSource(
         name="plc", kind="opcua", address="opc.tcp://h:4840", tags=(), user_certificate_file=user, user_key_file=key
     )
-    watching = asyncio.create_task(capacity.watch_certificates(state.pki, {7: source}, kept))
-    await kept.until(lambda: len(kept.events("certificate_expiry")) == 3)
+    shown = {"192.0.2.20:802": datetime.now(UTC) + timedelta(days=7, hours=1)}
+
+    async def measure() -> list[capacity.Certificate]:
+        return capacity.measure_certificates(capacity.certificate_files(state.pki, (source,)), shown)
+
+    watching = asyncio.create_task(capacity.watch_certificates(measure, {7}, kept))
+    await kept.until(lambda: len(kept.events("certificate_expiry")) == 4)
     watching.cancel()
-    ours, server, users = kept.events("certificate_expiry")
+    device, ours, server, users = kept.events("certificate_expiry")
+    assert device.text is not None and "the certificate 192.0.2.20:802 expires in 7 days" in device.text
     assert ours.text is not None and "own.der expires in 29 days" in ours.text and "certificate renew" in ours.text
     assert server.text is not None and "soon.der expires in 12 days" in server.text
     assert users.text is not None and f"{user} expires in 5 days" in users.text

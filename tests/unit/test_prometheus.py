@@ -93,7 +93,7 @@ def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     certificate(tmp_path / "own.der", ends, Encoding.DER)
     certificate(tmp_path / "trusted" / "plc.pem", ends + timedelta(days=1), Encoding.PEM)
     (tmp_path / "trusted" / "broken.der").write_bytes(b"\x30\x82 not a certificate")
-    capacity.measure_certificates(tmp_path, [])
+    capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
     capacity.measure_disk("spool", tmp_path)
     capacity.measure_disk("absent", tmp_path / "absent")
 
@@ -105,7 +105,7 @@ def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     assert value(name, certificate="plc.pem") == ends.timestamp() + 86400
     assert value(name, certificate="broken.der") is None
     (tmp_path / "trusted" / "plc.pem").unlink()
-    capacity.measure_certificates(tmp_path, [])
+    capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
     assert value(name, certificate="plc.pem") is None
     assert value("plantlog_disk_bytes", folder="spool") == shutil.disk_usage(tmp_path).total
     assert value("plantlog_disk_free_bytes", folder="absent") is None
