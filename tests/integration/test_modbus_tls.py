@@ -43,7 +43,7 @@ async def refused(port: int, options: dict[str, Any], **more: Any) -> AsyncItera
     """Why a source is away that nothing was read of."""
     options = {"address": address(port), **options, **more}
     async with collecting(port, TAGS, **options) as (kept, status):
-        await until(lambda: status.state == "disconnected" and status.reason)
+        await until(lambda: status.state == "disconnected" and status.reason and gaps(kept, None))
         reason = status.reason
         assert not values(kept, 0) and len(gaps(kept, None)) == 1
         yield reason
