@@ -94,7 +94,18 @@ def load_opcua_source(path: Path, name: str) -> OpcuaSource:
     source = loader.opcua_source(name)
     if loader.problems or source is None:
         raise ConfigError(loader.problems)
-    return source
+    return source[0]
+
+
+def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, int]]]:
+    """As :func:`load_opcua_source`, with the tag list: its path, and its tags with their lines."""
+    loader = _Loader(path)
+    found = loader.opcua_source(name)
+    tags = [] if found is None else read_tags(found[1], OpcuaTag, loader.problems)
+    if loader.problems or found is None:
+        raise ConfigError(loader.problems)
+    source, file = found
+    return source.model_copy(update={"tags": tuple(tag for tag, _ in tags)}), file, tags
 
 
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
@@ -133,7 +144,8 @@ class _Loader:
             return None
         return Plant.model_construct(name=name, sources=tuple(sources), **options)
 
-    def opcua_source(self, name: str) -> OpcuaSource | None:
+    def opcua_source(self, name: str) -> tuple[OpcuaSource, Path] | None:
+        """The options of a source, and the path of its tag list, which may not exist yet."""
         content = self._content()
         if content is None:
             return None
@@ -146,11 +158,15 @@ class _Loader:
         index = kinds.get((name, "opcua"))
         if index is None:
             if found_kinds := [kind for source, kind in kinds if source == name]:
-                raise OperationError(f"source {name} has kind {found_kinds[0]}: only kind opcua can be browsed")
+                raise OperationError(
+                    f"source {name} has kind {found_kinds[0]}: only kind opcua can be browsed, "
+                    "as other devices have no list of what they measure"
+                )
             opcua = [source for source, kind in kinds if kind == "opcua"]
             raise OperationError(f"{self.path} has no OPC UA source {name}; it has {', '.join(opcua) or 'none'}")
-        source = self._options(("source", index), content["source"][index], OpcuaSource, ())
-        return source if isinstance(source, OpcuaSource) else None
+        table = content["source"][index]
+        source = self._options(("source", index), table, OpcuaSource, ())
+        return (source, self.path.parent / str(table.get("tags", ""))) if isinstance(source, OpcuaSource) else None
 
     def _content(self) -> dict[str, Any] | None:
         text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)

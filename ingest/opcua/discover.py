@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -14,12 +14,13 @@ from typing import Any, TextIO, TypeAlias
 from asyncua import ua
 
 from ingest.config.sources import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
+from ingest.errors import SourceError
 from ingest.opcua.browse import Browser
-from ingest.opcua.namespaces import read_namespaces
+from ingest.opcua.engineering_units import units_and_ranges
+from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session import close, connect
 
 Progress: TypeAlias = Callable[[int], None]
-_UnitAndRange: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
 
 _IDS = ua.ObjectIds
 # Built-in types and their abstract supertypes (OPC 10000-6, 5.1.2); all others are subtypes of these.
@@ -53,8 +54,8 @@ _KINDS: dict[int, ChannelKind | None] = {
 _ANY = ua.NodeId(_IDS.BaseDataType)
 _MAX_TYPE_DEPTH = 32  # levels of subtypes
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
-_ARRAY = "an array: the column index reads an element"
-_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
+ARRAY = "an array: the column index reads an element"
+COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Discovered:
 
     tags: list[OpcuaTag] = field(default_factory=list)
     skipped: list[SkippedVariable] = field(default_factory=list)
+    by_node: dict[Any, OpcuaTag | SkippedVariable] = field(default_factory=dict)  # also those of ``source.tags``
+    namespaces: Namespaces = field(default_factory=Namespaces, compare=False)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ class _Variable:
 async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _: None) -> Discovered:
     """All variables below Objects except those of the Server object. ``progress`` is called with the number of nodes.
 
+    The nodes of ``source.tags`` that are elsewhere, or whose parents hide them, are looked up one by one.
+
     Raises SourceError, ua.UaError, OSError or TimeoutError.
     """
     client = await connect(source, pki)
@@ -97,35 +102,39 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         await browser.prepare()
         namespaces = await read_namespaces(client, source.time_out)
         variables = await _variables(browser)
-        await _attributes(browser, variables)
-        kinds = await _kinds(browser, variables)
-        units_and_ranges = await _properties(browser, [v for v in variables if not v.reason])
+        elsewhere = await _elsewhere(browser, source.tags, namespaces, {v.node for v in variables})
+        every = [*variables, *elsewhere]
+        await _attributes(browser, every)
+        kinds = await _kinds(browser, every)
+        units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
     finally:
         await close(client, source.time_out)
-    found = Discovered()
-    addresses = {variable.node: namespaces.address(variable.node) for variable in variables}
-    names = _unique(variables, addresses)
+    found = Discovered(namespaces=namespaces)
+    addresses = {variable.node: namespaces.address(variable.node) for variable in every}
+    names = _unique(every, addresses)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
         found.skipped.append(SkippedVariable("", address, f"its children cannot be browsed: {status}"))
-    for variable in variables:
+    for variable in every:
         name, address = names[variable.node], addresses[variable.node]
         if variable.reason:
-            found.skipped.append(SkippedVariable(name, address, variable.reason))
+            found.by_node[variable.node] = SkippedVariable(name, address, variable.reason)
             continue
-        unit, lo, hi = units_and_ranges[variable.node]
+        unit, lo, hi = units[variable.node]
         kind = kinds[variable.node]
-        found.tags.append(
-            OpcuaTag(name=name, address=address, kind=kind, unit=unit, lo=lo, hi=hi, description=variable.description)
+        found.by_node[variable.node] = OpcuaTag(
+            name=name, address=address, kind=kind, unit=unit, lo=lo, hi=hi, description=variable.description
         )
+    for one in (found.by_node[variable.node] for variable in variables):
+        (found.tags if isinstance(one, OpcuaTag) else found.skipped).append(one)  # type: ignore[arg-type]
     return found
 
 
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
     """The tags as a CSV file for ``plant.toml``."""
-    writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for tag in tags:
-        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in _COLUMNS})
+        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in COLUMNS})
 
 
 async def _variables(browser: Browser) -> list[_Variable]:
@@ -158,19 +167,42 @@ async def _variables(browser: Browser) -> list[_Variable]:
     return sorted(found, key=lambda v: v.place)
 
 
+async def _elsewhere(
+    browser: Browser, tags: Iterable[OpcuaTag], namespaces: Namespaces, browsed: Container[Any]
+) -> list[_Variable]:
+    """The nodes of ``tags`` that were not browsed, with their properties."""
+    nodes: dict[Any, str] = {}
+    for tag in tags:
+        with suppress(SourceError):  # no such namespace
+            if (node := namespaces.node_id(tag.address)) not in browsed:
+                nodes.setdefault(node, tag.name)
+    found = [_Variable(node, name, ()) for node, name in nodes.items()]
+    refused = list(browser.refused)
+    for variable, references in zip(
+        found, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
+    ):
+        for reference in references:
+            if reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
+                variable.properties.setdefault(reference.BrowseName.Name or "", _local(reference.NodeId))
+    browser.refused[:] = refused  # why such a node cannot be read is told with the node
+    return found
+
+
 async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
     """Data type, rank, access and description of each."""
     values = iter(await browser.read([(v.node, attribute) for v in variables for attribute in _ATTRIBUTES]))
     for variable in variables:
         data_type, rank, access, description = (next(values) for _ in _ATTRIBUTES)
         if not data_type.StatusCode.is_good() or data_type.Value is None:
-            variable.reason = f"its data type cannot be read: {data_type.StatusCode.name}"
+            status = data_type.StatusCode.name
+            unknown = status == "BadNodeIdUnknown"
+            variable.reason = "the server has no such node" if unknown else f"its data type cannot be read: {status}"
             continue
         variable.data_type = data_type.Value.Value
         dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
-            variable.reason = _ARRAY
+            variable.reason = ARRAY
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
@@ -207,40 +239,12 @@ async def _values(browser: Browser, variables: list[_Variable]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variant = value.Value
         if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.reason = _ARRAY
+            variable.reason = ARRAY
         elif variable.data_type == _ANY and (variant is None or variant.Value is None):
             variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
         elif variable.data_type == _ANY:
             number = variant.VariantType.value
             variable.data_type = ua.NodeId(_IDS.Structure if number == _IDS.Structure else number)
-
-
-async def _properties(
-    browser: Browser, variables: list[_Variable]
-) -> dict[Any, tuple[str, float | None, float | None]]:
-    """Unit and range, if the server has them."""
-    names = ("EngineeringUnits", "EURange")
-    wanted = [(v.node, name, v.properties[name]) for v in variables for name in names if name in v.properties]
-    values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in wanted])
-    units: dict[Any, str] = {}
-    ranges: dict[Any, tuple[float, float]] = {}
-    for (node, name, _), value in zip(wanted, values, strict=True):
-        value_read: Any = None if value.Value is None else value.Value.Value
-        if name == "EngineeringUnits" and hasattr(value_read, "DisplayName"):
-            units[node] = (value_read.DisplayName.Text or "").strip()
-        elif (
-            name == "EURange"
-            and hasattr(value_read, "Low")
-            and math.isfinite(value_read.Low)
-            and math.isfinite(value_read.High)
-        ):
-            ranges[node] = (value_read.Low, value_read.High)
-    found: dict[Any, _UnitAndRange] = {}
-    for variable in variables:
-        lo, hi = ranges.get(variable.node, (0.0, 0.0))
-        limits = (lo, hi) if lo < hi else (None, None)  # unset ranges are 0 to 0
-        found[variable.node] = (units.get(variable.node, ""), *limits)
-    return found
 
 
 def legal_name(text: str) -> str:

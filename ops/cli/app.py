@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ingest.errors import ConfigError, PlantlogError
+from ingest.errors import ConfigError, OperationError, PlantlogError
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 
@@ -261,11 +261,24 @@ def discover(
         bool,
         typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
     ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 different."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
 ) -> None:
-    """Browse an OPC UA server and print its variables as a tag list."""
+    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list."""
     from ops.cli.discover import discover as run
+    from ops.cli.discover import show_difference
 
-    run(source, insecure, output, config, State.current())
+    if as_json and not diff:
+        raise OperationError("--json needs --diff")
+    if not diff:
+        run(source, insecure, output, config, State.current())
+    elif output is not None or insecure:
+        raise OperationError("--diff goes with neither --output nor --insecure")
+    elif show_difference(source, as_json, config, State.current()):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,9 +1,11 @@
-"""``plantlog discover``: an OPC UA server's variables as a tag list."""
+"""``plantlog discover``: an OPC UA server's variables as a tag list, or compared with the tag list."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from asyncua import ua
@@ -11,14 +13,17 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ingest.config.load import load_opcua_source
+from ingest.config.load import load_opcua_source, load_opcua_tags
 from ingest.config.sources import OpcuaSource
 from ingest.errors import OperationError, SourceError
-from ingest.opcua.discover import Discovered, write_tag_list
+from ingest.opcua.compare import Comparison, compare
+from ingest.opcua.discover import COLUMNS, Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
 from ingest.opcua.session import NO_SECURITY
 from ops.deployment import Deployment
 from ops.paths import EXAMPLE, State
+
+_NAMELESS = "discover"  # a source that is given as an address
 
 
 def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
@@ -28,13 +33,7 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     """
     if output is not None and output.exists():
         raise OperationError(f"{output} already exists: choose another file name")
-    try:
-        found = _browse(_source(source, insecure, config, state), state)
-    except SourceError as error:
-        if NO_SECURITY not in str(error):
-            raise
-        hint = "--insecure" if _is_address(source) else f"insecure = true under source {source}"
-        raise SourceError(f"{error}. To connect without encryption: {hint}") from error
+    found = _browse(_source(source, insecure, config, state), state)
     if output is None:
         write_tag_list(found.tags, sys.stdout)
     else:
@@ -43,6 +42,64 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     for variable in found.skipped:
         print(f"skipped: {variable.name} {variable.address}: {variable.reason}", file=sys.stderr)
     print(f"{len(found.tags):,} variables listed, {len(found.skipped):,} skipped", file=sys.stderr)
+
+
+def show_difference(name: str, as_json: bool, config: Path | None, state: State) -> bool:
+    """Print what differs between the tag list of a source and its server. False: nothing.
+
+    Raises ConfigError, SourceError or OperationError.
+    """
+    if "://" in name:
+        raise OperationError(f"{name} is an address: --diff needs the name of a source, which has a tag list")
+    source, file, tags = load_opcua_tags(_configuration(config, state), name)
+    comparison = compare(tags, _browse(source, state))
+    print(json.dumps(_as_json(file, comparison), indent=2) if as_json else "\n".join(_lines(file, comparison)))
+    return not comparison.equal
+
+
+def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
+    """One line a difference, by sections."""
+    if comparison.only_server:
+        yield "only on the server:"
+    for tag in comparison.only_server:
+        yield f"  {tag.name} {tag.address}: {' '.join(filter(None, (tag.kind, tag.unit)))}"
+    if comparison.only_list:
+        yield "only in the tag list:"
+    for one in comparison.only_list:
+        yield f"  {file}:{one.line}: {one.tag.name} {one.tag.address}: {one.reason}"
+    if comparison.different:
+        yield "different:"
+    for other in comparison.different:
+        columns = (f"{name} {_cell(a)}, on the server {_cell(b)}" for name, (a, b) in other.columns.items())
+        yield f"  {file}:{other.line}: {other.tag.name}: {'; '.join(columns)}"
+    parts = (
+        f"{len(comparison.only_server):,} only on the server",
+        f"{len(comparison.only_list):,} only in the tag list",
+        f"{len(comparison.different):,} different",
+        f"{comparison.same:,} the same",
+    )
+    yield ", ".join(parts)
+
+
+def _cell(value: object) -> str:
+    return "empty" if value in ("", None) else f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _as_json(file: Path, comparison: Comparison) -> dict[str, object]:
+    return {
+        "tag_list": str(file),
+        "only_server": [{name: getattr(tag, name) for name in COLUMNS} for tag in comparison.only_server],
+        "only_list": [
+            {"line": one.line, "name": one.tag.name, "address": one.tag.address, "reason": one.reason}
+            for one in comparison.only_list
+        ],
+        "different": [
+            {"line": one.line, "name": one.tag.name, "address": one.tag.address}
+            | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in one.columns.items()}
+            for one in comparison.different
+        ],
+        "same": comparison.same,
+    }
 
 
 def _browse(source: OpcuaSource, state: State) -> Discovered:
@@ -55,22 +112,26 @@ def _browse(source: OpcuaSource, state: State) -> Discovered:
         task = bar.add_task("", total=None)
         try:
             return asyncio.run(browse(source, state.pki, lambda n: bar.advance(task, n)))
+        except SourceError as error:
+            if NO_SECURITY not in str(error):
+                raise
+            hint = "--insecure" if source.name == _NAMELESS else f"insecure = true under source {source.name}"
+            raise SourceError(f"{error}. To connect without encryption: {hint}") from error
         except (ua.UaError, OSError, TimeoutError) as error:
             raise OperationError(f"browsing {source.address} failed: {error or type(error).__name__}") from error
 
 
 def _source(name: str, insecure: bool, config: Path | None, state: State) -> OpcuaSource:
-    if _is_address(name):
+    if name.startswith("opc.tcp://"):
         try:
-            return OpcuaSource(name="discover", kind="opcua", address=name, insecure=insecure, tags=())
+            return OpcuaSource(name=_NAMELESS, kind="opcua", address=name, insecure=insecure, tags=())
         except ValidationError:
             raise OperationError(f"{name} is not an address such as opc.tcp://host:4840") from None
     if name.startswith(("tcp://", "rtu+tcp://", "serial://")):
         raise OperationError(f"{name} is a Modbus address: Modbus devices have no list of their registers")
+    return load_opcua_source(_configuration(config, state), name)
+
+
+def _configuration(config: Path | None, state: State) -> Path:
     deployment = Deployment.load(state)
-    path = config or (EXAMPLE if deployment is None else deployment.config)
-    return load_opcua_source(path, name)
-
-
-def _is_address(source: str) -> bool:
-    return source.startswith("opc.tcp://")
+    return config or (EXAMPLE if deployment is None else deployment.config)

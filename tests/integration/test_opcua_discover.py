@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from ingest.opcua.browse import Browser
 from ingest.opcua.discover import Discovered, discover, write_tag_list
 from ingest.opcua.session import close, connect
 from ops.cli.discover import discover as command
+from ops.cli.discover import show_difference
 from ops.paths import State
 from tests.peers import free_port, peer
 
@@ -169,6 +171,102 @@ async def test_discover_without_encryption(tmp_path: Path, capsys: pytest.Captur
         await asyncio.to_thread(command, "mill", False, made, file, state)
     assert "Plant/level,nsu=urn:tests;s=level," in made.read_text()
     assert "1 variables listed, 0 skipped" in capsys.readouterr().err
+
+
+async def test_units_without_a_name_are_unece_codes(tmp_path: Path) -> None:
+    """OPC 10000-8, 5.6.4.3."""
+    uri = "http://www.opcfoundation.org/UA/units/un/cefact"
+    units = {
+        "named": ua.EUInformation(NamespaceUri=uri, UnitId=4408652, DisplayName=ua.LocalizedText("°C")),
+        "coded": ua.EUInformation(NamespaceUri=uri, UnitId=4408652),
+        "short": ua.EUInformation(NamespaceUri=uri, UnitId=0x5031),
+        "unset": ua.EUInformation(NamespaceUri=uri, UnitId=-1),
+        "other": ua.EUInformation(NamespaceUri="urn:own-units", UnitId=4408652),
+    }
+    async with serving() as (_, folder, address):
+        for name, unit in units.items():
+            variable = await folder.add_variable(ua.NodeId(name, 2), f"2:{name}", 1.0)
+            await variable.add_property(0, "EngineeringUnits", unit)
+        found = await discovered(address, tmp_path)
+    said = {tag.name.removeprefix("Plant/"): tag.unit for tag in found.tags}
+    assert said == {"named": "°C", "coded": "CEL", "short": "P1", "unset": "", "other": ""}
+
+
+TAG_LIST = """\
+name,address,kind,unit,lo,hi,index
+level,ns=2;s=level,analog,m,0,10,
+also,nsu=urn:tests;s=level,counter,m,0,10,
+numbered,ns=2;i=1001,,,,,
+server_time,i=2258,text,,,,
+element,nsu=urn:tests;s=array,,,,,1
+whole,nsu=urn:tests;s=array,,,,,
+not_an_array,nsu=urn:tests;s=level,analog,m,0,10,0
+gone,nsu=urn:tests;s=gone,,,,,
+elsewhere,nsu=urn:elsewhere;s=level,,,,,
+pressure,nsu=urn:tests;s=pressure,,mbar,0,50,
+state,nsu=urn:tests;s=state,analog,,,,
+serial,nsu=urn:tests;s=serial,,,,,
+"""
+
+
+async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, state = tmp_path / "plant.toml", State(tmp_path / "state")
+    async with serving() as (_, folder, address):
+        for name, value in {"level": 1.0, "pressure": 1.0, "state": True, "serial": "x", "new": 1.0}.items():
+            variable = await folder.add_variable(ua.NodeId(name, 2), f"2:{name}", value)
+            if name in ("level", "pressure"):
+                unit = {"level": "m", "pressure": "bar"}[name]
+                await variable.add_property(0, "EngineeringUnits", ua.EUInformation(DisplayName=ua.LocalizedText(unit)))
+                await variable.add_property(0, "EURange", ua.Range(Low=0, High=10))
+        await folder.add_variable(ua.NodeId(1001, 2), "2:numbered", 1.0)
+        await folder.add_variable(ua.NodeId("array", 2), "2:array", [1.0, 2.0])
+        file.write_text(
+            f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "mill.csv"\ninsecure = true\n'
+            '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\ntags = "plc.csv"\n'
+        )
+        (tmp_path / "mill.csv").write_text(TAG_LIST)
+        assert await asyncio.to_thread(show_difference, "mill", True, file, state)
+        as_json = json.loads(capsys.readouterr().out)
+        assert await asyncio.to_thread(show_difference, "mill", False, file, state)
+        text = capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()
+        (tmp_path / "mill.csv").unlink()
+        await asyncio.to_thread(command, "mill", False, tmp_path / "mill.csv", file, state)
+        capsys.readouterr()
+        assert not await asyncio.to_thread(show_difference, "mill", False, file, state)
+        assert capsys.readouterr().out == ("0 only on the server, 0 only in the tag list, 0 different, 6 the same\n"), (
+            "what discover writes is the same"
+        )
+    for name, said in (
+        ("plc", "source plc has kind modbus: only kind opcua can be browsed, as other devices have no list"),
+        (address, "is an address: --diff needs the name of a source, which has a tag list"),
+    ):
+        with pytest.raises(OperationError, match=said):
+            show_difference(name, False, file, state)
+    assert text == [
+        "only on the server:",
+        "  Plant/new nsu=urn:tests;s=new: analog",
+        "only in the tag list:",
+        "  mill.csv:7: whole nsu=urn:tests;s=array: an array: the column index reads an element",
+        "  mill.csv:8: not_an_array nsu=urn:tests;s=level: not an array, but the tag has an index",
+        "  mill.csv:9: gone nsu=urn:tests;s=gone: the server has no such node",
+        text[6],
+        "different:",
+        "  mill.csv:11: pressure: unit mbar, on the server bar; hi 50, on the server 10",
+        "  mill.csv:12: state: kind analog, on the server discrete",
+        "  mill.csv:13: serial: kind analog, on the server text",
+        "1 only on the server, 4 only in the tag list, 3 different, 5 the same",
+    ]
+    assert text[6].startswith("  mill.csv:10: elsewhere nsu=urn:elsewhere;s=level: the server has no namespace")
+    assert [tag["name"] for tag in as_json["only_server"]] == ["Plant/new"]
+    assert [tag["line"] for tag in as_json["only_list"]] == [7, 8, 9, 10]
+    assert as_json["different"][0] == {
+        "line": 11,
+        "name": "pressure",
+        "address": "nsu=urn:tests;s=pressure",
+        "unit": {"list": "mbar", "server": "bar"},
+        "hi": {"list": 50.0, "server": 10.0},
+    }
+    assert as_json["same"] == 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Compares a tag list with the variables of its server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ingest.config.sources import ChannelKind, OpcuaTag
+from ingest.errors import SourceError
+from ingest.opcua.discover import ARRAY, Discovered, SkippedVariable
+
+Values: TypeAlias = tuple[Any, Any]  # in the tag list, on the server
+
+# What the server cannot tell, the tag list decides: whether a number counts, is a state, or has to stay exact.
+_READ_AS: dict[ChannelKind, tuple[ChannelKind, ...]] = {
+    "analog": ("analog", "counter", "discrete", "text"),
+    "discrete": ("discrete", "text"),
+    "text": ("text",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A tag that the server does not have, or that cannot be read as the tag list says."""
+
+    tag: OpcuaTag
+    line: int  # of the tag list
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Different:
+    """A tag whose columns differ from what the server says."""
+
+    tag: OpcuaTag
+    line: int
+    columns: dict[str, Values]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What differs between a tag list and its server."""
+
+    only_server: list[OpcuaTag] = field(default_factory=list)  # as ``discover`` lists them
+    only_list: list[Unreadable] = field(default_factory=list)
+    different: list[Different] = field(default_factory=list)
+    same: int = 0  # tags
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.only_server or self.only_list or self.different)
+
+
+def compare(tags: Sequence[tuple[OpcuaTag, int]], found: Discovered) -> Comparison:
+    """Compare tags with their lines and what ``discover`` found for them, node by node.
+
+    ``nsu=`` and ``ns=`` forms of one node are equal. Units and ranges that the server does not have are no difference.
+    """
+    comparison = Comparison()
+    listed: set[Any] = set()
+    for tag, line in tags:
+        try:
+            node = found.namespaces.node_id(tag.address)
+        except SourceError as error:
+            comparison.only_list.append(Unreadable(tag, line, str(error)))
+            continue
+        listed.add(node)
+        there = found.by_node[node]
+        if reason := _unreadable(tag, there):
+            comparison.only_list.append(Unreadable(tag, line, reason))
+        elif columns := dict(_differences(tag, there)):
+            comparison.different.append(Different(tag, line, columns))
+        else:
+            comparison.same += 1
+    comparison.only_server = [tag for tag in found.tags if found.namespaces.node_id(tag.address) not in listed]
+    return comparison
+
+
+def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:
+    """Why the server's variable cannot be read as the tag says; empty: it can be."""
+    if isinstance(there, OpcuaTag):
+        return "" if tag.index is None else "not an array, but the tag has an index"
+    return "" if there.reason == ARRAY and tag.index is not None else there.reason
+
+
+def _differences(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> Iterator[tuple[str, Values]]:
+    if isinstance(there, SkippedVariable):  # an array, whose elements may be anything
+        return
+    if tag.kind not in _READ_AS[there.kind]:
+        yield "kind", (tag.kind, there.kind)
+    for column in ("unit", "lo", "hi"):
+        ours, theirs = getattr(tag, column), getattr(there, column)
+        if theirs not in ("", None) and ours != theirs:
+            yield column, (ours, theirs)
