@@ -46,6 +46,7 @@ from ingest.config.sources import (
     Tag,
 )
 from ingest.config.tags import read_tags
+from ingest.config.templates import TagPlace
 from ingest.errors import ConfigError, OperationError, Problem
 
 T = TypeVar("T")
@@ -97,8 +98,8 @@ def load_opcua_source(path: Path, name: str) -> OpcuaSource:
     return source[0]
 
 
-def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, int]]]:
-    """As :func:`load_opcua_source`, with the tag list: its path, and its tags with their lines."""
+def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, TagPlace]]]:
+    """As :func:`load_opcua_source`, with the tag list: its path, and its tags with their places."""
     loader = _Loader(path)
     found = loader.opcua_source(name)
     tags = [] if found is None else read_tags(found[1], OpcuaTag, loader.problems)
@@ -279,7 +280,7 @@ class _Loader:
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
-        channels: dict[str, tuple[Path, int]] = {}  # channel name → file and line
+        channels: dict[str, tuple[Path, TagPlace]] = {}  # channel name → file and place
         lines: dict[str, tuple[ModbusSource, int | None]] = {}  # endpoint of Modbus → its first source, and the line
         for index, table in enumerate(tables):
             name = table.get("name")
@@ -312,7 +313,7 @@ class _Loader:
             legal = f"the server_certificate, accept and client_…_file of line {line}, which uses the same connection"
             self._problem(place, f"{shown(source.address)} with other certificates", legal)
 
-    def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, int]]) -> Source | None:
+    def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, TagPlace]]) -> Source | None:
         place: Place = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
@@ -324,7 +325,7 @@ class _Loader:
         tags = self._push_tags(place, table, channels) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
-            faulty: list[tuple[Tag, int]] = []
+            faulty: list[tuple[Tag, TagPlace]] = []
             listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests, faulty)
             rows = sorted([*listed, *faulty], key=lambda row: row[1])
             self._check_tags(self.path.parent / file, rows, channels)
@@ -334,9 +335,9 @@ class _Loader:
         source = self._options(place, table, model, tuple(tag for tag, _ in tags))
         if source is None:
             return None
-        for tag, line in tags:
+        for tag, row in tags:
             for what in contradictions.between(source, tag):
-                self.problems.append(Problem(str(self.path.parent / table["tags"]), line, *what))
+                self.problems.append(row.problem(self.path.parent / table["tags"], *what))
         return source
 
     def _options(
@@ -357,8 +358,8 @@ class _Loader:
         return source
 
     def _push_tags(
-        self, place: Place, table: dict[str, Any], channels: dict[str, tuple[Path, int]]
-    ) -> list[tuple[Any, int]]:
+        self, place: Place, table: dict[str, Any], channels: dict[str, tuple[Path, TagPlace]]
+    ) -> list[tuple[Any, TagPlace]]:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -369,7 +370,7 @@ class _Loader:
             where: Place = (*place, "tag", number)
             tag = self._validated(where, row, PushTag)
             if isinstance(tag, PushTag):
-                tags.append((tag, line_of(self._lines, where) or 0))
+                tags.append((tag, TagPlace(line_of(self._lines, where) or 0)))
                 for name, value, allowed in contradictions.in_tag(tag):
                     self._problem((*where, name), value, allowed)
         self._check_tags(self.path, tags, channels)
@@ -396,18 +397,20 @@ class _Loader:
             if checked and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
                 self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
-    def _check_tags(self, file: Path, tags: Sequence[tuple[Tag, int]], channels: dict[str, tuple[Path, int]]) -> None:
+    def _check_tags(
+        self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: dict[str, tuple[Path, TagPlace]]
+    ) -> None:
         """Check that channel names are unique in the plant and retention classes exist."""
-        for tag, line in tags:
+        for tag, place in tags:
             if tag.retention not in self._classes:
                 allowed = did_you_mean(tag.retention, self._classes)
-                self.problems.append(Problem(str(file), line, "retention", shown(tag.retention), allowed))
+                self.problems.append(place.problem(file, "retention", shown(tag.retention), allowed))
             if tag.name in channels:
                 other, at = channels[tag.name]
                 allowed = f"a unique name; {other}:{at} already uses it"
-                self.problems.append(Problem(str(file), line, "name", shown(tag.name), allowed))
+                self.problems.append(place.problem(file, "name", shown(tag.name), allowed))
             else:
-                channels[tag.name] = file, line
+                channels[tag.name] = file, place
 
 
 def _tables_with(option: Any) -> str:

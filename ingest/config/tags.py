@@ -1,4 +1,4 @@
-"""Tag lists: CSV files, one channel a row, as plants keep them in spreadsheets."""
+"""Tag lists: CSV files, one channel a row or a template a row, as plants keep them in spreadsheets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,12 +17,14 @@ from ingest.config.base import fields_of
 from ingest.config.contradictions import width
 from ingest.config.explain import did_you_mean, found, legal_values, read_text, shown
 from ingest.config.sources import Tag
+from ingest.config.templates import COLUMN, TagPlace, Templates
 from ingest.errors import Problem
 
 __all__ = ["read_tags", "width"]
 
 T = TypeVar("T", bound=Tag)
 _IDENTITY = ("name", "retention")  # what can be checked of a row even if other cells are illegal
+_What: TypeAlias = tuple[str, str, str]  # column, found, legal
 _TAG: TypeAdapter[Tag] = TypeAdapter(Tag)
 
 
@@ -30,34 +33,42 @@ def read_tags(
     model: type[T],
     problems: list[Problem],
     digests: dict[str, str] | None = None,
-    faulty: list[tuple[Tag, int]] | None = None,
-) -> list[tuple[T, int]]:
-    """Every legal row of a tag list with its line number; what is not legal goes to ``problems``.
+    faulty: list[tuple[Tag, TagPlace]] | None = None,
+) -> list[tuple[T, TagPlace]]:
+    """Every legal tag of a tag list with its place, templates expanded; what is not legal goes to ``problems``.
 
-    The file's SHA-256 goes to ``digests``. The name and retention class of the other rows go to ``faulty``.
+    The SHA-256 of the file and its instance lists go to ``digests``. The name and retention class of the other tags go
+    to ``faulty``.
     """
     text = read_text(path, "tags", "a CSV file in UTF-8, its path from plant.toml's folder", problems, digests)
     if text is None:
         return []
     adapter = TypeAdapter(model)
-    tags: list[tuple[T, int]] = []
-    for line, row in _rows(path, text, model, problems):
+    tags: list[tuple[T, TagPlace]] = []
+    illegal: dict[tuple[int, _What], list[TagPlace]] = {}
+    for place, row in _rows(path, text, model, problems, Templates(path, problems, digests)):
         try:
             tag = adapter.validate_python(row, context={"written": True})
         except ValidationError as error:
-            wrong = list(_problems(path, line, model, error))
+            wrong = list(_explained(model, error))
         else:
-            wrong = [Problem(str(path), line, *what) for what in contradictions.in_tag(tag)]
+            wrong = list(contradictions.in_tag(tag))
             if not wrong:
-                tags.append((tag, line))
-        problems += wrong
+                tags.append((tag, place))
+        for what in wrong:
+            illegal.setdefault((place.line, what), []).append(place)
         if wrong and faulty is not None:
             with suppress(ValidationError):  # without a legal name
-                faulty.append((_TAG.validate_python({name: row[name] for name in _IDENTITY if name in row}), line))
+                faulty.append((_TAG.validate_python({name: row[name] for name in _IDENTITY if name in row}), place))
+    for (_, (column, cell, legal)), (first, *others) in illegal.items():
+        problem = first.problem(path, column, cell, legal)
+        problems.append(replace(problem, found=f"{problem.found} and {len(others):,} others") if others else problem)
     return tags
 
 
-def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(
+    path: Path, text: str, model: type[Tag], problems: list[Problem], templates: Templates
+) -> Iterator[tuple[TagPlace, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -65,18 +76,25 @@ def _rows(path: Path, text: str, model: type[Tag], problems: list[Problem]) -> I
         problems += wrong
         if not {"name", "address"} <= set(header):
             return  # of each row the same would be wrong
-        columns = fields_of(model)
+        columns = {*fields_of(model), COLUMN}
         for line in reader:
             cells = [*map(str.strip, line)]
             row = {name: cell for name, cell in zip(header, cells, strict=False) if cell and name in columns}
             if len(cells) <= len(header):
-                if row:
-                    yield reader.line_num, row
+                if COLUMN in row:
+                    yield from templates.expand(reader.line_num, row)
+                elif "{" in row.get("name", ""):
+                    legal = f"an instance list: the name {shown(row['name'])} has a placeholder"
+                    problems.append(Problem(str(path), reader.line_num, COLUMN, "nothing", legal))
+                elif row:
+                    yield TagPlace(reader.line_num), row
             elif any(cells):
                 legal = f"{len(header)} cells, as in the header"
                 problems.append(Problem(str(path), reader.line_num, "row", f"{len(cells)} cells", legal))
     except csv.Error as error:
         problems.append(Problem(str(path), reader.line_num, "row", str(error), "a CSV row"))
+    else:
+        templates.finish()
 
 
 def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str, str]]:
@@ -84,7 +102,7 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         yield shown(header[0]), "cells separated by commas"
         return
-    columns = fields_of(model)
+    columns = {*fields_of(model), COLUMN}
     for place, name in enumerate(header):
         if name not in columns:
             yield f"an unknown column {shown(name)}", did_you_mean(name, columns)
@@ -95,6 +113,6 @@ def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str,
             yield shown(",".join(header)), f"a column {name}"
 
 
-def _problems(path: Path, line: int, model: type[Any], error: ValidationError) -> Iterator[Problem]:
+def _explained(model: type[Any], error: ValidationError) -> Iterator[_What]:
     for detail in error.errors():
-        yield Problem(str(path), line, str(detail["loc"][0]), found(detail), legal_values(model, detail))
+        yield str(detail["loc"][0]), found(detail), legal_values(model, detail)

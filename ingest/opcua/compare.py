@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ingest.config.sources import ChannelKind, OpcuaTag
+from ingest.config.templates import TagPlace
 from ingest.errors import SourceError
 from ingest.opcua.discover import ARRAY, Discovered, SkippedVariable
 
@@ -25,7 +26,7 @@ class Unreadable:
     """A tag that the server does not have, or that cannot be read as the tag list says."""
 
     tag: OpcuaTag
-    line: int  # of the tag list
+    place: TagPlace  # in the tag list
     reason: str
 
 
@@ -34,7 +35,7 @@ class Different:
     """A tag whose columns differ from what the server says."""
 
     tag: OpcuaTag
-    line: int
+    place: TagPlace
     columns: dict[str, Values]
 
 
@@ -53,25 +54,25 @@ class Comparison:
         return not (self.only_server or self.only_list or self.different)
 
 
-def compare(tags: Sequence[tuple[OpcuaTag, int]], found: Discovered) -> Comparison:
-    """Compare tags with their lines and what ``discover`` found for them, node by node.
+def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Comparison:
+    """Compare tags with their places and what ``discover`` found for them, node by node.
 
     ``nsu=`` and ``ns=`` forms of one node are equal. Units and ranges that the server does not have are no difference.
     """
     comparison = Comparison()
     listed: set[Any] = set()
-    for tag, line in tags:
+    for tag, place in tags:
         try:
             node = found.namespaces.node_id(tag.address)
         except SourceError as error:
-            comparison.only_list.append(Unreadable(tag, line, str(error)))
+            comparison.only_list.append(Unreadable(tag, place, str(error)))
             continue
         listed.add(node)
         there = found.by_node[node]
         if reason := _unreadable(tag, there):
-            comparison.only_list.append(Unreadable(tag, line, reason))
+            comparison.only_list.append(Unreadable(tag, place, reason))
         elif columns := dict(_differences(tag, there)):
-            comparison.different.append(Different(tag, line, columns))
+            comparison.different.append(Different(tag, place, columns))
         else:
             comparison.same += 1
     comparison.only_server = [tag for tag in found.tags if found.namespaces.node_id(tag.address) not in listed]

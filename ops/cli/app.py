@@ -245,6 +245,8 @@ def check(
     for source in plant.sources:
         if not source.tags and source.kind != "push":
             typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
+        elif source.tags:
+            typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
     typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
 
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ingest.config.load import load_opcua_source, load_opcua_tags
 from ingest.config.sources import OpcuaSource
 from ingest.errors import OperationError, SourceError
-from ingest.opcua.compare import Comparison, compare
+from ingest.opcua.compare import Comparison, Different, Unreadable, compare
 from ingest.opcua.discover import COLUMNS, Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
 from ingest.opcua.session import NO_SECURITY
@@ -66,12 +66,12 @@ def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
     if comparison.only_list:
         yield "only in the tag list:"
     for one in comparison.only_list:
-        yield f"  {file}:{one.line}: {one.tag.name} {one.tag.address}: {one.reason}"
+        yield f"  {file}:{one.place}: {one.tag.name} {one.tag.address}: {one.reason}"
     if comparison.different:
         yield "different:"
     for other in comparison.different:
         columns = (f"{name} {_cell(a)}, on the server {_cell(b)}" for name, (a, b) in other.columns.items())
-        yield f"  {file}:{other.line}: {other.tag.name}: {'; '.join(columns)}"
+        yield f"  {file}:{other.place}: {other.tag.name}: {'; '.join(columns)}"
     parts = (
         f"{len(comparison.only_server):,} only on the server",
         f"{len(comparison.only_list):,} only in the tag list",
@@ -85,17 +85,19 @@ def _cell(value: object) -> str:
     return "empty" if value in ("", None) else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
+def _tag(one: Unreadable | Different) -> dict[str, object]:
+    line, instances, instance = one.place
+    within = {"instances": instances, "instance_line": instance} if instances else {}
+    return {"line": line, **within, "name": one.tag.name, "address": one.tag.address}
+
+
 def _as_json(file: Path, comparison: Comparison) -> dict[str, object]:
     return {
         "tag_list": str(file),
         "only_server": [{name: getattr(tag, name) for name in COLUMNS} for tag in comparison.only_server],
-        "only_list": [
-            {"line": one.line, "name": one.tag.name, "address": one.tag.address, "reason": one.reason}
-            for one in comparison.only_list
-        ],
+        "only_list": [_tag(one) | {"reason": one.reason} for one in comparison.only_list],
         "different": [
-            {"line": one.line, "name": one.tag.name, "address": one.tag.address}
-            | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in one.columns.items()}
+            _tag(one) | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in one.columns.items()}
             for one in comparison.different
         ],
         "same": comparison.same,

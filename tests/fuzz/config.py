@@ -67,6 +67,7 @@ WORDS = tuple(
             "bool",
         ),
         *("DCBA", "CDAB", "\x1e", '"""', "'''", "\\u0000", ".", "a.a.a.a", "\r", "\n", "ns=2;s="),
+        *("instances", "2.csv", "{a}", "{a*20+1}", "{{"),
     )
 )
 
@@ -150,7 +151,9 @@ def seeds() -> dict[str, bytes]:
 def _seed(folder: Path) -> bytes:
     toml = (folder / "plant.toml").read_bytes()
     lists = sorted(folder.rglob("*.csv"))[:_LISTS]
-    for number, file in enumerate(lists, 1):
-        toml = toml.replace(str(file.relative_to(folder)).encode(), f"{number}.csv".encode())
     short = [b"\n".join(file.read_bytes().split(b"\n")[:10]) for file in lists]
-    return _SEPARATOR.join([toml.replace(b"edge.token", b"token"), *short])
+    contents = [toml.replace(b"edge.token", b"token"), *short]
+    for number, file in enumerate(lists, 1):
+        for name in (str(file.relative_to(folder)), file.name):  # as plant.toml and a tag list name it
+            contents = [content.replace(name.encode(), f"{number}.csv".encode()) for content in contents]
+    return _SEPARATOR.join(contents)

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from ingest.config.load import load, load_opcua_source
 from ingest.config.locate import line_of, locate
-from ingest.config.sources import ModbusSource, OpcuaSource
-from ingest.errors import ConfigError, OperationError
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource
+from ingest.config.tags import read_tags
+from ingest.errors import ConfigError, OperationError, Problem
 from ops.cli.app import app
 
 GOLDEN = Path(__file__).parent / "golden" / "config"
@@ -29,6 +30,19 @@ def test_invalid_configurations_have_the_expected_messages(folder: Path) -> None
     except ConfigError as error:
         said = str(error).replace(f"{folder}/", "") + "\n"
     assert said == (folder / "expected.txt").read_text()
+
+
+def test_templates_give_what_plain_rows_give() -> None:
+    folder = GOLDEN / "templates" / "tags"
+    problems: list[Problem] = []
+    digests: dict[str, str] = {}
+    templates = read_tags(folder / "plc.csv", ModbusTag, problems, digests)
+    plain = read_tags(folder / "as_plain_rows.csv", ModbusTag, problems)
+    assert not problems
+    assert [tag for tag, _ in templates] == [tag for tag, _ in plain]
+    assert sorted(digests) == [str(folder / name) for name in ("lines.csv", "motors.csv", "plc.csv")]
+    motors = str(folder / "motors.csv")
+    assert [place for _, place in templates[:3]] == [(2, motors, 2), (2, motors, 3), (2, motors, 5)]
 
 
 @pytest.mark.parametrize(
