@@ -361,9 +361,11 @@ def _add_subcommands() -> None:
     from ops.cli.maintenance import retention
     from ops.cli.spool import app as spool
     from ops.cli.spool import replay
+    from ops.cli.tag_import import import_tags
 
     for command in (seal, verify, export, retention, replay, restore, chaos):
         app.command()(command)
+    app.command("import")(import_tags)
     app.add_typer(alarms, name="alarms")
     app.add_typer(backup, name="backup")
     app.add_typer(bench, name="bench")

@@ -1,0 +1,1 @@
+"""Imports what other products read: their files become tag lists and sources of ``plant.toml``."""
