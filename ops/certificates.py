@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -12,7 +13,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ingest.errors import OperationError
 from ingest.opcua import certificate as client_certificate
+from ingest.opcua import revocation
 from ingest.opcua import trust as trust_list
+from ingest.opcua.chain import is_authority
+from ingest.opcua.fault import named
 
 _MIN_KEY_BITS = 2048
 
@@ -60,16 +64,46 @@ def trust(pki: Path, what: str) -> str:
     return _summary(path, server)
 
 
-def trusted_and_rejected(pki: Path) -> Iterator[str]:
-    """The server certificates, a line each."""
+def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
+    """Add the certificates in ``file``, or its CRL, to the trust list. ``issuer``: they only complete chains."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from error
+    load = x509.load_pem_x509_certificates if b"-----BEGIN" in content else _load_der
+    try:
+        certificates = load(content)
+        is_ca = [is_authority(certificate) for certificate in certificates]
+    except ValueError as error:
+        crl = revocation.read(file)
+        if crl.content is None:
+            raise OperationError(
+                f"{file} is neither a certificate nor a CRL, DER or PEM: {error}; {crl.problem}"
+            ) from error
+        path = trust_list.add_crl(pki, crl, now := datetime.now(UTC))
+        yield f"{path}: {revocation.described(crl, now)}"
+        return
+    if issuer and not all(is_ca):
+        raise OperationError(f"{file} has a certificate that is not a CA's: an issuer is one")
+    for certificate in certificates:
+        path = trust_list.add_certificate(pki, "issuers" if issuer else "trusted", file.stem, certificate)
+        yield _summary(path, certificate)
+
+
+def listed(pki: Path) -> Iterator[str]:
+    """The certificates of servers and CAs, and the CRLs, a line each."""
     trust_list.make_folders(pki)
-    for name in ("trusted", "rejected"):
-        found = list(trust_list.certificates_in(pki / name))
+    for name, folder in (("trusted", "trusted/certs"), ("issuers", "issuers/certs"), ("rejected", "rejected")):
+        found = list(trust_list.certificates_in(pki / folder))
         yield f"{name}:" if found else f"{name}: none"
         for path, server in found:
             yield f"  {_summary(path, server)}"
-        for path in sorted({*(pki / name).iterdir()} - {path for path, _ in found}):
+        for path in sorted({*(pki / folder).iterdir()} - {path for path, _ in found}):
             yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {trust_list.SUFFIXES_LEGAL}"
+    crls = list(trust_list.crls_in(pki))
+    yield "CRLs:" if crls else "CRLs: none"
+    for crl in crls:
+        yield f"  {crl.path.name}: {revocation.described(crl, datetime.now(UTC))}"
 
 
 def _describe(identity: client_certificate.Identity) -> str:
@@ -87,13 +121,18 @@ def _describe(identity: client_certificate.Identity) -> str:
 
 def _summary(path: Path, server: x509.Certificate) -> str:
     uri = ", ".join(client_certificate.application_uris(server)) or "no application URI"
+    what = f"CA {named(server)}" if is_authority(server) else uri
     return ", ".join(
         (
-            f"{path.name}: {uri}",
+            f"{path.name}: {what}",
             f"expires {client_certificate.expires_at(server):%Y-%m-%d}",
             f"SHA-256 {trust_list.fingerprint(server)}",
         )
     )
+
+
+def _load_der(content: bytes) -> list[x509.Certificate]:
+    return [x509.load_der_x509_certificate(content)]
 
 
 def _problems(certificate: x509.Certificate) -> Iterator[str]:

@@ -62,7 +62,7 @@ class State:
     @property
     def trusted(self) -> Path:
         """Certificates of OPC UA servers that the collector trusts."""
-        return self.pki / "trusted"
+        return self.pki / "trusted" / "certs"
 
     @property
     def log(self) -> Path:

@@ -25,7 +25,16 @@ AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 # What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
 AcceptedFault: TypeAlias = Literal[
-    "bad-signature", "expired", "key-size", "not-yet-valid", "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"
+    "bad-signature",
+    "expired",
+    "expired-crl",
+    "key-size",
+    "not-yet-valid",
+    "revocation-unknown",
+    "weak-hash",
+    "wrong-host",
+    "wrong-uri",
+    "wrong-usage",
 ]
 AcceptedTlsFault: TypeAlias = Literal["expired", "wrong-host"]
 
@@ -188,9 +197,9 @@ class OpcuaSource(_Source):
     insecure: bool = False
     """true: security mode None, for a network that is protected by other means."""
     server_certificate: Path | None = None
-    """The server's certificate, DER or PEM. Not set: one of those in `pki/trusted` in the state folder."""
+    """The server's certificate, DER or PEM. Not set: one that the trust list has, or a CA in it has issued."""
     accept: Annotated[tuple[AcceptedFault, ...], BeforeValidator(parse_texts)] = ()
-    """Faults of the server's certificate that are tolerated (OPC 10000-4, 6.1.3)."""
+    """Faults of the server's certificate, and of its CAs, that are tolerated (OPC 10000-4, 6.1.3)."""
     username: str | None = None
     """The user name. Not set: anonymous."""
     password_file: Path | None = None

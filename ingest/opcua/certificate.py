@@ -131,9 +131,10 @@ def load_pair(certificate: bytes, key: bytes, path: Path, way_out: str = "") -> 
 def read(content: bytes, path: Path | str) -> x509.Certificate:
     """A certificate, DER or PEM; the first one of a PEM chain. Raises SourceError."""
     try:
-        if b"-----BEGIN" in content:
-            return x509.load_pem_x509_certificate(content)
-        return x509.load_der_x509_certificate(content)
+        load = x509.load_pem_x509_certificate if b"-----BEGIN" in content else x509.load_der_x509_certificate
+        found = load(content)
+        tuple(found.extensions)  # parsed on access
+        return found
     except ValueError as error:
         raise SourceError(f"{path} is not a certificate (DER or PEM): {error}") from error
 

@@ -117,28 +117,10 @@ async def _secure(client: _Client, source: OpcuaSource, pki: Path, own_identity:
     endpoint = _endpoint(endpoints, policy.URI, source)
     certificates = validate.chain(endpoint.ServerCertificate)
     uri = endpoint.Server.ApplicationUri if endpoint.Server is not None else None
-    faults = list(validate.faults(certificates, source, uri))
-    server, print_ = certificates[0], trust.fingerprint(certificates[0])
-    fault_list = "; ".join(map(str, faults))
-    if not trust.trusted(pki, server, source.server_certificate):
-        kept = trust.reject(pki, source.name, server)
-        also = f". It also fails validation: {fault_list}" if faults else ""
-        if source.server_certificate is not None:
-            raise SourceError(
-                f"the server's certificate (SHA-256 {print_}) is not trusted: it is not {source.server_certificate}, "
-                f"the configured server_certificate. It was saved as {kept}{also}"
-            )
-        raise SourceError(
-            f"the server's certificate (SHA-256 {print_}) is not trusted. To trust it, run "
-            f"`plantlog certificate trust {source.name}`{also}"
-        )
-    if faults:
-        names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in faults}))
-        raise SourceError(
-            f"the server's certificate (SHA-256 {print_}) is trusted, but not valid: {fault_list}. "
-            f"Replace the server's certificate, or set accept = [{names}]"
-        )
-    security = policy(server, own_identity.certificate, own_identity.key, ua.MessageSecurityMode.SignAndEncrypt)
+    await asyncio.to_thread(validate.check, certificates, uri, source, pki)
+    security = policy(
+        certificates[0], own_identity.certificate, own_identity.key, ua.MessageSecurityMode.SignAndEncrypt
+    )
     client.security_policy = security
     client.uaclient.set_security(security)
     client.secured = True

@@ -1,11 +1,15 @@
-"""The trust list: accepted certificates of servers, and those waiting to be accepted, as files.
+"""The trust list as files in the state folder's ``pki`` (OPC 10000-12, 7.8.2): ``trusted/certs`` and ``trusted/crl``,
+``issuers/certs`` and ``issuers/crl``; and the certificates that wait to be accepted, in ``rejected``.
 
-``trusted`` and ``rejected`` in the state folder's ``pki``. Collectors read it on each connection.
+Collectors read it on each connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -14,7 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from ingest.errors import OperationError, SourceError
 from ingest.files import write_atomically
+from ingest.opcua import revocation
 from ingest.opcua.certificate import read
+from ingest.opcua.revocation import Crl
 
 _MAX_REJECTED = 10  # rejected certificates kept per source: some servers present a new one each time
 _MIN_DIGITS = 8  # minimum number of hexadecimal digits to identify a certificate
@@ -22,20 +28,48 @@ _SUFFIXES = (".der", ".pem", ".crt", ".cer")
 SUFFIXES_LEGAL = ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
 
 
+@dataclass(frozen=True, slots=True)
+class TrustList:
+    """``trusted``: certificates of servers, and of CAs whose servers are trusted. ``issuers``: CAs that only complete
+    chains. ``crls``: of both."""
+
+    trusted: tuple[x509.Certificate, ...]
+    issuers: tuple[x509.Certificate, ...]
+    crls: tuple[Crl, ...]
+
+
 def make_folders(pki: Path) -> None:
-    """Create both. If a certificate was moved to ``trusted`` before that folder existed, move it inside."""
-    for name in ("trusted", "rejected"):
-        folder = pki / name
-        if folder.is_file():
-            moved = folder.rename(pki / f"{name}.der")
-            folder.mkdir()
-            moved.rename(folder / f"{name}.der")
-        folder.mkdir(parents=True, exist_ok=True)
+    """Create them. Certificates that are in ``trusted`` itself, as of earlier versions, go to ``trusted/certs``."""
+    folder = pki / "trusted"
+    if folder.is_file():  # moved there before the folder existed
+        moved = folder.rename(pki / "trusted.der")
+        folder.mkdir()
+        moved.rename(folder / moved.name)
+    for name in ("trusted/certs", "trusted/crl", "issuers/certs", "issuers/crl", "rejected"):
+        (pki / name).mkdir(parents=True, exist_ok=True)
+    for path in _files(folder):
+        with suppress(FileNotFoundError):  # another collector was faster
+            path.rename(folder / "certs" / path.name)
 
 
-def trusted(pki: Path, server: x509.Certificate, only: Path | None) -> bool:
-    """Whether ``server`` is in the list, or equals the file ``only`` if configured."""
-    return server in (found for _, found in certificates_in(pki / "trusted" if only is None else only))
+def read_list(pki: Path) -> TrustList:
+    """The trust list as it is now. Its folders exist."""
+    trusted, issuers = (
+        tuple(found for _, found in certificates_in(pki / name / "certs")) for name in ("trusted", "issuers")
+    )
+    return TrustList(trusted, issuers, tuple(crls_in(pki)))
+
+
+def crls_in(pki: Path) -> Iterator[Crl]:
+    """The revocation lists of the trust list, also those that can't be used."""
+    for name in ("trusted", "issuers"):
+        yield from crls_of(pki / name / "crl")
+
+
+def crls_of(folder: Path) -> Iterator[Crl]:
+    """The revocation lists of one folder."""
+    for path in _files(folder, (*_SUFFIXES, ".crl")) if folder.is_dir() else ():
+        yield revocation.read(path)
 
 
 def certificates_in(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
@@ -46,7 +80,7 @@ def certificates_in(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
         except OSError as error:
             raise SourceError(f"{place}: {error.strerror}") from error
         return
-    for path in sorted(path for path in place.iterdir() if path.suffix.lower() in _SUFFIXES):
+    for path in _files(place):
         try:
             yield path, read(path.read_bytes(), path)
         except (SourceError, OSError):
@@ -83,9 +117,49 @@ def trust(pki: Path, what: str) -> tuple[Path, x509.Certificate]:
         )
         raise OperationError(f"{problem}; give at least {_MIN_DIGITS} digits of a fingerprint (SHA-256): {these}")
     ((path, server),) = found
-    return path.rename(pki / "trusted" / path.name), server
+    return path.rename(pki / "trusted" / "certs" / path.name), server
+
+
+def add_certificate(pki: Path, folder: str, name: str, certificate: x509.Certificate) -> Path:
+    """Add it to ``trusted`` or ``issuers``."""
+    make_folders(pki)
+    path = pki / folder / "certs" / f"{name}.{fingerprint(certificate)[:16]}.der"
+    write_atomically(path, certificate.public_bytes(Encoding.DER))
+    return path
+
+
+def add_crl(pki: Path, crl: Crl, now: datetime) -> Path:
+    """Add it, in the place of an earlier one of the same CA. Raises OperationError if it is of no use."""
+    make_folders(pki)
+    content = crl.content
+    if content is None:
+        raise OperationError(f"{crl.path}: {crl.problem}")
+    if crl.expires is not None and crl.expires < now:
+        raise OperationError(f"{crl.path} has expired on {crl.expires:%Y-%m-%d %H:%M}Z: get a newer CRL from the CA")
+    known = read_list(pki)
+    issuer = next((ca for ca in (*known.trusted, *known.issuers) if crl.is_of(ca)), None)
+    if issuer is None:
+        ca = content.issuer.rfc4514_string()
+        raise OperationError(
+            f"{crl.path} is a CRL of {ca}, and no certificate of this CA in the trust list has signed it: "
+            "add the CA's certificate first"
+        )
+    old = revocation.newest(known.crls, issuer, now)
+    if old is not None and old.content is not None and old.content.last_update_utc > content.last_update_utc:
+        raise OperationError(
+            f"{crl.path} is of {content.last_update_utc:%Y-%m-%d %H:%M}Z, and older than {old.path}, "
+            f"which is of {old.content.last_update_utc:%Y-%m-%d %H:%M}Z"
+        )
+    folder = "trusted" if issuer in known.trusted else "issuers"
+    path = pki / folder / "crl" / f"{fingerprint(issuer)[:16]}.crl"
+    write_atomically(path, content.public_bytes(Encoding.DER))
+    return path
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
     """SHA-256 in hexadecimal."""
     return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def _files(folder: Path, suffixes: tuple[str, ...] = _SUFFIXES) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)

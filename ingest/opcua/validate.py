@@ -1,7 +1,6 @@
-"""Validates server certificates beyond trust (OPC 10000-4, 6.1.3), by named checks.
+"""Validates server certificates (OPC 10000-4, 6.1.3), by named checks.
 
-Certificates are trusted directly, without authorities: a signature is verified with the certificate's own key, or
-with that of its issuer if the server sends the chain.
+A certificate is trusted if it is in the trust list itself, or if its chain is complete and has a CA of the trust list.
 """
 
 from __future__ import annotations
@@ -11,36 +10,35 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice, pairwise
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest.config.sources import AcceptedFault, OpcuaSource, SecurityPolicy
+from ingest.config.sources import OpcuaSource, SecurityPolicy
 from ingest.errors import SourceError
+from ingest.opcua import trust
 from ingest.opcua.certificate import application_uris
+from ingest.opcua.chain import Chain, authority_faults, chains, is_root, issued
+from ingest.opcua.fault import Fault, key_faults, named, validity_faults
+from ingest.opcua.revocation import revocation_faults
+from ingest.opcua.trust import TrustList
 
-# Bits of an RSA key (OPC 10000-7, 6.6.161 ff.)
-_KEY_BITS: dict[SecurityPolicy, tuple[int, int]] = {
-    "Basic256Sha256": (2048, 4096),
-    "Aes128Sha256RsaOaep": (2048, 4096),
-    "Aes256Sha256RsaPss": (2048, 4096),
-}
 _WEAK = ("md5", "sha1")
+_MOST_SENT = 10  # certificates that a server may send along
+_MOST_CHAINS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A failed check of a certificate."""
+class Verdict:
+    """``trusted``: whether the trust list vouches for the certificate; ``faults``: those that are not tolerated."""
 
-    check: AcceptedFault
-    found: str
-    expected: str
-
-    def __str__(self) -> str:
-        return f"{self.check}: found {self.found}, expected {self.expected}"
+    trusted: bool
+    chain: Chain
+    faults: tuple[Fault, ...]
 
 
 def chain(content: bytes | None) -> list[x509.Certificate]:
@@ -51,9 +49,9 @@ def chain(content: bytes | None) -> list[x509.Certificate]:
             size = _der_size(rest)
             certificates.append(x509.load_der_x509_certificate(rest[:size]))
             rest = rest[size:]
-        first = certificates[0]
-        tuple(first.extensions)  # extensions are parsed on access
-        key = first.public_key()
+        for certificate in certificates:
+            tuple(certificate.extensions)  # parsed on access
+        key = certificates[0].public_key()
     except (ValueError, IndexError) as error:
         what = str(error) if content else "nothing"
         raise SourceError(f"the server's certificate can't be read: found {what}, expected X.509 v3 in DER") from error
@@ -62,49 +60,116 @@ def chain(content: bytes | None) -> list[x509.Certificate]:
     return certificates
 
 
-def faults(certificates: list[x509.Certificate], source: OpcuaSource, application_uri: str | None) -> Iterator[Fault]:
-    """All failed checks of the server's certificate, except those accepted for the source."""
+def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, pki: Path) -> None:
+    """Check the certificates of a server. Raises SourceError, which says what to do. One that is not trusted is saved.
+
+    ``uri``: the application URI that the server's endpoint names.
+    """
     server = certificates[0]
+    known = trust.read_list(pki)
+    verdict = judge(certificates, uri, source, known, datetime.now(UTC))
+    who = f"the server's certificate (SHA-256 {trust.fingerprint(server)})"
+    faults = "; ".join(map(str, verdict.faults))
+    if not verdict.trusted:
+        kept = trust.reject(pki, source.name, server)
+        also = f". It also fails validation: {faults}" if faults else ""
+        if source.server_certificate is not None:
+            raise SourceError(
+                f"{who} is not trusted: it is not {source.server_certificate}, the configured server_certificate. "
+                f"It was saved as {kept}{also}"
+            )
+        authority = _untrusted_authority(verdict.chain, known)
+        raise SourceError(
+            f"{who} is not trusted. To trust it, run `plantlog certificate trust {source.name}`{authority}{also}"
+        )
+    if verdict.faults:
+        names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in verdict.faults}))
+        tolerable = all(fault.tolerable for fault in verdict.faults)
+        accept = f", or set accept = [{names}]" if tolerable else ""
+        crl = all(fault.check in {"revocation-unknown", "expired-crl"} for fault in verdict.faults)
+        advice = "Add the CRL" if crl else "Replace the server's certificate"
+        raise SourceError(f"{who} is trusted, but not valid: {faults}. {advice}{accept}")
+
+
+def judge(
+    certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, known: TrustList, now: datetime
+) -> Verdict:
+    """Judge the certificates of a server, its own first, by the chain that has the fewest faults."""
+    server, sent = certificates[0], certificates[1 : _MOST_SENT + 1]
+    stored = (*known.trusted, *known.issuers)
+    if source.server_certificate is not None:
+        pinned = server in (found for _, found in trust.certificates_in(source.server_certificate))
+    else:
+        pinned = server in known.trusted
+    # A certificate that is trusted itself needs no CA. Those in the trust list are checked all the same.
+    pool = stored if pinned else (*stored, *sent)
+
+    def judged(chain: Chain) -> Verdict:
+        trusted = pinned or (
+            source.server_certificate is None
+            and is_root(chain[-1])
+            and any(authority in known.trusted for authority in chain[1:])
+        )
+        return Verdict(trusted, chain, tuple(_chain_faults(chain, source, known, now)) if trusted else ())
+
+    best = min(
+        map(judged, islice(chains(server, pool), _MOST_CHAINS)),
+        key=lambda verdict: (not verdict.trusted, len(verdict.faults), -len(verdict.chain)),
+    )
+    own = _own_faults(server, (*stored, *sent), uri, source, now)
+    return Verdict(best.trusted, best.chain, (*(f for f in own if f.check not in source.accept), *best.faults))
+
+
+def _chain_faults(chain: Chain, source: OpcuaSource, known: TrustList, now: datetime) -> Iterator[Fault]:
+    """All failed checks of the CAs, and of what they revoked, except those accepted for the source."""
     for fault in (
-        *_signature(certificates),
-        *_policy(server, source.security),
-        *_validity(server, datetime.now(UTC)),
-        *_host(server, urlsplit(source.address).hostname or ""),
-        *_application(server, application_uri),
-        *_usage(server),
+        *authority_faults(chain, source.security, now),
+        *(fault for pair in pairwise(chain) for fault in revocation_faults(*pair, known.crls, now)),
     ):
         if fault.check not in source.accept:
             yield fault
 
 
-def _signature(certificates: list[x509.Certificate]) -> Iterator[Fault]:
-    server = certificates[0]
-    issuer = next((other for other in certificates if other.subject == server.issuer), None)
-    if issuer is None:
-        return  # signed by an unknown authority; that somebody trusted exactly these bytes must be enough
-    try:
-        server.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError) as error:
-        who = "itself" if issuer is server else issuer.subject.rfc4514_string()
-        yield Fault("bad-signature", str(error) or "an invalid signature", f"one by {who}")
+def _own_faults(
+    server: x509.Certificate, others: Chain, uri: str | None, source: OpcuaSource, now: datetime
+) -> Iterator[Fault]:
+    """All failed checks of the server's certificate alone."""
+    yield from _signature(server, others)
+    yield from key_faults(server, source.security)
+    yield from _hash(server, source.security)
+    yield from validity_faults(server, now)
+    yield from _host(server, urlsplit(source.address).hostname or "")
+    yield from _application(server, uri)
+    yield from _usage(server)
 
 
-def _policy(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[Fault]:
-    key = server.public_key()
-    least, most = _KEY_BITS[policy]
-    if isinstance(key, RSAPublicKey) and not least <= key.key_size <= most:
-        yield Fault("key-size", f"{key.key_size} bits", f"{least} to {most} bits for {policy}")
+def _untrusted_authority(chain: Chain, known: TrustList) -> str:
+    """What is missing of the chain to a trusted CA; empty if the certificate has no CA."""
+    last = chain[-1]
+    if len(chain) == 1 and last.issuer == last.subject:
+        return ""
+    if not is_root(last):
+        ours = any(authority in known.trusted for authority in chain)
+        option = " --issuer" if ours else ""
+        return (
+            f", or complete its chain: run `plantlog certificate add FILE{option}` with the certificate of the CA "
+            f"{last.issuer.rfc4514_string()}, which issued {named(last)}"
+        )
+    return f", or `plantlog certificate add FILE` with the certificate of its CA {named(chain[1])}"
+
+
+def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:
+    """It is signed by its issuer, if that is known. Else it is enough that somebody trusted exactly these bytes."""
+    issuers = [other for other in (server, *others) if other.subject == server.issuer]
+    if issuers and not any(issued(server, issuer) for issuer in issuers):
+        who = "itself" if issuers[0] is server else named(issuers[0])
+        yield Fault("bad-signature", "an invalid signature", f"one by {who}")
+
+
+def _hash(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[Fault]:
     algorithm = server.signature_hash_algorithm
     if algorithm is None or algorithm.name in _WEAK:
         yield Fault("weak-hash", "none" if algorithm is None else algorithm.name.upper(), f"SHA-256 for {policy}")
-
-
-def _validity(server: x509.Certificate, now: datetime) -> Iterator[Fault]:
-    if now > server.not_valid_after_utc:
-        yield Fault("expired", f"valid until {server.not_valid_after_utc:%Y-%m-%d %H:%M}Z", f"after {now:%Y-%m-%d}")
-    if now < server.not_valid_before_utc:
-        since = f"valid from {server.not_valid_before_utc:%Y-%m-%d %H:%M}Z"
-        yield Fault("not-yet-valid", since, f"before {now:%Y-%m-%d %H:%M}Z, if our clock is right")
 
 
 def _host(server: x509.Certificate, host: str) -> Iterator[Fault]:

@@ -20,10 +20,12 @@ from ingest.batch import Event, EventBatch
 from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import SourceError, SpoolError
 from ingest.opcua.certificate import expires_at
-from ingest.opcua.trust import certificates_in
+from ingest.opcua.trust import certificates_in, crls_of
 from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
+
+_CRLS = "crl"  # the folders of revocation lists
 
 _WARN_DAYS = 30.0
 _CHECK_SECONDS = 60.0
@@ -41,7 +43,7 @@ def measure_disk(folder: str, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Expiry of our own certificate, a trusted one, or one that a server shows."""
+    """Expiry of our own certificate, a trusted one, one that a server shows, or of a CRL."""
 
     name: str  # path of the file, or the server's host and port
     ends: datetime
@@ -54,7 +56,7 @@ class Certificate:
     def __str__(self) -> str:
         when = f"expires in {self.days:.0f} days" if self.days > 0 else "has expired"
         own = Path(self.name).name == "own.der"
-        what = "our certificate" if own else "the certificate"
+        what = "the CRL" if Path(self.name).parent.name == _CRLS else "our certificate" if own else "the certificate"
         renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * own
         return f"{what} {self.name} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
 
@@ -69,23 +71,28 @@ def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) 
             source.user_certificate_file if isinstance(source, OpcuaSource) else source.client_certificate_file,
         )
     ]
-    return [pki / "own.der", pki / "trusted", *dict.fromkeys(path for path in named if path is not None)]
+    listed = [pki / name / kind for name in ("trusted", "issuers") for kind in ("certs", _CRLS)]
+    return [pki / "own.der", *listed, *dict.fromkeys(path for path in named if path is not None)]
 
 
 def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] = _NONE) -> list[Certificate]:
-    """Set the expiry gauges of certificates; return those that expire within 30 days.
+    """Set the expiry gauges of certificates; return those that expire within 30 days, and CRLs that have expired.
 
     ``places``: files, or folders of them; ``shown``: when those end that servers show, by host and port. Unreadable
-    certificates are skipped.
+    files are skipped.
     """
     found = [Certificate(server, ends) for server, ends in shown.items()]
+    crls = []
     for place in places:
+        if place.name == _CRLS:
+            crls += [Certificate(str(crl.path), crl.expires) for crl in crls_of(place) if crl.expires is not None]
+            continue
         with suppress(SourceError):
             found += [Certificate(str(path), expires_at(certificate)) for path, certificate in certificates_in(place)]
     metrics.certificate_expiry.clear()  # one that was removed ends no more
     for one in found:
         metrics.certificate_expiry.labels(certificate=Path(one.name).name).set(one.ends.timestamp())
-    return [one for one in found if one.days < _WARN_DAYS]
+    return [one for one in found if one.days < _WARN_DAYS] + [one for one in crls if one.days < 0]
 
 
 async def watch_certificates(

@@ -1,4 +1,4 @@
-"""``plantlog certificate``: the OPC UA client certificate, and the trust list of server certificates."""
+"""``plantlog certificate``: the OPC UA client certificate, and the trust list: certificates of servers, CAs, CRLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ops.paths import State
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Manage the OPC UA client certificate and trusted server certificates.",
+    help="Manage the OPC UA client certificate, and trusted servers and certificate authorities.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -79,12 +79,29 @@ def trust(
     typer.echo(f"trusted: {certificates.trust(_pki(), what)}\nThe collector uses it from its next connection on.")
 
 
-@app.command("list")
-def list_() -> None:
-    """List trusted and rejected server certificates."""
+@app.command()
+def add(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Certificate of a CA or server, or CRL; DER or PEM. Not changed.")
+    ],
+    issuer: Annotated[
+        bool, typer.Option("--issuer", help="Only to complete chains: do not trust what the CA has issued.")
+    ] = False,
+) -> None:
+    """Trust all servers whose certificates a CA has issued, or add a CA's revocation list (CRL)."""
     from ops import certificates
 
-    for line in certificates.trusted_and_rejected(_pki()):
+    for line in certificates.add(_pki(), file, issuer):
+        typer.echo(f"added: {line}")
+    typer.echo("Collectors use it from their next connection on.")
+
+
+@app.command("list")
+def list_() -> None:
+    """List the trust list: certificates of servers and CAs, and CRLs; and rejected certificates."""
+    from ops import certificates
+
+    for line in certificates.listed(_pki()):
         typer.echo(line)
 
 

@@ -92,7 +92,7 @@ def test_trust_by_name_and_by_fingerprint(state: State, tmp_path: Path) -> None:
     run("trust", "other")
     print_ = trust.fingerprint(servers[0]).upper()
     run("trust", ":".join(print_[i : i + 2] for i in range(0, 12, 2)))
-    assert [trust.trusted(state.pki, server, None) for server in servers] == [True, False, True]
+    assert [server in trust.read_list(state.pki).trusted for server in servers] == [True, False, True]
     with pytest.raises(OperationError, match="no rejected certificate matches 12"):
         run("trust", "12")
 
@@ -109,6 +109,10 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     for name, days in (("soon.der", 12), ("later.der", 40)):
         (state.trusted / name).write_bytes(certificates.make(tmp_path / name, days=(-1, days))[0].read_bytes())
     kept = MemoryAppender()
+    authority = certificates.Authority("ca", days=(-9, 20))
+    (state.pki / "issuers" / "certs" / "ca.pem").write_bytes(authority.pem)
+    (state.pki / "issuers" / "crl" / "now.crl").write_bytes(authority.crl())
+    (state.pki / "issuers" / "crl" / "old.crl").write_bytes(authority.crl(days=(-9, -2)))
     user, key = certificates.make(tmp_path / "user", days=(-1, 5))
     source = OpcuaSource(
         name="plc", kind="opcua", address="opc.tcp://h:4840", tags=(), user_certificate_file=user, user_key_file=key
@@ -119,10 +123,12 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
         return capacity.measure_certificates(capacity.certificate_files(state.pki, (source,)), shown)
 
     watching = asyncio.create_task(capacity.watch_certificates(measure, {7}, kept))
-    await kept.until(lambda: len(kept.events("certificate_expiry")) == 4)
+    await kept.until(lambda: len(kept.events("certificate_expiry")) == 6)
     watching.cancel()
-    device, ours, server, users = kept.events("certificate_expiry")
+    device, ours, server, issuer, users, crl = kept.events("certificate_expiry")
     assert device.text is not None and "the certificate 192.0.2.20:802 expires in 7 days" in device.text
     assert ours.text is not None and "own.der expires in 29 days" in ours.text and "certificate renew" in ours.text
     assert server.text is not None and "soon.der expires in 12 days" in server.text
+    assert issuer.text is not None and "ca.pem expires in 20 days" in issuer.text
+    assert crl.text is not None and "the CRL" in crl.text and "old.crl has expired" in crl.text
     assert users.text is not None and f"{user} expires in 5 days" in users.text

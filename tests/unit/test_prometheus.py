@@ -91,8 +91,8 @@ def certificate(path: Path, ends: datetime, encoding: Encoding) -> None:
 def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     ends = datetime(2027, 3, 9, 12, tzinfo=UTC)
     certificate(tmp_path / "own.der", ends, Encoding.DER)
-    certificate(tmp_path / "trusted" / "plc.pem", ends + timedelta(days=1), Encoding.PEM)
-    (tmp_path / "trusted" / "broken.der").write_bytes(b"\x30\x82 not a certificate")
+    certificate(tmp_path / "trusted" / "certs" / "plc.pem", ends + timedelta(days=1), Encoding.PEM)
+    (tmp_path / "trusted" / "certs" / "broken.der").write_bytes(b"\x30\x82 not a certificate")
     capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
     capacity.measure_disk("spool", tmp_path)
     capacity.measure_disk("absent", tmp_path / "absent")
@@ -104,7 +104,7 @@ def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     assert value(name, certificate="own.der") == ends.timestamp()
     assert value(name, certificate="plc.pem") == ends.timestamp() + 86400
     assert value(name, certificate="broken.der") is None
-    (tmp_path / "trusted" / "plc.pem").unlink()
+    (tmp_path / "trusted" / "certs" / "plc.pem").unlink()
     capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
     assert value(name, certificate="plc.pem") is None
     assert value("plantlog_disk_bytes", folder="spool") == shutil.disk_usage(tmp_path).total
