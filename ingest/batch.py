@@ -85,6 +85,7 @@ EVENT_TYPES = (
     "time_source",  # where a channel's times come from (text: source, server, arrival, change), when it is another one
     "version_read",  # first time read with a new version of the channel; detail: version
     "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process
+    "failover",  # another of a source's servers is in use (text: its address); detail: before, reason
     "restart",  # a process of plantlog started
     "certificate_expiry",  # our or a server's certificate expires within 30 days; detail: which, when
     "alarm",  # an alarm changed its state; text: new state, detail: limit, value, priority, ...

@@ -182,6 +182,12 @@ class OpcuaServer:
         await self._subscriptions.forget()
         await self._relay.accept()
 
+    async def set_service_level(self, level: int) -> None:
+        """Set the ServiceLevel (OPC 10000-5, 6.3.1), as a redundant server does."""
+        assert self._server is not None
+        node = self._server.get_node(ua.NodeId(ua.ObjectIds.Server_ServiceLevel))
+        await node.write_value(ua.Variant(level, ua.VariantType.Byte))
+
     async def write(self, tag: int, value: Any, time_us: int, status: int) -> None:
         """Publish one value with its source timestamp; a Bad one without its value."""
         opcua = self._tags[tag].opcua

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ingest.addresses import is_loopback
+from ingest.addresses import OPCUA_PORT, is_loopback
 from ingest.config import modbus_address, modbus_tls, node_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
@@ -106,6 +106,8 @@ def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
 
 
 def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
+    if source.addresses:
+        yield from _in_addresses(source)
     if source.lifetime < 3 * source.keep_alive:
         legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
         yield "lifetime", f"{source.lifetime:g} s", legal
@@ -243,6 +245,26 @@ def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:
 
 def _days(age: float | None) -> str:
     return "forever" if age is None else f"{age / 86400:g}d"
+
+
+def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
+    """Of redundant servers."""
+    if source.address != source.addresses[0]:
+        yield "address", shown(source.address), "either address or addresses, not both"
+    if len(source.addresses) == 1:
+        yield "addresses", "one", "two or more; for one server, address"
+    seen: dict[tuple[str | None, int | None], str] = {}
+    for address in source.addresses:
+        if not _reachable(address):
+            yield "addresses", shown(address), "a host, and a port from 1 to 65535"
+            continue
+        parts = urlsplit(address)
+        if (first := seen.setdefault((parts.hostname, parts.port or OPCUA_PORT), address)) is not address:
+            same = "" if first == address else f", which is the same server as {first}"
+            yield "addresses", f"{shown(address)} again{same}", "each server once"
+    if source.server_certificate is not None:
+        legal = "not with addresses: each server has its own; put them into pki/trusted in the state folder"
+        yield "server_certificate", shown(str(source.server_certificate)), legal
 
 
 def _reachable(address: str) -> bool:

@@ -162,6 +162,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
         annotation = annotation.__origin__
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
+    if name == "addresses":
+        return "a list of addresses as in opc.tcp://host:4840"
     if get_origin(annotation) is tuple and get_origin(get_args(annotation)[0]) is Literal:
         return "a list of " + ", ".join(map(str, get_args(get_args(annotation)[0])))
     for item in metadata:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -186,12 +186,17 @@ class _Source(Frozen):
     of plantlog's clock as an event `clock_set`."""
 
 
+_EndpointUrl = Annotated[str, Field(pattern=r"^opc\.tcp://[^/\s]+")]
+
+
 class OpcuaSource(_Source):
     """An OPC UA server (OPC 10000-4, 5.13 and 5.14)."""
 
     kind: Literal["opcua"]
-    address: Annotated[str, Field(pattern=r"^opc\.tcp://[^/\s]+")]
-    """The endpoint URL of the server."""
+    address: _EndpointUrl
+    """The endpoint URL of the server. Not needed with `addresses`."""
+    addresses: Annotated[tuple[_EndpointUrl, ...], BeforeValidator(parse_texts)] = ()
+    """The endpoint URLs of redundant servers, instead of `address`. See *Redundant servers* below."""
     security: SecurityPolicy = "Basic256Sha256"
     """The security policy. The message security mode is always SignAndEncrypt."""
     insecure: bool = False
@@ -232,6 +237,23 @@ class OpcuaSource(_Source):
     """Read missing samples from the server's history, if it has one."""
     tags: tuple[OpcuaTag, ...]
     """The tag list, a CSV file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_address(cls, values: Any) -> Any:
+        addresses = values.get("addresses") if isinstance(values, Mapping) else None
+        if isinstance(addresses, Sequence) and addresses and "address" not in values:
+            return {**values, "address": addresses[0]}
+        return values
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of all servers."""
+        return self.addresses or (self.address,)
+
+    def at(self, address: str) -> OpcuaSource:
+        """The source with only the server at ``address``."""
+        return self.model_copy(update={"address": address, "addresses": ()})
 
 
 class ModbusSource(_Source):

@@ -7,7 +7,7 @@ Two kinds of notes in the spool: ``opcua:SOURCE`` has the subscriptions and thei
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -40,12 +40,13 @@ def encode(source_id: int, address: str, state: SubscriptionState, before: Mappi
     return {f"opcua:{source_id}": json.dumps(facts), **tracker, **gone}
 
 
-def decode(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[SubscriptionState, bool]:
-    """The saved state, and whether it is usable: for the server at ``address`` and in the current format."""
+def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) -> tuple[SubscriptionState, str]:
+    """The saved state, and the address of the server that has the subscriptions; empty: none of ``addresses``."""
     facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
-    is_same_server = facts.get("address") == address
+    owner = facts.get("address", "")
+    owner = owner if owner in addresses else ""
     state = SubscriptionState()
-    if is_same_server:
+    if owner:
         state.refused = {int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items()}
         state.definitions = {int(channel): meaning for channel, meaning in facts.get("read", {}).items()}
     for s in facts.get("subscriptions", ()):
@@ -54,7 +55,7 @@ def decode(source_id: int, address: str, notes: Mapping[str, str]) -> tuple[Subs
         state.subscriptions[s["id"]] = Subscription(
             s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False)
         )
-    return state, is_same_server
+    return state, owner
 
 
 def _item(number: int, node_id: str, parameters: list[Any], *others: Any) -> Item:

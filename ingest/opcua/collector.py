@@ -34,6 +34,7 @@ from ingest.opcua.items import Subscription
 from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
+from ingest.opcua.servers import Servers
 from ingest.opcua.session import close, connect
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
 _CHECK_SECONDS = 1.0  # s
+_CUT = (ConnectionError, ua.uaerrors.BadConnectionClosed)
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
@@ -77,7 +79,9 @@ class Collector:
         self._versions = ChannelVersions(source.name, status.source_id, spool)
         self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions)
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
-        self._subscriptions = Subscriptions(status.source_id, source.address, self._receiver, spool)
+        self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
+        self._servers = Servers(source, pki, status, self._subscriptions.server)
+        self._reason = ""  # of the last loss of a session
         self._recorded_state: SourceState = "starting"  # the last state that became an event
         self._since = now_us()
         self._was_connected = False  # there was a connection before
@@ -116,20 +120,30 @@ class Collector:
 
     async def _connections(self) -> None:
         backoff = ConnectionBackoff(self._source.backoff_min, self._source.backoff_max)
+        await self._servers.read_levels(self._source)
+        nobody_listens = True  # at no address of this round
         while True:
             self._status.state = "connecting"
-            nobody_listens = False
+            address = self._servers.next()
             try:
-                await run_to_end(self._connection(backoff))
+                await run_to_end(self._connection(address, backoff))
             except* _LOST as lost:
-                reason, nobody_listens = _reason(lost), connection_refused(lost)
+                self._reason = _reason(lost)
+                reason = f"{address}: {self._reason}" if self._servers.are_redundant else self._reason
+                nobody_listens = nobody_listens and connection_refused(lost)
                 await self._gaps.open(self._complete_to(), "disconnected", reason)
                 await self._set_state("disconnected", reason)
-            await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
+            if self._servers.is_round_over:
+                await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
+                nobody_listens = True
 
-    async def _connection(self, backoff: ConnectionBackoff) -> None:
+    async def _connection(self, address: str, backoff: ConnectionBackoff) -> None:
         """Run one session, until an error ends it."""
-        client = await connect(self._source, self._pki)
+        try:
+            client = await connect(self._source.at(address), self._pki)
+        except SourceError as error:
+            self._servers.failed(address, str(error))
+            raise
         try:
             if self._was_connected:
                 self._status.reconnects += 1
@@ -137,7 +151,11 @@ class Collector:
             self._was_connected = True
             started = monotonic()
             try:
-                await self._session(client)
+                await self._session(client, address)
+            except* _LOST as lost:
+                if monotonic() - started > self._source.backoff_max:
+                    self._servers.session_ended(address, was_cut=lost.split(_CUT)[0] is not None)
+                raise
             finally:
                 backoff.session_ended(monotonic() - started)
         finally:
@@ -154,7 +172,7 @@ class Collector:
         known = [s.sampled_to for s in self._subscriptions]
         return min((k for k in known if k > 0), default=self._since)
 
-    async def _session(self, client: Client) -> None:
+    async def _session(self, client: Client, address: str) -> None:
         """Transfer or create subscriptions, then publish, until an error ends it."""
         publisher = Publisher(
             client,
@@ -166,7 +184,7 @@ class Collector:
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
         )
-        await self._recover(client, publisher)
+        await self._recover(client, address, publisher)
         await self._record_refused()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
@@ -175,8 +193,10 @@ class Collector:
             tasks.create_task(self._follow(client))
             tasks.create_task(self._backfill.run(client))
             tasks.create_task(self._watch())
+            tasks.create_task(self._servers.watch_own(client, self._source.at(address)))
+            tasks.create_task(self._servers.watch_others(self._source))
 
-    async def _recover(self, client: Client, publisher: Publisher) -> None:
+    async def _recover(self, client: Client, address: str, publisher: Publisher) -> None:
         """Continue the subscriptions that the server still has; create the others again.
 
         This can be interrupted anywhere and repeated on another connection or in another process. Until all exist, new
@@ -189,7 +209,8 @@ class Collector:
         namespaces = await read_namespaces(client, self._source.time_out)
         whole_arrays = await sends_whole_arrays(client, self._source.time_out)
         managed.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
-        transferred = await transfer(client, self._source, managed.state)
+        same_server = managed.server == address
+        transferred = await transfer(client, self._source, managed.state) if same_server else {}
         unfinished = subscriptions.keys() - managed.saved_ids
         for number in unfinished:
             del subscriptions[number]
@@ -198,7 +219,7 @@ class Collector:
         lost = [
             s
             for s in subscriptions.values()
-            if s.id not in transferred or s.changing or not managed.same_server or not s.fits(namespaces, whole_arrays)
+            if s.id not in transferred or s.changing or not s.fits(namespaces, whole_arrays)
         ]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
@@ -207,6 +228,8 @@ class Collector:
             await delete(client, self._source, obsolete)
         if lost:
             await self._record_lost(lost)
+        if not same_server:
+            await self._start_server(address)
         tags = self._tags
         changes = difference(tags, managed.state)
         if self._versions.not_yet_read(tags.versions):
@@ -216,8 +239,8 @@ class Collector:
         self._tags_changed.set()  # other differences need a publishing session
         await self._close_outage(await server_time(client, self._source))
         await self._gaps.flush_or_raise()
-        managed.same_server = True
         await managed.complete()
+        self._status.address = address
 
     async def _follow(self, client: Client) -> None:
         """Apply each change of the tags to the current session. Gaps of removed tags end."""
@@ -228,6 +251,18 @@ class Collector:
                 await self._subscriptions.synchronise(client, self._tags)
             await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
             await self._record_refused()
+
+    async def _start_server(self, address: str) -> None:
+        """The source is read from this server from now on; nothing of another one's subscriptions continues here."""
+        before, self._subscriptions.server = self._subscriptions.server, address
+        self._servers.in_use = address
+        self._subscriptions.state.refused.clear()
+        self._receiver.start_server()
+        if before:
+            detail = {"before": before, "reason": self._reason}
+            event = Event("failover", now_us(), text=address, detail=detail)
+            log.info("source %s: failed over from %s to %s: %s", self._source.name, before, address, self._reason)
+            await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
     async def _record_lost(self, lost: list[Subscription]) -> None:
         """Record that these subscriptions are lost, before new ones are created, which may get the same ids."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
-from asyncua import ua
+from asyncua import Client, ua
 
 from ingest.config.sources import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
 from ingest.errors import SourceError
@@ -96,7 +96,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
 
     Raises SourceError, ua.UaError, OSError or TimeoutError.
     """
-    client = await connect(source, pki)
+    client = await _connect(source, pki)
     try:
         browser = Browser(client, source.time_out, progress)
         await browser.prepare()
@@ -135,6 +135,17 @@ def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
     writer.writeheader()
     for tag in tags:
         writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in COLUMNS})
+
+
+async def _connect(source: OpcuaSource, pki: Path) -> Client:
+    """Connect to the first of the source's servers that accepts it. Raises SourceError."""
+    refused = []
+    for address in source.servers:
+        try:
+            return await connect(source.at(address), pki)
+        except SourceError as error:
+            refused.append(f"{address}: {error}" if source.addresses else str(error))
+    raise SourceError("; ".join(refused))
 
 
 async def _variables(browser: Browser) -> list[_Variable]:

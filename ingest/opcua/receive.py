@@ -64,6 +64,10 @@ class Receiver:
         tracking = self._tracking
         tracking.floor[:-1] = [self._versions.pending_floor(channel) for channel in tracking.tags.ids.tolist()]
 
+    def start_server(self) -> None:
+        """Data comes from another server from now on, which has another clock."""
+        self._skew.start_server()
+
     def set_server_clock(self, time: int) -> None:
         """Set the server's current time (µs); 0: unknown."""
         if time:

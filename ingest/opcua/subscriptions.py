@@ -21,12 +21,11 @@ from ingest.opcua.transfer import delete
 class Subscriptions:
     """Across sessions and processes of one source. Hold ``lock`` while changing items of a current session."""
 
-    def __init__(self, source_id: int, address: str, receiver: Receiver, spool: Appender) -> None:
+    def __init__(self, source_id: int, servers: Sequence[str], receiver: Receiver, spool: Appender) -> None:
         self._source_id = source_id
-        self._address = address
         self._receiver = receiver
         self._spool = spool
-        self.state, self.same_server = checkpoint.decode(source_id, address, spool.notes)
+        self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)  # the address of their server
         self.saved_ids = set(self.state.subscriptions)  # ids of complete subscriptions saved in notes
         self.lock = asyncio.Lock()
 
@@ -58,7 +57,7 @@ class Subscriptions:
         """Save the complete subscriptions, and no others, for the next process."""
         complete = {number: s for number, s in self.state.subscriptions.items() if number in self.saved_ids}
         known = SubscriptionState(complete, self.state.refused, definitions=self.state.definitions)
-        await self._spool.note(checkpoint.encode(self._source_id, self._address, known, self._spool.notes))
+        await self._spool.note(checkpoint.encode(self._source_id, self.server, known, self._spool.notes))
 
     async def start_versions(self, tags: Tags, changes: Difference) -> None:
         """From now on all tags have their current versions, except those whose former items still exist."""

@@ -196,6 +196,11 @@ class ClockSkew:
         self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
         self._known_lead: int | None = None  # of the last interval with data
 
+    def start_server(self) -> None:
+        """Forget what is known of the clocks of the server before; events are by difference from it."""
+        self._least, self._known = dict.fromkeys(self._least, np.inf), {}
+        self._lead = self._known_lead = None
+
     def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
         """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
         self.observe("source", time, arrival)
