@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
-
-import psutil
 
 from ingest.config.model import Plant
 from ingest.errors import OperationError
@@ -17,14 +14,13 @@ from ops import health
 from ops.appliance import exits
 from ops.appliance.steps import Step
 from ops.appliance.supervisor import ProcessState, Supervisor
+from ops.appliance.work import WorkMeter
 from ops.paths import State
 
 _POLL_SECONDS = 0.2
 _STALL_SECONDS = 60.0  # nothing moved for so long
 _SOURCES_SECONDS = 15.0  # no news of sources that are not ours
 _NOTIFY_SECONDS = 3.0  # no news for so long: say what is waited for
-_WORK_SECONDS = 0.5  # of CPU: less is no progress, an idle process has some
-_WORK_BYTES = 1024**2  # read and written: likewise
 _LOG_LINES = 8  # lines
 _MAX_REASONS = 3  # of what is waited for
 
@@ -37,7 +33,7 @@ class Progress:
         self._state = state
         self._names = names
         self._pids: dict[str, int] = {}
-        self._work: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes, when it last got on
+        self._work = WorkMeter()
         self._last_progress = time.monotonic()
 
     def note_progress(self) -> None:
@@ -58,14 +54,8 @@ class Progress:
     def stalled(self) -> bool:
         """Whether, in addition, no process has used CPU or I/O for a long time."""
         for pid in self._pids.values():
-            with suppress(psutil.Error, OSError):
-                process = psutil.Process(pid)
-                used, done = process.cpu_times(), process.io_counters()
-                work = (used.user + used.system, done.read_chars + done.write_chars)
-                before = self._work.setdefault(pid, (-_WORK_SECONDS, 0))
-                if work[0] - before[0] >= _WORK_SECONDS or work[1] - before[1] >= _WORK_BYTES:
-                    self._work[pid] = work
-                    self.note_progress()
+            if self._work.has_worked(pid):
+                self.note_progress()
         return self.timed_out()
 
     def _check(self, process: ProcessState) -> None:

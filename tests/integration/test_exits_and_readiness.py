@@ -118,7 +118,7 @@ def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
     state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 1.0)
-    monkeypatch.setattr("ops.appliance.readiness._WORK_SECONDS", 0.01)  # also a busy machine gives it that much
+    monkeypatch.setattr("ops.appliance.work._CPU_SECONDS", 0.01)  # also a busy machine gives it that much
     flag = tmp_path / "enough"
     script = tmp_path / "busy.py"
     script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
