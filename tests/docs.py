@@ -9,7 +9,6 @@ The language of a fenced block says how it is tested:
     sql              run as the reader
     sql owner        run as the owner
     toml             a legal configuration; what a part of one lacks is added
-    ini              a unit for systemd
     none             pictures, and commands of docs/performance.md, which are checked as those of sh no_run are
 """
 
@@ -28,7 +27,7 @@ from ops.paths import CHECKOUT
 from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
-LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "toml", "ini", ""}
+LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "toml", ""}
 
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ingest.errors import OperationError
 from ingest.redundancy import read_member
-from ops.appliance import orphans
+from ops.appliance import orphans, service
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
 from ops.appliance.up import state_folder_lock
@@ -34,10 +34,17 @@ def down(wipe: bool, yes: bool, console: Console) -> None:
         raise OperationError(f"{state.root} is not a plantlog state folder")
     if wipe and not yes:
         typer.confirm(f"Delete {state.root} with all samples, logs and secrets?", abort=True, err=True)
+    service.stop(state, Steps(console))
+    installed = service.installed(state)
     with state_folder_lock(state, console):
         _stop(state, Steps(console))
         if wipe:
             _wipe(state, Steps(console))
+    if wipe and installed is not None:
+        console.print(
+            f"{installed.unit} is still there: `plantlog service uninstall --name {installed.name}` removes it",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _stop(state: State, steps: Steps) -> None:

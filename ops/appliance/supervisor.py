@@ -173,7 +173,7 @@ class Supervisor:
     def answers(self) -> bool:
         """Whether a supervisor responds."""
         try:
-            self._call("getPID")
+            self.pid()
         except SupervisorShuttingDown:  # it is not gone yet
             return True
         except OperationError:
@@ -202,10 +202,14 @@ class Supervisor:
         if run.returncode:
             raise OperationError(f"the supervisor did not start:\n{run.stdout}{run.stderr}")
 
+    def pid(self) -> int:
+        """The process id of the running supervisor."""
+        return int(self._call("getPID"))
+
     def is_own(self) -> bool:
         """Whether the running supervisor, and so its programs, is of this checkout's environment."""
         try:
-            command = psutil.Process(self._call("getPID")).cmdline()
+            command = psutil.Process(self.pid()).cmdline()
         except psutil.Error:
             return False
         return command[:1] == [sys.executable] and self._call("getSupervisorVersion") == version("supervisor")

@@ -23,7 +23,7 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
 from ops import health, ports
-from ops.appliance import database, orphans, programs
+from ops.appliance import database, orphans, programs, service
 from ops.appliance.database import Database
 from ops.appliance.readiness import (
     Progress,
@@ -113,6 +113,7 @@ def up(options: UpOptions, console: Console) -> None:
         with steps.step("wait for connections") as step:
             wait_until_ready(awaited, plant, progress, step, deployment.simulator)
     print_summary(deployment, plant, db.where, state, console, database_is_away=known is not None)
+    service.note_absence(state, console)
 
 
 @contextmanager
@@ -266,6 +267,7 @@ def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> No
 
 
 def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> None:
+    service.check_none(state)
     step.note("another plantlog version is running; its processes are stopped and started from this one")
     supervisor.shutdown()
     orphans.wait_for_exit(state, _EXIT_TIMEOUT)

@@ -359,6 +359,7 @@ def _add_subcommands() -> None:
     from ops.cli.evidence import export, seal, verify
     from ops.cli.maintenance import app as maintenance
     from ops.cli.maintenance import retention
+    from ops.cli.service import app as service
     from ops.cli.spool import app as spool
     from ops.cli.spool import replay
     from ops.cli.tag_import import import_tags
@@ -372,6 +373,7 @@ def _add_subcommands() -> None:
     app.add_typer(certificate, name="certificate")
     app.add_typer(database, name="database")
     app.add_typer(maintenance, name="maintenance")
+    app.add_typer(service, name="service")
     app.add_typer(spool, name="spool")
 
 

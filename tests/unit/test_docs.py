@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import csv
 import importlib.util
 import re
@@ -153,16 +152,6 @@ def test_every_configuration_example_is_valid(block: docs.Block, tmp_path: Path)
     file = tmp_path / "plant.toml"
     file.write_text(docs.completed(block.text, tmp_path))
     load(file)
-
-
-def test_systemd_unit_calls_existing_commands() -> None:
-    (block,) = docs.blocks("ini")
-    unit = configparser.ConfigParser(interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(block.text)
-    called = [value.split() for name, value in unit["Service"].items() if name.startswith("Exec")]
-    assert len(called) == 2
-    assert [found for _, *words in called for found in unknown(words)] == []
 
 
 def test_queries_are_in_code_blocks() -> None:

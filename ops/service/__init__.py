@@ -1,0 +1,1 @@
+"""plantlog as a systemd service: its unit, and the process that systemd watches."""

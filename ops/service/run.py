@@ -1,0 +1,144 @@
+"""``plantlog service run``: run the appliance in the foreground, and tell the service manager how it is."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from ingest.errors import OperationError, PlantlogError
+from ingest.source_states import UP
+from ops import health
+from ops.appliance.down import down
+from ops.appliance.service import attended
+from ops.appliance.supervisor import ProcessState, Supervisor, is_collector
+from ops.appliance.up import UpOptions, up
+from ops.appliance.work import WorkMeter
+from ops.deployment import Running
+from ops.formatting import count
+from ops.paths import State
+from ops.service.notify import ServiceManager
+
+_CHECK_SECONDS = 5.0
+_STUCK_SECONDS = 120.0  # neither an answer nor work for so long
+
+
+def run(name: str) -> None:
+    """Start the appliance, watch it, and stop it on SIGTERM. Raises PlantlogError where it can't be run."""
+    faulthandler.enable()  # the watchdog's SIGABRT
+    manager = ServiceManager.take()
+    state, console = State.current(), Console()
+    state.claim()
+    with attended(state, name):
+        try:
+            signal.signal(signal.SIGTERM, _interrupt)
+            manager.send("STATUS=starting")
+            with manager.extending():
+                problem = _start(state, console)
+            _watch(state, manager, console, problem)
+        except KeyboardInterrupt:
+            console.print("asked to stop")
+            manager.send("READY=1")  # for systemd, an end before that is a failure, after which it starts again
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            manager.send("STOPPING=1", "STATUS=stopping")
+            with manager.extending():
+                down(wipe=False, yes=False, console=console)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _start(state: State, console: Console) -> str:
+    """Bring the appliance up. Returns what failed though the collectors run: an end would lose what they collect."""
+    supervisor = Supervisor(state)
+    if supervisor.answers() and not _is_ours(supervisor):
+        console.print("the appliance was started outside of this service: it is stopped first", highlight=False)
+        down(wipe=False, yes=False, console=console)
+    try:
+        up(UpOptions(), console)
+    except PlantlogError as error:
+        if not supervisor.answers() or not any(is_collector(p.name) and p.pid for p in supervisor.processes()):
+            raise
+        console.print(f"the collectors run, but `up` failed: {error}", highlight=False, markup=False, soft_wrap=True)
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _is_ours(supervisor: Supervisor) -> bool:
+    """Whether the supervisor is in the control group of this process, so that the service's settings hold for it."""
+    try:
+        return Path(f"/proc/{supervisor.pid()}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _watch(state: State, manager: ServiceManager, console: Console, problem: str) -> None:
+    """Tell the manager again and again that all is well. Raises OperationError when the supervisor is gone."""
+    interval = min(_CHECK_SECONDS, (manager.watchdog_seconds or 2 * _CHECK_SECONDS) / 2)
+    supervisor, check = Supervisor(state), StuckProcesses()
+    ready = "READY=1"
+    while True:
+        if not supervisor.answers():
+            raise OperationError(f"the supervisor is gone: see {state.log / 'supervisord.log'}")
+        if not _is_ours(supervisor):
+            raise OperationError("the supervisor was started outside of this service")
+        processes = supervisor.processes()
+        reports = _reports(state, processes)
+        manager.send(*filter(None, (ready, "WATCHDOG=1", f"STATUS={_status(processes, reports, problem)}")))
+        ready = ""
+        for process in check.find(processes, reports):
+            console.print(f"{process.name} (process {process.pid}) is stuck: it is killed and restarted")
+            supervisor.signal(process.name, signal.SIGKILL)
+        time.sleep(interval)
+
+
+def _reports(state: State, processes: list[ProcessState]) -> dict[str, dict[str, Any] | None]:
+    """Process that runs and has a health page → its report; None where it does not answer."""
+    running = Running.load(state)
+    if running is None:
+        return {}
+    active = {process.name for process in processes if process.pid}
+    return {name: health.fetch(name, running.health) for name in running.processes if name in active}
+
+
+def _status(processes: list[ProcessState], reports: dict[str, dict[str, Any] | None], problem: str) -> str:
+    """One line."""
+    not_running = [process.name for process in processes if process.state != "RUNNING"]
+    silent = [name for name, report in reports.items() if report is None]
+    sources = [source for report in reports.values() if report for source in report.get("sources", ())]
+    connected = sum(source["state"] in UP for source in sources)
+    parts = (
+        f"{len(processes) - len(not_running)} of {len(processes)} processes run",
+        f"{connected} of {count(len(sources), 'source')} connected",
+        *([f"not running: {', '.join(not_running)}"] if not_running else ()),
+        *([f"no answer from {', '.join(silent)}"] if silent else ()),
+        *([f"up failed: {problem}"] if problem else ()),
+    )
+    return "; ".join(parts)
+
+
+class StuckProcesses:
+    """Finds processes that neither answer nor work. One that waits for a database or a source answers."""
+
+    def __init__(self, seconds: float = _STUCK_SECONDS) -> None:
+        self._seconds = seconds
+        self._work = WorkMeter()
+        self._well: dict[int, float] = {}  # pid → when it last answered or worked, monotonic
+
+    def find(self, processes: list[ProcessState], reports: dict[str, dict[str, Any] | None]) -> list[ProcessState]:
+        """Those that are stuck."""
+        now = time.monotonic()
+        before, self._well = self._well, {}
+        for process in processes:
+            if process.pid is not None and process.name in reports:
+                well = reports[process.name] is not None or self._work.has_worked(process.pid)
+                self._well[process.pid] = now if well else before.get(process.pid, now)
+        return [p for p in processes if p.pid in self._well and now - self._well[p.pid] > self._seconds]
