@@ -21,7 +21,7 @@ from ops.paths import CHECKOUT, State
 from simulator.compare import Comparison, compare
 from tests.waiting import until
 
-_NEWEST = """
+NEWEST = """
 SELECT (extract(epoch FROM min(newest)) * 1000000)::int8
 FROM (SELECT max(b.last_time) AS newest FROM plant.ingest_batch AS b WHERE b.kind = 'samples' GROUP BY b.source_id)
 """
@@ -88,7 +88,7 @@ class Appliance:
 
     async def _newest(self) -> int:
         try:
-            return int(await self.fetchval(_NEWEST) or 0)
+            return int(await self.fetchval(NEWEST) or 0)
         except (OSError, asyncpg.PostgresError):  # the database is away, as some tests want it
             return 0
 
