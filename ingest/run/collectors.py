@@ -21,6 +21,7 @@ from ingest.alarms import checkpoint
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.appender import Appender
 from ingest.config.files import digests
+from ingest.config.live import reconnects
 from ingest.config.sources import ModbusSource, OpcuaSource
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
@@ -41,16 +42,6 @@ log = logging.getLogger(__name__)
 
 _RESTART_SECONDS = 5.0  # before a collector is restarted after an unexpected error
 _POLL_SECONDS = 0.05  # whether another process has given a source
-# What a living session can follow; all else a connection is made with.
-_OPCUA_LIVE_OPTIONS = {
-    "tags",
-    "publishing_interval",
-    "sampling_interval",
-    "queue_size",
-    "discard_oldest",
-    "stale_after",
-}
-_MODBUS_LIVE_OPTIONS = {"tags", "poll_interval", "bridge", "max_registers", "standby"}
 
 
 class Collectors:
@@ -256,10 +247,7 @@ class _RunningSource:
         self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
     ) -> bool:
         """Apply a new tag list to the open session; False: a new connection is needed."""
-        live_options = _OPCUA_LIVE_OPTIONS if isinstance(source, OpcuaSource) else _MODBUS_LIVE_OPTIONS
-        if source.model_dump(exclude=live_options) != self.source.model_dump(exclude=live_options):
-            return False
-        if digests(source) != self._files:
+        if reconnects(self.source, source) or digests(source) != self._files:
             return False
         match source:
             case OpcuaSource() if self._opcua is not None:
