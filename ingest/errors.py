@@ -13,6 +13,7 @@ PlantlogError
 │   └── OldTimeline      a former primary: another server has replaced it
 ├── LeaseLost            the other member of a redundant pair writes
 ├── OperationError       a command cannot be carried out; the message says what to do
+│   └── NotConfirmed     nobody has confirmed what a command would change
 └── QueryError        the viewer cannot answer a request; the message says why
 """
 
@@ -93,6 +94,10 @@ class LeaseLost(PlantlogError):  # noqa: N818  (nothing is wrong: the other one 
 
 class OperationError(PlantlogError):
     """A command cannot be carried out; the message says what to do."""
+
+
+class NotConfirmed(OperationError):  # noqa: N818  (a decision, not a fault)
+    """Nobody has confirmed what a command would change. It has changed nothing."""
 
 
 class QueryError(PlantlogError):

@@ -107,6 +107,17 @@ def viewer(plant: Plant, state: State) -> Program:
     )
 
 
+def wanted(deployment: Deployment, plant: Plant, state: State, *, own_database: bool) -> list[Program]:
+    """All processes of the appliance."""
+    return [
+        *([postgres(state)] if own_database else []),
+        *([simulator(deployment, plant, state)] if deployment.simulator else []),
+        *ingest(plant, state),
+        maintenance(plant, state),
+        viewer(plant, state),
+    ]
+
+
 def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequirement]]:
     """Process → the ports that it listens on."""
     requirements = {

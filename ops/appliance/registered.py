@@ -24,6 +24,7 @@ from ops.deployment import Deployment
 from ops.evidence.keys import signer
 from ops.paths import State
 from ops.registration import pair
+from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 
@@ -45,11 +46,15 @@ def register_plant(
     take_over: str | None,
     decisions: TagDecisions,
     step: Step,
+    expected: Difference | None = None,
 ) -> Snapshot:
-    """Register sources, channels and the member of a pair, and put the configuration in force."""
+    """Register sources, channels and the member of a pair, and put the configuration in force.
+
+    Raises OperationError, with nothing changed, if that changes something else than ``expected``.
+    """
     record = state.run / _RECORD
     record.unlink(missing_ok=True)  # until all is done
-    registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions))
+    registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions, expected))
     registration.print_changes(step.note)
     asyncio.run(_join_pair(state, plant, step))
     current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)

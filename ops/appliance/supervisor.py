@@ -229,6 +229,13 @@ class Supervisor:
             self._call("addProcessGroup", name)
         return changed, removed
 
+    def restarts(self, programs: Sequence[Program]) -> tuple[list[str], list[str], list[str]]:
+        """The names of programs that :meth:`update` would restart, stop and add."""
+        texts = self._config.read_text(), render(self._state, programs)
+        before, after = (dict(one.strip().split("]", 1) for one in text.split("[program:")[1:]) for text in texts)
+        changed = sorted(name for name in before.keys() & after if before[name] != after[name] or not self.is_own())
+        return changed, sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+
     def processes(self) -> list[ProcessState]:
         """All processes, in the configuration's order of names."""
         return [

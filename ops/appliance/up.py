@@ -25,6 +25,7 @@ from ingest.folder_lock import folder_lock
 from ops import health, ports
 from ops.appliance import database, orphans, programs, service
 from ops.appliance.database import Database
+from ops.appliance.plan import Plan
 from ops.appliance.readiness import (
     Progress,
     exit_message,
@@ -58,6 +59,7 @@ class UpOptions:
     simulator: bool | None = None
     take_over: str | None = None  # an installation
     choice: TagDecisions = field(default_factory=TagDecisions)  # for tags whose meaning changed
+    plan: Plan | None = None  # what was shown and confirmed; nothing else is applied
 
 
 def up(options: UpOptions, console: Console) -> None:
@@ -69,6 +71,8 @@ def up(options: UpOptions, console: Console) -> None:
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
             plant, digests = _check_config(deployment, state, step)
+            if options.plan is not None:
+                options.plan.check(state, digests)
             pair.check_database(state, plant, state.has_external_database)
             repository.check_database(state, deployment.config, plant.backup)
         with steps.step("prepare PostgreSQL") as step:
@@ -85,12 +89,13 @@ def up(options: UpOptions, console: Console) -> None:
                 supervisor.start_program("postgres")
             known = _start_database(db, options.take_over, plant, supervisor, state, step)
         with steps.step("register sources and channels") as step:
+            expected = None if options.plan is None else options.plan.difference
             current = known or register_plant(
-                deployment, plant, digests, state, options.take_over, options.choice, step
+                deployment, plant, digests, state, options.take_over, options.choice, step, expected
             )
             if known is not None:
                 step.warn("as they were registered before")
-            programs_wanted = _programs(deployment, plant, db, state)
+            programs_wanted = programs.wanted(deployment, plant, state, own_database=db.cluster is not None)
             _update_programs(supervisor, programs_wanted, db, plant, state, step)
             deployment.save(state)
             Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
@@ -272,16 +277,6 @@ def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> Non
     supervisor.shutdown()
     orphans.wait_for_exit(state, _EXIT_TIMEOUT)
     orphans.end(state, step.note)
-
-
-def _programs(deployment: Deployment, plant: Plant, db: Database, state: State) -> list[Program]:
-    return [
-        *([programs.postgres(state)] if db.cluster is not None else []),
-        *([programs.simulator(deployment, plant, state)] if deployment.simulator else []),
-        *programs.ingest(plant, state),
-        programs.maintenance(plant, state),
-        programs.viewer(plant, state),
-    ]
 
 
 def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ingest.errors import ConfigError, OperationError, PlantlogError
+from ingest.errors import ConfigError, NotConfirmed, OperationError, PlantlogError
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 
@@ -42,6 +42,7 @@ _NewChannel = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Changed tag that becomes a new channel. Can be repeated."),
 ]
+_NOT_CONFIRMED = 3  # exit code
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -96,6 +97,33 @@ def up(
 
     decisions = TagDecisions(same_quantity or (), new_channel or ())
     run(UpOptions(config, channels, hz, port, simulator, take_over, decisions), Console())
+
+
+@app.command()
+def apply(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="PLANT.TOML", help="Configuration file. Default: the last one used."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every line of a long plan.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the plan as JSON. Applies it only together with --yes.")
+    ] = False,
+    same_quantity: _SameQuantity = None,
+    new_channel: _NewChannel = None,
+) -> None:
+    """Show what the changed configuration files change, ask, and apply it to the running appliance.
+
+    Exits with 3 if nobody confirmed the plan.
+    """
+    from ops.appliance.apply import ApplyOptions
+    from ops.appliance.apply import apply as run
+    from ops.appliance.up import UpOptions
+    from ops.registration.redefined_tags import TagDecisions
+
+    decisions = TagDecisions(same_quantity or (), new_channel or ())
+    run(UpOptions(config, choice=decisions), ApplyOptions(yes, full, as_json), Console())
 
 
 @app.command()
@@ -311,11 +339,14 @@ def prepare(
 def rename(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Current name.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="NEW is a channel, too: each gets the name of the other.")
+    ] = False,
 ) -> None:
     """Rename a channel. Its id and history are kept."""
     from ops.registration.rename import rename as run
 
-    run(old, new, Console())
+    run(old, new, Console(), exchange=exchange)
 
 
 @app.command()
@@ -391,6 +422,9 @@ def main() -> int:
             typer.echo(str(problem), err=True)
         typer.echo(count(len(error.problems), "problem"), err=True)
         return 1
+    except NotConfirmed as error:
+        typer.echo(f"plantlog: {error}", err=True)
+        return _NOT_CONFIRMED
     except PlantlogError as error:
         typer.echo(f"plantlog: {error}", err=True)
         return 1

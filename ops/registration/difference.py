@@ -48,11 +48,22 @@ class SourceDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Redefinitions:
+    """Tags that mean something else now, and what was decided."""
+
+    continued: Sequence[str] = ()  # channels that go on
+    replaced: Sequence[str] = ()  # channels that give way to new ones
+    undecided: Sequence[str] = ()
+    problem: str = ""  # what to do about those in doubt, as text; empty: there are none
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """Changes of a registration, by name of the changed sources."""
 
     sources: Mapping[str, SourceDifference]
     renamed: Mapping[str, str] = field(default_factory=dict)  # added channel → the retired one that read the same
+    redefinitions: Redefinitions = Redefinitions()
 
     def lines(self) -> Iterator[str]:
         """For people, a line a source; none where nothing changed. Then channels that look renamed."""
@@ -69,6 +80,7 @@ def difference(
     channels: Iterable[asyncpg.Record],
     added: Iterable[asyncpg.Record],
     same: Iterable[asyncpg.Record],
+    redefinitions: Redefinitions,
 ) -> Difference:
     """From sections ``select_source_differences``, ``_differences``, ``_added`` and ``_same_address``."""
     by_source: dict[str, SourceDifference] = {}
@@ -84,17 +96,18 @@ def difference(
             source.changed[row["name"]] = change_of(row)
         elif row["what"] == "retired":
             source.retired.append(row["name"])
-    return Difference(by_source, {row["added"]: row["retired"] for row in same})
+    return Difference(by_source, {row["added"]: row["retired"] for row in same}, redefinitions)
 
 
 def change_of(row: asyncpg.Record) -> Change:
     """What differs between ``old`` and ``new`` of a row, JSON objects both."""
-    old, new = (_flat(json.loads(row[side])) for side in ("old", "new"))
+    old, new = (flat(json.loads(row[side])) for side in ("old", "new"))
     differing = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
     return Change({n: old[n] for n in differing if n in old}, {n: new[n] for n in differing if n in new})
 
 
-def _flat(facts: dict[str, Any]) -> dict[str, Any]:
+def flat(facts: dict[str, Any]) -> dict[str, Any]:
+    """A definition with its attributes beside the columns."""
     return {**{name: value for name, value in facts.items() if name != "attributes"}, **facts.get("attributes", {})}
 
 

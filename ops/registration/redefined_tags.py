@@ -7,16 +7,16 @@ alarm limits, retention class) do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import asyncpg
 
-from ingest.errors import OperationError
 from ops.formatting import count
-from ops.registration.difference import Change, change_of
+from ops.registration.difference import Change, Redefinitions, change_of, flat
 
 _PRESENTATION_FIELDS = frozenset(
     {"lo", "hi", "deadband", "description", "retention", "interval", "expected_interval", "stale_after"}
@@ -32,49 +32,71 @@ class TagDecisions:
     new_channel: Sequence[str] = ()
 
 
-def channels_to_replace(
-    channels: Iterable[asyncpg.Record],
+def redefinitions(
+    channels: Sequence[asyncpg.Record],
     moved: Mapping[str, str],
     renamed: Iterable[asyncpg.Record],
     decisions: TagDecisions,
-) -> list[str]:
-    """Names whose channels give way to new ones. Raises OperationError with every tag that is in doubt.
+) -> Redefinitions:
+    """The tags whose meaning changed, with every one that is in doubt.
 
     ``channels``: section ``select_differences``; ``moved``: former source → the source that has its end point now
     (no other device); ``renamed``: section ``select_renamed``.
     """
-    undecided, replaced = {}, []
-    for row in channels:
-        if row["old"] is None or row["new"] is None:
-            continue
-        change = meaning_change(change_of(row), moved)
+    continued, replaced = [], []
+    undecided: dict[str, Change] = {}
+    changes = {row["name"]: change_of(row) for row in channels if row["old"] is not None and row["new"] is not None}
+    for name, whole in changes.items():
+        change = meaning_change(whole, moved)
         if change is None:
             continue
-        if _matches(row["name"], decisions.new_channel):
-            replaced.append(row["name"])
-        elif not _matches(row["name"], decisions.same_quantity):
-            undecided[row["name"]] = change.describe()
+        if _matches(name, decisions.new_channel):
+            replaced.append(name)
+        elif _matches(name, decisions.same_quantity):
+            continued.append(name)
+        else:
+            undecided[name] = change
+    renamed_away = [row for row in renamed if not _matches(row["name"], decisions.new_channel)]
     lines = []
     if undecided:
         tags = count(len(undecided), "tag")
         have = "has" if len(undecided) == 1 else "have"
         lines += [
             f"{tags} of the configuration {have} a new definition under an old name:",
-            *(f"  {name}: {words}" for name, words in undecided.items()),
+            *(f"  {name}: {change.describe()}" for name, change in undecided.items()),
+            *(
+                f"{one} and {other} have exchanged their addresses. If only the names were exchanged: "
+                f"`plantlog rename {one} {other} --exchange` gives each channel the name of the other; then repeat "
+                "this command."
+                for one, other in _exchanged(row for row in channels if row["name"] in undecided)
+            ),
             "If a tag still measures the same quantity, use --same-quantity NAME: the channel continues and the change "
             "is recorded. If it measures another quantity, give it a new name, or use --new-channel NAME to retire the "
             "old channel under another name. NAME may be a pattern with *.",
         ]
-    renamed_away = [row for row in renamed if not _matches(row["name"], decisions.new_channel)]
     if renamed_away:
         lines += [
             f"{count(len(renamed_away), 'tag')} of the configuration with a name that was renamed:",
             *(f"  {row['name']}: renamed to {row['now']} at {row['since']:%Y-%m-%d %H:%M} UTC" for row in renamed_away),
             "Put the new name into the tag list, or use --new-channel NAME for a new channel with the old name.",
         ]
-    if lines:
-        raise OperationError("\n".join(lines))
-    return replaced
+    in_doubt = (*undecided, *(row["name"] for row in renamed_away))
+    return Redefinitions(continued, replaced, in_doubt, "\n".join(lines))
+
+
+def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:
+    """Pairs of tags of which each has now what the other one had: an edit that renames them crosswise."""
+    facts = {row["name"]: (_facts(row["old"]), _facts(row["new"])) for row in rows}
+    names_of: dict[str, list[str]] = {}
+    for name, (old, _) in facts.items():
+        names_of.setdefault(old, []).append(name)
+    for name, (old, new) in facts.items():
+        yield from ((name, other) for other in names_of.get(new, ()) if name < other and facts[other][1] == old)
+
+
+def _facts(definition: str) -> str:
+    """What a definition, a JSON object, says of the meaning of the values."""
+    return json.dumps({key: value for key, value in sorted(flat(json.loads(definition)).items()) if _is_meaning(key)})
 
 
 def meaning_change(change: Change, moved: Mapping[str, str]) -> Change | None:
@@ -88,12 +110,16 @@ def meaning_change(change: Change, moved: Mapping[str, str]) -> Change | None:
 
 
 def _changes_meaning(key: str, change: Change, moved: Mapping[str, str]) -> bool:
-    if key in _PRESENTATION_FIELDS or key.startswith("alarm_"):
+    if not _is_meaning(key):
         return False
     old: Any = change.old.get(key)
     if key in _FIELDS_SET_LATER and old in (None, ""):
         return False
     return not (key == "source" and moved.get(old) == change.new.get(key))
+
+
+def _is_meaning(key: str) -> bool:
+    return key not in _PRESENTATION_FIELDS and not key.startswith("alarm_")
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -19,15 +19,17 @@ from ingest.push.channels import load_created
 from ingest.registry import Registry
 from ops.formatting import count
 from ops.paths import State
+from ops.registration import pair
 from ops.registration.definitions import definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
-from ops.registration.redefined_tags import TagDecisions, channels_to_replace
+from ops.registration.redefined_tags import TagDecisions, redefinitions
 from ops.registration.rename import superseded_name
 from schema.queries import load
 
 _NO_DECISIONS = TagDecisions()
+_ALL_NAMES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,44 +55,64 @@ class Registration:
             note(self.not_applied)
 
 
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A configuration and what the database has."""
+
+    installation: UUID
+    taken_over: str
+    put_back: PutBack
+    difference: Difference
+
+
+async def preview(plant: Plant, dsn: str, state: State, decisions: TagDecisions = _NO_DECISIONS) -> Difference:
+    """What :func:`register` would change, with all names. Changes nothing; raises as it does, but for tags in doubt."""
+    connection = await connect(dsn, "plantlog apply")
+    try:
+        if plant.redundancy.member is not None:
+            await pair.check(connection, state, plant, lambda line: None)
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            return (await _compare(connection, plant, state, None, decisions, _ALL_NAMES)).difference
+        finally:
+            await transaction.rollback()
+    finally:
+        await connection.close()
+
+
 async def register(
-    plant: Plant, dsn: str, state: State, take_over: str | None = None, decisions: TagDecisions = _NO_DECISIONS
+    plant: Plant,
+    dsn: str,
+    state: State,
+    take_over: str | None = None,
+    decisions: TagDecisions = _NO_DECISIONS,
+    expected: Difference | None = None,
 ) -> Registration:
     """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
 
     Names keep their ids for ever. What this installation had registered and the configuration no longer contains is
-    marked retired. ``take_over``: an installation that is gone, which this state folder becomes. Raises OperationError
-    if a name belongs to another installation, if a tag was redefined and ``decisions`` does not cover it, or if the
-    state folder has ids of another database.
+    marked retired. ``take_over``: an installation that is gone, which this state folder becomes; ``expected``: what
+    :func:`preview` found. Raises OperationError if a name belongs to another installation, if a tag was redefined and
+    ``decisions`` does not cover it, if the state folder has ids of another database, or if something else than
+    ``expected`` would be changed.
     """
-    sources = _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
+    sources = _source_columns(plant)
     queries = load("register")
     connection = await connect(dsn, "plantlog up")
     try:
         async with connection.transaction():
-            await connection.execute(queries["lock_registration"])
-            await connection.execute(queries["set_registration"])
-            installation, taken_over = await claim(connection, state, plant, take_over)
-            await connection.execute(queries["create_temporary_tables"])
-            # Another installation's database has other ids.
-            older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
-            await _check_spools(connection, state)
-            await send_definitions(connection, definitions(plant))
-            await check_names(connection, plant, installation)
-            source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
-            changes = await _channel_differences(connection, installation)
-            moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
-            replaced = channels_to_replace(
-                changes, moved, await connection.fetch(queries["select_renamed"], installation), decisions
+            compared = await _compare(
+                connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
             )
-            if replaced:
-                await connection.execute(
-                    queries["supersede_channels"], replaced, [superseded_name(name) for name in replaced]
+            installation, found = compared.installation, compared.difference
+            if found.redefinitions.problem:
+                raise OperationError(found.redefinitions.problem)
+            if expected is not None and found != expected:
+                raise OperationError(
+                    "the plan is stale: sources or channels in the database were changed since it was shown, as by "
+                    "another `plantlog apply`, `up` or `rename`. Nothing was applied: repeat the command"
                 )
-                await connection.execute(queries["delete_differences"])
-                changes = await _channel_differences(connection, installation)
-            added = await connection.fetch(queries["select_added"], MAX_NAMES)
-            found = difference(source_changes, changes, added, await connection.fetch(queries["select_same_address"]))
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
             await connection.execute(queries["update_channels"])
@@ -115,7 +137,51 @@ async def register(
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registration(registry, found, taken_over, older, versions, not_applied)
+    return Registration(registry, found, compared.taken_over, compared.put_back, versions, not_applied)
+
+
+async def _compare(
+    connection: asyncpg.Connection[Any],
+    plant: Plant,
+    state: State,
+    take_over: str | None,
+    decisions: TagDecisions,
+    names: int,
+) -> _Comparison:
+    """Compare, in the caller's transaction, which then has the lock of registrations and the temporary tables.
+
+    Channels that are to be replaced have given their names away then. ``names``: of added channels, by source.
+    """
+    sources = _source_columns(plant)
+    queries = load("register")
+    await connection.execute(queries["lock_registration"])
+    await connection.execute(queries["set_registration"])
+    installation, taken_over = await claim(connection, state, plant, take_over)
+    await connection.execute(queries["create_temporary_tables"])
+    # Another installation's database has other ids.
+    older = PutBack() if taken_over else await put_back(connection, state, plant, installation)
+    await _check_spools(connection, state)
+    await send_definitions(connection, definitions(plant))
+    await check_names(connection, plant, installation)
+    source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
+    changes = await _channel_differences(connection, installation)
+    moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
+    redefined = redefinitions(
+        changes, moved, await connection.fetch(queries["select_renamed"], installation), decisions
+    )
+    if redefined.replaced:
+        await connection.execute(
+            queries["supersede_channels"], redefined.replaced, [superseded_name(name) for name in redefined.replaced]
+        )
+        await connection.execute(queries["delete_differences"])
+        changes = await _channel_differences(connection, installation)
+    added = await connection.fetch(queries["select_added"], names)
+    same = await connection.fetch(queries["select_same_address"])
+    return _Comparison(installation, taken_over, older, difference(source_changes, changes, added, same, redefined))
+
+
+def _source_columns(plant: Plant) -> list[list[Any]]:
+    return _columns([(source.name, source.kind, source.address) for source in plant.sources], 3)
 
 
 async def _set_settings(connection: asyncpg.Connection[Any], state: State, plant: Plant, installation: UUID) -> str:

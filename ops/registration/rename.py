@@ -22,8 +22,11 @@ from ops.registration.installation import installation_id, installations
 from schema.queries import load
 
 
-def rename(old: str, new: str, console: Console) -> None:
-    """Rename a channel in the database, print what to change in the tag list. Raises OperationError, DatabaseError."""
+def rename(old: str, new: str, console: Console, *, exchange: bool = False) -> None:
+    """Rename a channel in the database, print what to change in the tag list. Raises OperationError, DatabaseError.
+
+    ``exchange``: ``new`` is a channel, too, and gets the name ``old``.
+    """
     state = State.current()
     owner = state.dsn("owner")
     try:
@@ -33,7 +36,16 @@ def rename(old: str, new: str, console: Console) -> None:
             f"{new!r} is not a channel name; legal: letters, digits, _ . % - and / as separator, 255 characters"
         ) from None
     with database_errors():
-        row = asyncio.run(rename_channel(owner, state, old, new))
+        row = asyncio.run(rename_channel(owner, state, old, new, exchange=exchange))
+    if exchange:
+        console.print(
+            f"{old} and {new} have exchanged their names; channel {row['id']} is {new} now. Earlier samples keep their "
+            "names in samples_named.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print("Next: exchange both names in the tag list, then run `plantlog up`.", highlight=False)
+        return
     console.print(
         f"channel {row['id']} is renamed to {new}. Earlier samples keep the name {old} in samples_named; "
         f"use WHERE channel_id = {row['id']} to select all of them.",
@@ -43,7 +55,7 @@ def rename(old: str, new: str, console: Console) -> None:
     console.print(f"Next: {_next_steps(state, row, old, new)}run `plantlog up`.", highlight=False, soft_wrap=True)
 
 
-async def rename_channel(dsn: str, state: State, old: str, new: str) -> asyncpg.Record:
+async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange: bool = False) -> asyncpg.Record:
     """The renamed channel: id, name of its source, whether a gateway made it, whether it is retired.
 
     A channel that reads the same under the new name, as ``up`` made it of an edited tag list, is set aside and retired.
@@ -55,18 +67,26 @@ async def rename_channel(dsn: str, state: State, old: str, new: str) -> asyncpg.
         async with connection.transaction():
             await connection.execute(queries["lock_registration"])
             rows = {row["name"]: row for row in await connection.fetch(queries["select_named"], [old, new])}
-            if old not in rows:
-                raise OperationError(f"there is no channel {old}")
-            owner = rows[old]["installation_id"]
-            if others := [one for one in await installations(connection) if one.id == owner != installation_id(state)]:
-                raise OperationError(f"channel {old} belongs to {others[0]}: rename it there")
+            own = installation_id(state)
+            known = {one.id: one for one in await installations(connection) if one.id != own}
+            for name in (old, new) if exchange else (old,):
+                if name not in rows:
+                    raise OperationError(f"there is no channel {name}")
+                if (owner := known.get(rows[name]["installation_id"])) is not None:
+                    raise OperationError(f"channel {name} belongs to {owner}: rename it there")
+            renamed: asyncpg.Record = rows[old]
+            if exchange:
+                # A name is unique at any time.
+                aside = superseded_name(old)
+                for before, after in ((old, aside), (new, old), (aside, new)):
+                    await connection.execute(queries["rename_channel"], before, after)
+                return renamed
             if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
                 # The tag list had the new name before this command: what it made gives way.
                 await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])
             elif new in rows:
                 raise OperationError(f"channel {rows[new]['id']} already has the name {new}: choose another")
             await connection.execute(queries["rename_channel"], old, new)
-            renamed: asyncpg.Record = rows[old]
             return renamed
     finally:
         await connection.close()

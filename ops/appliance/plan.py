@@ -1,0 +1,195 @@
+"""What ``apply`` would change: a plan that is shown before. It is stale if anything was changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from ingest.config.base import fields_of
+from ingest.config.live import reconnects
+from ingest.config.model import Plant
+from ingest.config.snapshot import latest_number, plant_in_force
+from ingest.database import database_errors
+from ingest.errors import OperationError
+from ops.appliance import programs
+from ops.appliance.supervisor import Supervisor
+from ops.deployment import Deployment
+from ops.formatting import count
+from ops.paths import State
+from ops.registration.difference import Change, Difference
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import preview
+
+_IN_TAG_LIST = {"tags", "name", "kind", "address"}  # of a source: the difference has them
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The difference between the configuration files and what runs."""
+
+    number: int | None  # of the configuration in force
+    digests: Mapping[str, str]  # of the files, by path
+    difference: Difference
+    options: Mapping[str, tuple[Any, Any]]  # option → old and new value
+    restarted: Sequence[str]  # processes
+    stopped: Sequence[str]
+    started: Sequence[str]
+    reconnected: Sequence[str]  # sources
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to apply."""
+        changes = self.difference.sources, self.options, self.restarted, self.stopped, self.started
+        return any(map(bool, changes)) or bool(self.difference.redefinitions.undecided)
+
+    def check(self, state: State, digests: Mapping[str, str]) -> None:
+        """Raise OperationError if files, or the configuration in force, were changed since."""
+        paths = self.digests.keys() | digests.keys()
+        stale = sorted(path for path in paths if self.digests.get(path) != digests.get(path))
+        reasons = [f"{path} was changed" for path in stale]
+        if latest_number(state.root) != self.number:
+            reasons.append("another configuration was applied")
+        if reasons:
+            raise OperationError(
+                f"the plan is stale: {'; '.join(reasons)} since it was shown. Nothing was applied: repeat the command"
+            )
+
+    def counts(self) -> dict[str, int]:
+        """How many channels are added, retired, moved, changed otherwise; how many sources and options differ."""
+        sources = self.difference.sources.values()
+        moved = sum("source" in change.new for source in sources for change in source.changed.values())
+        return {
+            "added": sum(source.added for source in sources),
+            "retired": sum(len(source.retired) for source in sources),
+            "moved": moved,
+            "changed": sum(len(source.changed) for source in sources) - moved,
+            "sources": sum(bool(source.state) for source in sources),
+            "options": len(self.options),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Every change, a line each."""
+        redefined, renamed = self.difference.redefinitions, self.difference.renamed
+        for name, source in sorted(self.difference.sources.items()):
+            if source.state:
+                details = f" ({source.change.describe()})" if source.change else ""
+                yield f"source {name}: {source.state}{details}"
+            for channel in source.first_added:
+                former = f" (reads what {renamed[channel]} read)" if channel in renamed else ""
+                yield f"+ {channel}: added to {name}{former}"
+            for channel in source.retired:
+                yield f"- {channel}: retired from {name}"
+            for channel, change in source.changed.items():
+                yield f"~ {channel}: {change.describe()}{_decision(channel, redefined.undecided, redefined.continued)}"
+        yield from (f"~ {channel}: the old channel is retired under another name" for channel in redefined.replaced)
+        yield from (f"{name}: {_value(old)} → {_value(new)}" for name, (old, new) in self.options.items())
+
+    def effects(self) -> Iterator[str]:
+        """What is interrupted, and hints."""
+        words = {"restarts": self.restarted, "stops": self.stopped, "starts": self.started}
+        for verb, names in words.items():
+            if names:
+                yield f"{verb}: {', '.join(names)}"
+        if self.reconnected:
+            yield f"connects again: {', '.join(self.reconnected)}"
+        if not self.restarted and not self.stopped and not self.reconnected:
+            yield "restarts: nothing; living connections follow the change"
+        if self.difference.renamed:
+            new, old = next(iter(self.difference.renamed.items()))
+            n = count(len(self.difference.renamed), "added channel")
+            yield f"{n} may be renamed ones: `plantlog rename {old} {new}` before this keeps the history"
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole plan."""
+        redefined = self.difference.redefinitions
+        return {
+            "configuration": self.number,
+            "counts": self.counts(),
+            "sources": {
+                name: {
+                    "state": source.state or None,
+                    "change": None if source.change is None else _change(source.change),
+                    "added": list(source.first_added),
+                    "retired": source.retired,
+                    "changed": {channel: _change(change) for channel, change in source.changed.items()},
+                }
+                for name, source in sorted(self.difference.sources.items())
+            },
+            "renamed": {old: new for new, old in self.difference.renamed.items()},
+            "undecided": list(redefined.undecided),
+            "same_quantity": list(redefined.continued),
+            "new_channel": list(redefined.replaced),
+            "options": {name: list(values) for name, values in self.options.items()},
+            "restarts": list(self.restarted),
+            "stops": list(self.stopped),
+            "starts": list(self.started),
+            "reconnects": list(self.reconnected),
+        }
+
+
+async def make_plan(
+    deployment: Deployment, plant: Plant, digests: Mapping[str, str], state: State, decisions: TagDecisions
+) -> Plan:
+    """The plan for a configuration that was read from the files with these ``digests``."""
+    number, before = latest_number(state.root), plant_in_force(state.root)
+    with database_errors():
+        difference = await preview(plant, state.dsn("owner"), state, decisions)
+    wanted = programs.wanted(deployment, plant, state, own_database=not state.has_external_database)
+    restarted, stopped, started = Supervisor(state).restarts(wanted)
+    known = {source.name: source for source in before.sources}
+    reconnected = [s.name for s in plant.sources if s.name in known and reconnects(known[s.name], s)]
+    return Plan(number, digests, difference, option_changes(before, plant), restarted, stopped, started, reconnected)
+
+
+def option_changes(before: Plant, now: Plant) -> dict[str, tuple[Any, Any]]:
+    """Option → old and new value, of tables, and of sources that both have."""
+    old, new = dict(_options(before)), dict(_options(now))
+    sources = {s.name for s in before.sources} ^ {s.name for s in now.sources}
+    return {
+        str(name): (old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name) and not (name.table == "source" and name.key in sources)
+    }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Option:
+    table: str
+    key: str  # of a source or a retention class
+    option: str
+
+    def __str__(self) -> str:
+        return f"[{self.table}] {f'{self.key} ' if self.key else ''}{self.option}"
+
+
+def _options(plant: Plant) -> Iterator[tuple[_Option, Any]]:
+    yield _Option("plant", "", "name"), plant.name
+    for table in fields_of(Plant).keys() - {"name", "sources"}:
+        value = getattr(plant, table)
+        for key, options in value.items() if isinstance(value, Mapping) else (("", value),):
+            yield from _table(table, key, options, set())
+    for source in plant.sources:
+        yield from _table("source", source.name, source, _IN_TAG_LIST)
+
+
+def _table(table: str, key: str, options: BaseModel | None, exclude: set[str]) -> Iterator[tuple[_Option, Any]]:
+    if options is not None:
+        values = options.model_dump(mode="json", exclude=exclude)
+        yield from ((_Option(table, key, option), value) for option, value in values.items())
+
+
+def _decision(channel: str, undecided: Sequence[str], continued: Sequence[str]) -> str:
+    if channel in undecided:
+        return " (another meaning? --same-quantity or --new-channel)"
+    return " (the same quantity)" if channel in continued else ""
+
+
+def _change(change: Change) -> dict[str, list[Any]]:
+    names = sorted(change.old.keys() | change.new.keys())
+    return {name: [change.old.get(name), change.new.get(name)] for name in names}
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else f"{value}"

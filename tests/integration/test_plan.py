@@ -1,0 +1,190 @@
+"""The plan of a changed configuration: what it names, when it is stale, and names that were exchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.config import snapshot
+from ingest.config.load import load_with_digests
+from ingest.config.model import Plant as Model
+from ingest.errors import NotConfirmed, OperationError
+from ops.appliance import programs
+from ops.appliance.apply import confirm
+from ops.appliance.plan import Plan, make_plan
+from ops.appliance.supervisor import render
+from ops.deployment import Deployment
+from ops.paths import State
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import Registration, register
+from ops.registration.rename import rename_channel
+from tests.database import Database, rows
+
+_CONFIGURATION = """[plant]
+name = "p"
+[[source]]
+name = "plc"
+kind = "modbus"
+address = "tcp://127.0.0.1:1502"
+tags = "plc.csv"
+[[source]]
+name = "other"
+kind = "modbus"
+address = "tcp://127.0.0.1:1503"
+tags = "other.csv"
+"""
+_UNDECIDED = TagDecisions()
+_PLC = "name,address,unit,hi\na,holding:0,K,\nb,holding:1,,\nc,holding:2,,\nd,holding:3,,\n"
+_OTHER = "name,address\nx,holding:0\n"
+
+
+class Plant:
+    """A plant whose first configuration is in force."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database = database
+        self.state = State(folder / "state")
+        self.state.claim()
+        for role in ("owner", "ingest", "reader", "maintenance"):
+            self.state.dsn_file(role).parent.mkdir(exist_ok=True)
+            self.state.dsn_file(role).write_text(database.owner_dsn)
+        self.state.external_database_marker.touch()
+        self.deployment = Deployment(folder / "plant.toml", simulator=False)
+        self.write(_CONFIGURATION, _PLC, _OTHER)
+        self.ids: dict[str, dict[str, int]] = {}
+
+    def write(self, configuration: str, plc: str, other: str = _OTHER) -> None:
+        folder = self.deployment.config.parent
+        for name, text in (("plant.toml", configuration), ("plc.csv", plc), ("other.csv", other)):
+            (folder / name).write_text(text)
+
+    def read(self) -> tuple[Model, dict[str, str]]:
+        return load_with_digests(self.deployment.config)
+
+    async def up(self, plan: Plan | None = None, decisions: TagDecisions = _UNDECIDED) -> Registration:
+        plant, digests = self.read()
+        expected = None if plan is None else plan.difference
+        done = await register(plant, self.database.owner_dsn, self.state, None, decisions, expected)
+        snapshot.save(self.state.root, self.deployment.config, digests, plant, done.versions)
+        wanted = programs.wanted(self.deployment, plant, self.state, own_database=False)
+        (self.state.run / "supervisord.conf").write_text(render(self.state, wanted))
+        return done
+
+    async def plan(self, decisions: TagDecisions = _UNDECIDED) -> Plan:
+        return await make_plan(self.deployment, *self.read(), self.state, decisions)
+
+
+@pytest.fixture
+async def here(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
+    # Nothing is started here: the processes count as those of this checkout.
+    monkeypatch.setattr("ops.appliance.supervisor.Supervisor.is_own", lambda self: True)
+    plant = Plant(database, tmp_path)
+    await plant.up()
+    return plant
+
+
+_DATABASE = (
+    "SELECT c.id, c.name, c.source_id, c.address, c.unit, c.range_hi, c.retired_at IS NOT NULL AS retired"
+    " FROM plant.channel AS c ORDER BY c.id"
+)
+
+
+async def test_unchanged_files_have_an_empty_plan(here: Plant) -> None:
+    assert not await here.plan()
+    here.write(f"# the same\n{_CONFIGURATION}", _PLC)
+    assert not await here.plan()
+
+
+async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
+    before = await rows(here.database, _DATABASE)
+    here.write(
+        _CONFIGURATION.replace("1503", "1504") + "[writer]\nconnections = 3\n",
+        "name,address,unit,hi\na,holding:0,K,9\nbb,holding:1,,\ne,holding:7,,\n",
+        "name,address\nx,holding:0\nc,holding:2\n",
+    )
+    plan = await here.plan(TagDecisions(same_quantity=("c",)))
+    assert list(plan.lines()) == [
+        "source other: changed (address tcp://127.0.0.1:1503 → tcp://127.0.0.1:1504)",
+        "~ c: source plc → other (the same quantity)",
+        "+ bb: added to plc (reads what b read)",
+        "+ e: added to plc",
+        "- b: retired from plc",
+        "- d: retired from plc",
+        "~ a: hi none → 9",
+        "[writer] connections: 2 → 3",
+    ]
+    assert list(plan.effects()) == [
+        "restarts: writer",
+        "connects again: other",
+        "1 added channel may be renamed ones: `plantlog rename b bb` before this keeps the history",
+    ]
+    assert plan.counts() == {"added": 2, "retired": 2, "moved": 1, "changed": 1, "sources": 1, "options": 1}
+    assert plan.to_json()["sources"]["plc"]["changed"] == {"a": {"hi": [None, 9.0]}}
+    assert await rows(here.database, _DATABASE) == before
+    await here.up(plan, TagDecisions(same_quantity=("c",)))
+    assert not await here.plan()
+
+
+async def test_tags_restart_nothing(here: Plant) -> None:
+    here.write(_CONFIGURATION, _PLC + "e,holding:9,,\n")
+    plan = await here.plan()
+    assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
+
+
+async def test_stale_plan_is_refused(here: Plant) -> None:
+    edited = _PLC + "e,holding:9,,\n"
+    here.write(_CONFIGURATION, edited)
+    plan = await here.plan()
+    plan.check(here.state, here.read()[1])
+    here.write(_CONFIGURATION, edited + "f,holding:10,,\n")
+    with pytest.raises(OperationError, match=r"plan is stale: .*plc\.csv was changed since it was shown"):
+        plan.check(here.state, here.read()[1])
+    before = await rows(here.database, _DATABASE)
+    with pytest.raises(OperationError, match="plan is stale: sources or channels in the database were changed"):
+        await here.up(plan)
+    assert await rows(here.database, _DATABASE) == before
+    here.write(_CONFIGURATION, edited)
+    await here.up()  # somebody else
+    with pytest.raises(OperationError, match="another configuration was applied since it was shown"):
+        plan.check(here.state, here.read()[1])
+    with pytest.raises(OperationError, match="plan is stale"):
+        await here.up(plan)
+
+
+async def test_exchanged_names_are_recognised_and_need_a_decision(here: Plant) -> None:
+    ids = {row[1]: row[0] for row in await rows(here.database, _DATABASE)}
+    crosswise = _PLC.replace("b,holding:1", "c,holding:1").replace("c,holding:2", "b,holding:2")
+    here.write(_CONFIGURATION, crosswise)
+    before = await rows(here.database, _DATABASE)
+    plan = await here.plan()
+    assert plan.difference.redefinitions.undecided == ("c", "b")
+    with pytest.raises(OperationError, match=r"b and c have exchanged their addresses.*rename b c --exchange"):
+        await here.up()
+    assert await rows(here.database, _DATABASE) == before
+    await rename_channel(here.database.owner_dsn, here.state, "b", "c", exchange=True)
+    done = await here.up()
+    assert list(done.difference.lines()) == []
+    now = done.registry.channels["plc"]
+    assert (now["b"], now["c"]) == (ids["c"], ids["b"]), "each keeps its address and history"
+    named = await rows(
+        here.database,
+        "SELECT v.channel_id, v.name, v.address FROM plant.channel_version AS v"
+        " WHERE v.valid_to = 'infinity' AND v.name IN ('b', 'c') ORDER BY v.channel_id",
+    )
+    assert named == [(ids["b"], "c", "holding:1"), (ids["c"], "b", "holding:2")]
+
+
+async def test_names_are_exchanged_only_of_own_channels(here: Plant) -> None:
+    with pytest.raises(OperationError, match="there is no channel nothing"):
+        await rename_channel(here.database.owner_dsn, here.state, "b", "nothing", exchange=True)
+    with pytest.raises(OperationError, match="already has the name c"):
+        await rename_channel(here.database.owner_dsn, here.state, "b", "c")
+
+
+def test_plan_needs_a_confirmation() -> None:
+    confirm(lambda: True, lambda: True)
+    with pytest.raises(NotConfirmed, match="no terminal to ask for confirmation; use --yes"):
+        confirm(lambda: False, lambda: True)
+    with pytest.raises(NotConfirmed, match="nothing was applied"):
+        confirm(lambda: True, lambda: False)
