@@ -89,6 +89,8 @@ EVENT_TYPES = (
     "restart",  # a process of plantlog started
     "certificate_expiry",  # our or a server's certificate expires within 30 days; detail: which, when
     "alarm",  # an alarm changed its state; text: new state, detail: limit, value, priority, ...
+    "server_event",  # an event of an OPC UA server that changed no alarm; text: its message, detail: its other fields
+    "events_missing",  # events of an OPC UA server were lost; text: why
 )
 
 

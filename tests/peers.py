@@ -15,6 +15,11 @@ holding register 700 + 2 i, another value with each answer.
 
 node-opcua's and open62541's servers also have an array ``s=Array`` of four Doubles, without a truth: r, r + 0.25,
 r + 0.5 and r + 0.75 in round r. open62541's has a constant ``s=ScalarBoolean`` … of each scalar built-in type.
+
+The server ``conditions`` (node-opcua) has events instead, and its log of them, ``FOLDER/events.jsonl``. Its ``s=Area``
+has COUNT variables ``s=Level0`` …, each with two conditions: Limit0 and, at higher values, Hot0. Commands: ``high K``,
+``hot K`` and ``normal K`` (value of Level K), ``simple N`` (N events), ``required``
+(RefreshRequiredEvent).
 """
 
 from __future__ import annotations
@@ -56,6 +61,7 @@ KINDS: Mapping[str, Kind] = {
     "milo": Kind(milo, "ns=2;s="),
     "open62541": Kind(open62541, "ns=1;s="),
     "node-opcua": Kind(lambda: node("opcua-server.js"), "ns=1;s="),
+    "conditions": Kind(lambda: node("conditions-server.js"), "ns=1;s="),
     "libmodbus": Kind(device),
     "modbus-serial": Kind(lambda: node("modbus-server.js")),
     "simulator": Kind(lambda: _simulated("opcua"), "ns=2;s=simulator."),

@@ -221,11 +221,20 @@ ORDER BY g.from_time DESC
 LIMIT 500;
 
 -- name: alarms
--- The channel's limits and the state of each alarm.
-SELECT l.limit_name AS "Limit", l.threshold AS "Threshold", coalesce(a.state, 'normal') AS "State", l.priority AS "Priority",
-       a.since AS "Since", a.value AS "Value", a.acknowledged_by AS "Acknowledged by"
-FROM plant.channel AS c
-JOIN plant.alarm_limit AS l ON l.channel_id = c.id
-LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
-WHERE c.name = ${channel:sqlstring}
+-- The channel's limits and the conditions of its server, and the state of each alarm.
+WITH listed AS (
+    SELECT l.limit_name, l.threshold, coalesce(a.state, 'normal') AS state, l.priority, a.since, a.value, a.acknowledged_by
+    FROM plant.channel AS c
+    JOIN plant.alarm_limit AS l ON l.channel_id = c.id
+    LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name
+    WHERE c.name = ${channel:sqlstring}
+    UNION ALL
+    SELECT k.condition_name, NULL, k.state, k.priority, k.since, NULL, k.acknowledged_by
+    FROM plant.channel AS c
+    JOIN plant.condition_now AS k ON k.channel_id = c.id
+    WHERE c.name = ${channel:sqlstring}
+)
+SELECT l.limit_name AS "Limit", l.threshold AS "Threshold", l.state AS "State", l.priority AS "Priority",
+       l.since AS "Since", l.value AS "Value", l.acknowledged_by AS "Acknowledged by"
+FROM listed AS l
 ORDER BY plant.priority_rank(l.priority), l.limit_name;

@@ -131,14 +131,14 @@ ORDER BY k.name;
 SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
-WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
   AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: alarms
 SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit", a.state AS "State",
        a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold", a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
-WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
   AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.priority_rank, a.since DESC
 LIMIT 200;
@@ -147,7 +147,7 @@ LIMIT 200;
 SELECT a.channel AS "Channel", plant.unit_of(a.channel) AS path, a.limit_name AS "Limit", a.state AS "State",
        a.shelved_until AS "Until", a.who AS "By", a.why AS "Why"
 FROM plant.alarm_inhibited AS a
-WHERE split_part(a.channel, '/', 1) IN (${area:sqlstring})
+WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
   AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.channel, a.limit_name
 LIMIT 200;

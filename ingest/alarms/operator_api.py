@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, get_args
 
 from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
+from ingest.alarms.conditions import Condition, Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import LIMITS
 from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition
@@ -43,6 +44,11 @@ class AlarmCommand:
     why: str = ""
     seconds: float | None = None  # to shelve
 
+    @property
+    def comment(self) -> str:
+        """What a server is told with an acknowledgement: who, and why."""
+        return f"{self.who}: {self.why}" if self.why else self.who
+
 
 @dataclass(frozen=True, slots=True)
 class AlarmRecord:
@@ -54,14 +60,20 @@ class AlarmRecord:
 
 
 class OperatorApi:
-    """The alarms of all sources of a process."""
+    """The alarms of all sources of a process: those of its limits, and the conditions of its servers."""
 
-    def __init__(self, evaluators: Callable[[], Sequence[AlarmEvaluator]], options: AlarmOptions) -> None:
+    def __init__(
+        self,
+        evaluators: Callable[[], Sequence[AlarmEvaluator]],
+        options: AlarmOptions,
+        conditions: Callable[[], Sequence[Conditions]] = list,
+    ) -> None:
         self._evaluators = evaluators
         self._options = options
+        self._conditions = conditions
 
     def alarms(self) -> list[dict[str, Any]]:
-        """All limits of all channels with their states, sorted by name."""
+        """All limits of all channels with their states, and the conditions that are not normal, each sorted by name."""
         found = []
         for evaluator in self._evaluators():
             columns = evaluator.columns
@@ -69,10 +81,14 @@ class OperatorApi:
                 assert columns is not None
                 channel = columns.channel(channel_id)
                 found += [_as_json(evaluator, channel, monitor) for monitor in channel.monitors]
-        return sorted(found, key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
+        found.sort(key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
+        listed = [known.as_json(one) for known in self._conditions() for one in known.listed()]
+        return found + sorted(listed, key=lambda one: (one["channel"], one["limit"]))
 
     async def execute(self, command: AlarmCommand) -> list[str]:
         """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk.
+
+        A condition of a server is acknowledged there; its state changes when the server says so.
 
         Raises OperationError if no alarm matches or the command is not allowed, and SpoolError on a disk error.
         """
@@ -96,6 +112,13 @@ class OperatorApi:
                         continue
                     for change in await evaluator.apply_command(channel_id, _operation(command, monitor.limit.name)):
                         done.append(f"{name} {change.limit.name}: {change.after.state}")
+        for of, one in self._matching(command):
+            known = True
+            name = f"{of.name_of(one)} {one.name}"
+            if (reason := await _not_acknowledged(command, of, one)) is None:
+                done.append(f"{name}: acknowledged on the server")
+            else:
+                inapplicable.append(f"{name} {reason}")
         if not known:
             limit = f" alarm limit {command.limit}" if command.limit else " alarm limits"
             raise OperationError(f"no channel matches {command.channel} with{limit}")
@@ -104,6 +127,14 @@ class OperatorApi:
                 f"nothing to {command.action}: {'; '.join(inapplicable[:5])}{' ...' if len(inapplicable) > 5 else ''}"
             )
         return done
+
+    def _matching(self, command: AlarmCommand) -> list[tuple[Conditions, Condition]]:
+        return [
+            (known, one)
+            for known in self._conditions()
+            for one in known.listed()
+            if fnmatchcase(known.name_of(one), command.channel) and command.limit in (None, one.name)
+        ]
 
     async def adopt(self, states: Sequence[AlarmRecord]) -> None:
         """Continue from what another member of a redundant pair recorded, where it is newer. Raises SpoolError."""
@@ -114,8 +145,10 @@ class OperatorApi:
             await evaluator.adopt(by_channel)
 
     def _check(self, command: AlarmCommand) -> None:
-        if command.limit is not None and command.limit not in LIMITS:
-            raise OperationError(f"unknown limit {command.limit!r}; legal: {', '.join(LIMITS)}")
+        names = {one.name for of in self._conditions() for one in of.listed()}
+        if command.limit is not None and command.limit not in (*LIMITS, *names):
+            also = ", or the name of a condition" if names else ""
+            raise OperationError(f"unknown limit {command.limit!r}; legal: {', '.join(LIMITS)}{also}")
         if command.action in _BEGINS and not command.why.strip():
             raise OperationError(f"{command.action} requires a reason (--why)")
         if command.action == "shelve":
@@ -123,6 +156,19 @@ class OperatorApi:
             if command.seconds is None or not 0 < command.seconds <= longest:
                 limit = span_text(longest)
                 raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
+
+
+async def _not_acknowledged(command: AlarmCommand, conditions: Conditions, condition: Condition) -> str | None:
+    """Acknowledge a condition on its server. Returns the reason if that was not done."""
+    if command.action != "ack":
+        return "is a condition of the server: here it can only be acknowledged"
+    if condition.state not in UNACKNOWLEDGED:
+        return f"is {condition.state}"
+    try:
+        await conditions.send_acknowledgement(condition, command.comment)
+    except OperationError as error:
+        return f"is not acknowledged: {error}"
+    return None
 
 
 def _applies_to(command: AlarmCommand, monitor: LimitMonitor) -> bool:

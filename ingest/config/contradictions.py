@@ -111,6 +111,9 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.lifetime < 3 * source.keep_alive:
         legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
         yield "lifetime", f"{source.lifetime:g} s", legal
+    for notifier in source.notifiers:
+        if not _is_node_address(notifier):
+            yield "notifiers", shown(notifier), 'node ids, such as "i=2253" for the Server object'
     if source.password_file is not None and source.username is None:
         yield "password_file", shown(str(source.password_file)), "no value, or set username"
     if source.insecure and source.server_certificate is not None:
@@ -120,15 +123,7 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.insecure and source.password_file is not None and not source.password_in_clear:
         legal = "no value with insecure = true, or set password_in_clear = true to send it unencrypted"
         yield "password_file", shown(str(source.password_file)), legal
-    if (source.user_certificate_file is None) != (source.user_key_file is None):
-        name = "user_key_file" if source.user_key_file is None else "user_certificate_file"
-        yield name, "nothing", "user_certificate_file and user_key_file, or neither"
-    if source.user_certificate_file is not None:
-        found = shown(str(source.user_certificate_file))
-        if source.username is not None:
-            yield "user_certificate_file", found, "no value with username: a user has one identity"
-        if source.insecure:
-            yield "user_certificate_file", found, "no value with insecure = true: it needs the server's certificate"
+    yield from _in_user_certificate(source)
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
@@ -245,6 +240,18 @@ def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:
 
 def _days(age: float | None) -> str:
     return "forever" if age is None else f"{age / 86400:g}d"
+
+
+def _in_user_certificate(source: OpcuaSource) -> Iterator[Contradiction]:
+    if (source.user_certificate_file is None) != (source.user_key_file is None):
+        name = "user_key_file" if source.user_key_file is None else "user_certificate_file"
+        yield name, "nothing", "user_certificate_file and user_key_file, or neither"
+    if source.user_certificate_file is not None:
+        found = shown(str(source.user_certificate_file))
+        if source.username is not None:
+            yield "user_certificate_file", found, "no value with username: a user has one identity"
+        if source.insecure:
+            yield "user_certificate_file", found, "no value with insecure = true: it needs the server's certificate"
 
 
 def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:

@@ -12,7 +12,7 @@ from pydantic_core import ArgsKwargs
 
 from ingest.config.base import Frozen, Name
 from ingest.config.modbus_address import PATTERN
-from ingest.config.quantities import Duration, Patterns, parse_texts
+from ingest.config.quantities import Duration, Patterns, Texts, parse_texts
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -235,6 +235,9 @@ class OpcuaSource(_Source):
     does not change."""
     backfill: bool = True
     """Read missing samples from the server's history, if it has one."""
+    notifiers: Texts = ()
+    """The nodes whose events are recorded, and whose conditions are in the alarm list. `["i=2253"]`, the Server object:
+    all events of the server. Not set: no events."""
     tags: tuple[OpcuaTag, ...]
     """The tag list, a CSV file."""
 

@@ -12,7 +12,7 @@ from dataclasses import astuple
 from typing import Any
 
 from ingest.appender import Notes
-from ingest.opcua.items import Item, Refusal, Subscription, SubscriptionState
+from ingest.opcua.items import EventItem, Item, Refusal, Subscription, SubscriptionState
 from ingest.opcua.sequence import SequenceTracker
 
 
@@ -31,6 +31,7 @@ def encode(source_id: int, address: str, state: SubscriptionState, before: Mappi
             {
                 **{"id": s.id, "asked": s.requested_interval, "interval": s.interval, "keep_alive": s.keep_alive},
                 **{"changing": s.changing, "items": {str(c): astuple(item) for c, item in s.items.items()}},
+                **{"events": {node: astuple(item) for node, item in s.event_items.items()}},
             }
             for s in state.subscriptions.values()
         ],
@@ -52,8 +53,9 @@ def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) 
     for s in facts.get("subscriptions", ()):
         tracker = SequenceTracker.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
+        events = {node: EventItem(*item) for node, item in s.get("events", {}).items()}
         state.subscriptions[s["id"]] = Subscription(
-            s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False)
+            s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False), events
         )
     return state, owner
 

@@ -17,7 +17,7 @@ from time import monotonic
 from asyncua import Client, ua
 
 from ingest import metrics
-from ingest.appender import Appender
+from ingest.appender import Appender, Notes
 from ingest.backoff import Backoff
 from ingest.batch import Event, EventBatch
 from ingest.cancellation import run_to_end
@@ -31,9 +31,11 @@ from ingest.opcua.difference import difference
 from ingest.opcua.history import server_time
 from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.items import Subscription
+from ingest.opcua.message import Notification
 from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
+from ingest.opcua.server_events import ServerEvents
 from ingest.opcua.servers import Servers
 from ingest.opcua.session import close, connect
 from ingest.opcua.subscriptions import Subscriptions
@@ -78,6 +80,8 @@ class Collector:
         self._downtime = Downtime(status.source_id, spool)
         self._versions = ChannelVersions(source.name, status.source_id, spool)
         self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions)
+        self._events = ServerEvents(self._tags, status, spool, self._receiver)
+        self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
         self._servers = Servers(source, pki, status, self._subscriptions.server)
@@ -102,6 +106,7 @@ class Collector:
             del self._status.bad_channels[name]
         self._receiver.configure(self._tags)
         self._backfill.configure(self._tags)
+        self._events.configure(self._tags)
         self._tags_changed.set()
 
     @property
@@ -179,7 +184,7 @@ class Collector:
             self._source,
             self._subscriptions.state.subscriptions,
             self._spool,
-            self._receiver.store,
+            self._store,
             self._record_missing,
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
@@ -195,6 +200,7 @@ class Collector:
             tasks.create_task(self._watch())
             tasks.create_task(self._servers.watch_own(client, self._source.at(address)))
             tasks.create_task(self._servers.watch_others(self._source))
+            tasks.create_task(self._events.run(client, self._subscriptions))
 
     async def _recover(self, client: Client, address: str, publisher: Publisher) -> None:
         """Continue the subscriptions that the server still has; create the others again.
@@ -207,6 +213,7 @@ class Collector:
         managed = self._subscriptions
         subscriptions = managed.state.subscriptions
         namespaces = await read_namespaces(client, self._source.time_out)
+        self._events.begin_session(namespaces)
         whole_arrays = await sends_whole_arrays(client, self._source.time_out)
         managed.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
         same_server = managed.server == address
@@ -219,7 +226,7 @@ class Collector:
         lost = [
             s
             for s in subscriptions.values()
-            if s.id not in transferred or s.changing or not s.fits(namespaces, whole_arrays)
+            if s.id not in transferred or s.changing or not s.fits(namespaces, whole_arrays) or not self._events.fits(s)
         ]
         for subscription in list(subscriptions.values()):
             if subscription not in lost:
@@ -236,6 +243,7 @@ class Collector:
             self._receiver.set_server_clock(await server_time(client, self._source))
             await managed.start_versions(tags, changes)
         await managed.create(client, tags, changes.create)
+        await self._events.create(client, managed)
         self._tags_changed.set()  # other differences need a publishing session
         await self._close_outage(await server_time(client, self._source))
         await self._gaps.flush_or_raise()
@@ -267,6 +275,9 @@ class Collector:
     async def _record_lost(self, lost: list[Subscription]) -> None:
         """Record that these subscriptions are lost, before new ones are created, which may get the same ids."""
         self._subscriptions.forget(lost)
+        for subscription in lost:
+            if subscription.event_items:
+                await self._events.record_lost(subscription.sampled_to)
         if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source is retracted
             for subscription in lost:
                 start = subscription.sampled_to
@@ -295,12 +306,19 @@ class Collector:
         await publisher.all_publishing.wait()
         await self._gaps.retract()
 
+    async def _store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
+        store = self._events.store if subscription.event_items else self._receiver.store
+        await store(body, notification, subscription, notes)
+
     async def _record_missing(self, subscription: Subscription, detail: str) -> None:
         """Record that a notification is lost."""
+        if subscription.event_items:
+            await self._events.record_unavailable(subscription, detail)
+            return
         start = subscription.sampled_to
         self._receiver.count_missed()
         channels = list(subscription.items)
-        only = len(self._subscriptions.state.subscriptions) == 1
+        only = sum(not s.event_items for s in self._subscriptions) == 1
         now = self._receiver.end_of_gap(0)
         await self._gaps.record(start, now, "not_available", detail, None if only else channels)
         await self._backfill.request(start, now, "not_available", None if only else channels)

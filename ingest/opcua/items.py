@@ -47,6 +47,14 @@ class Refusal:
     index: int | None = None  # the wanted element of an array
 
 
+@dataclass(frozen=True, slots=True)
+class EventItem:
+    """The monitored item of a node whose events are recorded."""
+
+    id: int | None  # assigned by the server; None: the server rejected it
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+
+
 @dataclass(slots=True)
 class Subscription:
     """One subscription on the server."""
@@ -58,6 +66,7 @@ class Subscription:
     items: dict[int, Item] = field(default_factory=dict)  # by channel id (= client handle)
     tracker: SequenceTracker = field(default_factory=SequenceTracker)
     changing: bool = False  # items are being created or deleted: which ones exist is uncertain
+    event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
     has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
     lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
     transferred_status: int = field(
@@ -79,7 +88,7 @@ class Subscription:
             item.namespace == namespaces.index(item.node_id)
             and (item.index is None or item.whole_array == whole_arrays)
             for item in self.items.values()
-        )
+        ) and all(item.namespace == namespaces.index(node) for node, item in self.event_items.items())
 
 
 @dataclass(slots=True)
@@ -94,7 +103,8 @@ class SubscriptionState:
 
     def by_interval(self, requested_interval: float) -> Subscription | None:
         """The subscription of one publishing interval."""
-        return next((s for s in self.subscriptions.values() if s.requested_interval == requested_interval), None)
+        of_channels = (s for s in self.subscriptions.values() if not s.event_items)
+        return next((s for s in of_channels if s.requested_interval == requested_interval), None)
 
 
 def parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
@@ -130,7 +140,7 @@ async def create(
     for interval, members in by_interval.items():
         subscription = state.by_interval(interval)
         if subscription is None:
-            subscription = await _create(client, tags.source, interval)
+            subscription = await create_subscription(client, tags.source, interval)
             state.subscriptions[subscription.id] = subscription
         requests = [
             (channel, _request(tags, channel, node_ids[channel], state.whole_arrays))
@@ -141,14 +151,17 @@ async def create(
             await _create_items(client, tags, namespaces, state, subscription, chunk)
 
 
-async def _create(client: Client, source: OpcuaSource, interval: float) -> Subscription:
+async def create_subscription(
+    client: Client, source: OpcuaSource, interval: float, per_message: int = 0
+) -> Subscription:
+    """Create a subscription without items; ``per_message``: notifications in a message at most, 0: no limit."""
     request = ua.CreateSubscriptionRequest()
     request.Parameters.RequestedPublishingInterval = interval * 1000
     request.Parameters.RequestedMaxKeepAliveCount = max(1, round(source.keep_alive / interval))
     request.Parameters.RequestedLifetimeCount = max(
         3 * request.Parameters.RequestedMaxKeepAliveCount, round(source.lifetime / interval)
     )
-    request.Parameters.MaxNotificationsPerPublish = 0
+    request.Parameters.MaxNotificationsPerPublish = per_message
     request.Parameters.PublishingEnabled = True
     answer = await call(client, request, ua.CreateSubscriptionResponse, source.time_out)
     revised = answer.Parameters.RevisedPublishingInterval / 1000

@@ -12,22 +12,24 @@ _PUBLISH_RESPONSE = 829
 _REPUBLISH_RESPONSE = 835
 _DATA_CHANGE = 811
 _STATUS_CHANGE = 820
+_EVENTS = 916
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One NotificationMessage, its data changes not yet decoded."""
+    """One NotificationMessage, its data changes and events not yet decoded."""
 
     sequence: int
     publish_time: int  # µs, server clock; 0: not set
     more: bool  # the server may have more queued (unknown for republished messages)
     data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
     status: int | None  # of a StatusChangeNotification, which ends the subscription
+    events: tuple[tuple[int, int], ...] = ()  # (start, end) of each EventNotificationList in the body
 
     @property
     def keep_alive(self) -> bool:
         """Empty message: ``sequence`` is that of the next one."""
-        return not self.data_changes and self.status is None
+        return not self.data_changes and not self.events and self.status is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,15 @@ def _notification(reader: Reader, more: bool) -> Notification:
     sequence = reader.uint32()
     ticks = reader.int64()
     changes: list[tuple[int, int]] = []
+    events: list[tuple[int, int]] = []
     status: int | None = None
     for _ in range(reader.count(3)):
         type_id, start, end = reader.extension_object()
         if type_id == _DATA_CHANGE:
             changes.append((start, end))
+        elif type_id == _EVENTS:
+            events.append((start, end))
         elif type_id == _STATUS_CHANGE:
             status = Reader(reader.body[:end], start).uint32()
-    return Notification(sequence, microseconds(ticks) if ticks > 0 else 0, more, tuple(changes), status)
+    time = microseconds(ticks) if ticks > 0 else 0
+    return Notification(sequence, time, more, tuple(changes), status, tuple(events))

@@ -134,7 +134,7 @@ class Subscriptions:
     async def _delete_idle(self, client: Client, tags: Tags) -> None:
         """Delete subscriptions without items, except one: its keep-alives show that the session is alive."""
         by_size = sorted(self, key=lambda s: -len(s.items))
-        if idle := [s.id for s in by_size[1:] if not s.items]:
+        if idle := [s.id for s in by_size[1:] if not s.items and not s.event_items]:
             await delete(client, tags.source, idle)
             for number in idle:
                 del self.state.subscriptions[number]
@@ -143,11 +143,11 @@ class Subscriptions:
     async def _changing(self) -> AsyncIterator[None]:
         """Items are created or deleted inside the block: if the process is killed there, their state is unknown."""
         for subscription in self:
-            subscription.changing = True
+            subscription.changing |= not subscription.event_items
         await self.note()
         yield
         for subscription in self:
-            subscription.changing = False
+            subscription.changing &= bool(subscription.event_items)
 
 
 def _subset(versions: Mapping[int, int], channels: Iterable[int]) -> dict[int, int]:

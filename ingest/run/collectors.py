@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ingest import metrics
 from ingest.alarms import checkpoint
+from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.appender import Appender
 from ingest.config.files import digests
@@ -172,6 +173,10 @@ class Collectors:
         """The alarms of each source."""
         return [running.evaluator for running in self._running.values()]
 
+    def conditions(self) -> list[Conditions]:
+        """The conditions of each OPC UA server."""
+        return [running.conditions for running in self._running.values() if running.conditions is not None]
+
     async def stop(self, seconds: float, configured: Callable[[str], bool] = lambda name: True) -> None:
         """Stop all sources within ``seconds`` and write pending data. The exit of the process releases the rest.
 
@@ -259,6 +264,11 @@ class _RunningSource:
         self.source, self._ids, self._versions = source, channel_ids, versions
         self.evaluator.configure(source, channel_ids)
         return True
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """Of the server; None: it is no OPC UA server, or not started yet."""
+        return None if self._opcua is None else self._opcua.conditions
 
     def stands_by(self) -> bool:
         """Whether the other member of a redundant pair reads the source instead."""

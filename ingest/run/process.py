@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ingest import health, metrics
 from ingest.alarms import command_socket
+from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.notifier import process as notifier
@@ -128,14 +129,16 @@ async def run_collectors(
     async def report() -> health.HealthReport:
         statuses = collectors.statuses()
         ready = all(status.state in UP for status in statuses)
-        content = await _report(process, ready, since, statuses, spool, collectors.evaluators())
+        watched: list[AlarmEvaluator | Conditions] = [*collectors.evaluators(), *collectors.conditions()]
+        content = await _report(process, ready, since, statuses, spool, watched)
         expiring = [str(one) for one in await certificates()]
         return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
         health.serve(plant.health.host, port(process, plant.health), report),
         command_socket.serve(
-            command_socket.socket_path(state, process), OperatorApi(collectors.evaluators, plant.alarms)
+            command_socket.socket_path(state, process),
+            OperatorApi(collectors.evaluators, plant.alarms, collectors.conditions),
         ),
     ):
         watching = asyncio.create_task(capacity.watch_certificates(certificates, ids, spool), name="certificates")
@@ -154,7 +157,7 @@ async def _report(
     since: int,
     statuses: Sequence[SourceStatus],
     spool: Spool,
-    evaluators: Iterable[AlarmEvaluator],
+    alarms: Iterable[AlarmEvaluator | Conditions],
 ) -> health.HealthReport:
     """Health report of a collector process and of the spool of its protocol."""
     name = spool.path.stem
@@ -172,20 +175,22 @@ async def _report(
         "alive": True,
         "since": since,
         "sources": [asdict(status) for status in statuses],
-        "alarms": _alarms(evaluators),
+        "alarms": _alarms(alarms),
         "spool": {"name": name, "rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
     }
 
 
-def _alarms(evaluators: Iterable[AlarmEvaluator]) -> dict[str, int]:
+def _alarms(alarms: Iterable[AlarmEvaluator | Conditions]) -> dict[str, int]:
     """Number of alarms over all sources; sets the metrics of each source."""
+    summaries: dict[str, Counter[str]] = {}
+    for of_source in alarms:
+        summaries.setdefault(of_source.source, Counter()).update(of_source.summary())
     total: Counter[str] = Counter()
-    for evaluator in evaluators:
-        summary = evaluator.summary()
+    for source, summary in summaries.items():
         for priority in PRIORITIES:
-            metrics.alarms_active.labels(source=evaluator.source, priority=priority).set(summary[priority])
-        metrics.alarms_unacknowledged.labels(source=evaluator.source).set(summary["unacknowledged"])
-        metrics.alarms_inhibited.labels(source=evaluator.source).set(summary["inhibited"])
+            metrics.alarms_active.labels(source=source, priority=priority).set(summary[priority])
+        metrics.alarms_unacknowledged.labels(source=source).set(summary["unacknowledged"])
+        metrics.alarms_inhibited.labels(source=source).set(summary["inhibited"])
         total.update(summary)
     return dict(total)
 

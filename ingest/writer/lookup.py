@@ -23,7 +23,7 @@ def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
     """
     batch = spooled.batch
     if event is not None:
-        return event.type == "text" and not spooled.is_polled
+        return (event.type == "text" and not spooled.is_polled) or "event_id" in event.detail
     if isinstance(batch, EventBatch):
         return any(is_content(spooled, one) for one in batch.events)
     return not isinstance(batch, GapBatch)
@@ -66,8 +66,8 @@ class Lookup:
                 found.append((place, batch))
         return found
 
-    async def changed(self, events: Sequence[tuple[int, Event]]) -> set[int]:
-        """The places of events whose alarm or text is another one in the database now."""
+    async def changed(self, batches: Sequence[SpooledBatch], events: Sequence[tuple[int, Event]]) -> set[int]:
+        """The places of ``events`` whose alarm or text is another one in the database now."""
         texts = [(place, event) for place, event in events if event.type == "text"]
         alarms = [(place, event) for place, event in events if event.type == "alarm"]
         found = {place for place, event in events if event.type not in ("text", "alarm")}
@@ -75,15 +75,23 @@ class Lookup:
             columns = [event.channel_id for _, event in texts], [event.text for _, event in texts]
             known = {row["place"] for row in await self.fetch(load("lease")["select_known_texts"], *columns)}
             found |= {place for i, (place, _) in enumerate(texts) if i not in known}
-        if alarms:
-            details = [event.detail for _, event in alarms]
-            names = ("limit", "revision", "state", "active")
-            fields = [[detail[name] for detail in details] for name in names]
-            channels = [event.channel_id for _, event in alarms]
-            rows = await self.fetch(load("lease")["select_known_alarms"], channels, *fields)
-            known = {row["place"] for row in rows}
-            found |= {place for i, (place, _) in enumerate(alarms) if i not in known}
+        conditions = [(place, event) for place, event in alarms if "condition_key" in event.detail]
+        limits = [(place, event) for place, event in alarms if "condition_key" not in event.detail]
+        channels = [event.channel_id for _, event in limits]
+        found |= await self._changed_alarms("select_known_alarms", channels, limits, "limit")
+        sources = [batches[place].batch.source_id for place, _ in conditions]
+        found |= await self._changed_alarms("select_known_conditions", sources, conditions, "condition_key")
         return found
+
+    async def _changed_alarms(
+        self, query: str, owners: Sequence[int | None], alarms: Sequence[tuple[int, Event]], name: str
+    ) -> set[int]:
+        """``owners`` and ``name``: what an alarm is known by in the table."""
+        if not alarms:
+            return set()
+        fields = [[event.detail[one] for _, event in alarms] for one in (name, "revision", "state", "active")]
+        known = {row["place"] for row in await self.fetch(load("lease")[query], owners, *fields)}
+        return {place for i, (place, _) in enumerate(alarms) if i not in known}
 
 
 async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: Fetch) -> set[int]:

@@ -42,7 +42,8 @@ def _reports(spooled: SpooledBatch) -> Iterator[tuple[tuple[object, ...], Event]
     source = spooled.batch.source_id
     for event in _events(spooled):
         if not is_content(spooled, event):
-            yield (source, event.type, event.channel_id, event.detail.get("limit")), event
+            alarm = event.detail.get("condition_key", event.detail.get("limit"))
+            yield (source, event.type, event.channel_id, alarm), event
 
 
 def _events(spooled: SpooledBatch) -> Sequence[Event]:

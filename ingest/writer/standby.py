@@ -255,7 +255,7 @@ class Standby:
         from_journal = [isinstance(file.reader, ReplayReader) for file, _ in due]
         absent, owed = await self._lookup.missing(batches, from_journal)
         newest = [(place, event) for place, one in enumerate(batches) for event in self._reports.newest(one)]
-        changed = await self._lookup.changed(newest)
+        changed = await self._lookup.changed(batches, newest)
         checked = {place for place, _ in newest} - changed
         for place, (_, one) in enumerate(due):
             is_known = (is_content(one.spooled) and not self._is_outside(one.spooled)) or place in checked

@@ -28,7 +28,8 @@ _Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Channel name, 
 _Limit = Annotated[
     str | None,
     typer.Argument(
-        metavar="LIMIT", help="lolo, lo, hi, hihi, rate, stale or bad. Default: every limit that allows it."
+        metavar="LIMIT",
+        help="lolo, lo, hi, hihi, rate, stale, bad, or a condition's name. Default: every one that allows it.",
     ),
 ]
 _Who = Annotated[str | None, typer.Option("--who", help="Your name. It is recorded together with your login.")]
@@ -54,9 +55,17 @@ def show(
 
 
 @app.command()
-def ack(channel: _Channel, limit: _Limit = None, who: _Who = None) -> None:
-    """Acknowledge an alarm."""
-    _send("ack", channel, limit, who)
+def ack(
+    channel: _Channel,
+    limit: _Limit = None,
+    *,
+    comment: Annotated[
+        str | None, typer.Option("--comment", metavar="TEXT", help="Comment for a server, with who acknowledges.")
+    ] = None,
+    who: _Who = None,
+) -> None:
+    """Acknowledge an alarm; a condition of an OPC UA server is acknowledged on the server."""
+    _send("ack", channel, limit, who, why=comment)
 
 
 @app.command()
@@ -142,7 +151,7 @@ def _table(alarms: list[dict[str, Any]]) -> Table:
 
 
 def _threshold(alarm: dict[str, Any]) -> str:
-    if alarm["limit"] == "bad":
+    if alarm["limit"] == "bad" or alarm["threshold"] is None:
         return ""
     unit = {"stale": "s", "rate": f"{alarm['unit']}/s"}.get(alarm["limit"], alarm["unit"])
     return f"{alarm['threshold']:g} {unit}".rstrip()

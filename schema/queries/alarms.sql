@@ -31,12 +31,42 @@ SET state = excluded.state, active = excluded.active, since = excluded.since, va
     why = excluded.why, changed_at = excluded.changed_at, revision = excluded.revision
 WHERE a.revision < excluded.revision;
 
+-- name: upsert_conditions
+-- As upsert_alarms, for conditions of servers. $1 time timestamptz[], $2 channel_id int[], $3 detail text[], $4 source_id int[]
+WITH record AS (
+    SELECT e.time, e.channel_id, e.source_id, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int[], $3::text[], $4::int[]) AS e (time, channel_id, detail, source_id)
+),
+newest AS (
+    SELECT DISTINCT ON (s.source_id, s.detail ->> 'condition_key') s.time, s.channel_id, s.source_id, s.detail
+    FROM record AS s
+    ORDER BY s.source_id, s.detail ->> 'condition_key', (s.detail ->> 'revision')::bigint DESC
+)
+INSERT INTO plant.condition AS k
+    (source_id, condition_key, source_name, condition_name, channel_id, state, active, since, priority, severity, message,
+     acknowledged_by, acknowledged_at, why, changed_at, revision)
+SELECT n.source_id, n.detail ->> 'condition_key', coalesce(n.detail ->> 'source_name', 'server'), n.detail ->> 'limit',
+       n.channel_id, n.detail ->> 'state', (n.detail ->> 'active')::boolean,
+       timestamptz 'epoch' + (n.detail ->> 'since')::bigint * INTERVAL '1 microsecond', n.detail ->> 'priority',
+       (n.detail ->> 'severity')::int, coalesce(n.detail ->> 'message', ''), n.detail ->> 'acknowledged_by',
+       timestamptz 'epoch' + (n.detail ->> 'acknowledged_at')::bigint * INTERVAL '1 microsecond',
+       n.detail ->> 'why', n.time, (n.detail ->> 'revision')::bigint
+FROM newest AS n
+ORDER BY n.source_id, n.detail ->> 'condition_key'
+ON CONFLICT (source_id, condition_key) DO UPDATE
+SET source_name = excluded.source_name, condition_name = excluded.condition_name, channel_id = excluded.channel_id,
+    state = excluded.state, active = excluded.active, since = excluded.since, priority = excluded.priority,
+    severity = excluded.severity, message = excluded.message, acknowledged_by = excluded.acknowledged_by,
+    acknowledged_at = excluded.acknowledged_at, why = excluded.why, changed_at = excluded.changed_at,
+    revision = excluded.revision
+WHERE k.revision < excluded.revision;
+
 -- name: insert_notices
 -- Notices of alarms that begin or end; replaying an event is a no-op. Notices older than a week are deleted.
--- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[]
+-- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[], $5 source_id int[]
 WITH record AS (
-    SELECT e.time, e.id, e.channel_id, e.detail::jsonb AS detail
-    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[]) AS e (time, id, channel_id, detail)
+    SELECT e.time, e.id, e.channel_id, e.source_id, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[], $5::int[]) AS e (time, id, channel_id, detail, source_id)
 ),
 old AS (
     SELECT n.event_time, n.event_id
@@ -51,10 +81,12 @@ deleted AS (
     USING old
     WHERE n.event_time = old.event_time AND n.event_id = old.event_id
 )
-INSERT INTO plant.alarm_notice (event_time, event_id, kind, channel_id, limit_name, priority, value, threshold, late)
+INSERT INTO plant.alarm_notice
+    (event_time, event_id, kind, channel_id, limit_name, priority, value, threshold, late, source_id, condition_key)
 SELECT s.time, s.id, CASE WHEN s.detail ->> 'state' = 'unacknowledged_active' THEN 'alarm' ELSE 'return' END,
        s.channel_id, s.detail ->> 'limit', s.detail ->> 'priority', (s.detail ->> 'value')::float8,
-       (s.detail ->> 'threshold')::float8, coalesce((s.detail ->> 'late')::boolean, false)
+       (s.detail ->> 'threshold')::float8, coalesce((s.detail ->> 'late')::boolean, false),
+       CASE WHEN s.detail ? 'condition_key' THEN s.source_id END, s.detail ->> 'condition_key'
 FROM record AS s
 WHERE s.detail ->> 'state' = 'unacknowledged_active'
    OR (s.detail ->> 'action' = 'returned'
@@ -68,13 +100,15 @@ SELECT pg_advisory_xact_lock(7361023400154);
 
 -- name: select_pending_notices
 -- Notices of installation $1 (NULL: all) without an outcome, oldest first, with the alarm's state now.
-SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, c.name AS channel, c.unit, n.limit_name, n.priority,
-       n.value, n.threshold, n.late, coalesce(a.state, 'normal') AS state_now,
-       plant.unit_of(c.name) AS plant_unit, clock_timestamp() - n.queued_at AS age
+SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, coalesce(k.channel, c.name) AS channel,
+       coalesce(c.unit, '') AS unit, n.limit_name, n.priority, n.value, n.threshold, n.late,
+       coalesce(k.state, a.state, 'normal') AS state_now, plant.unit_of(coalesce(k.channel, c.name)) AS plant_unit,
+       k.message, clock_timestamp() - n.queued_at AS age
 FROM plant.alarm_notice AS n
-JOIN plant.channel AS c ON c.id = n.channel_id
-JOIN plant.source AS s ON s.id = c.source_id
-LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name
+LEFT JOIN plant.condition_now AS k ON k.source_id = n.source_id AND k.condition_key = n.condition_key
+LEFT JOIN plant.channel AS c ON c.id = n.channel_id
+JOIN plant.source AS s ON s.id = coalesce(n.source_id, c.source_id)
+LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name AND n.condition_key IS NULL
 WHERE n.outcome IS NULL AND coalesce(s.installation_id = $1::uuid, true)
 ORDER BY n.queued_at, n.event_time, n.event_id
 LIMIT 10000;

@@ -29,6 +29,35 @@ COMMENT ON COLUMN plant.alarm.threshold IS 'The limit, in the unit of the channe
 COMMENT ON COLUMN plant.alarm.revision IS 'Increases with each change. Of two records of an alarm, the one with the higher revision is newer.';
 CREATE INDEX alarm_not_normal ON plant.alarm (state, since) WHERE state <> 'normal';
 
+CREATE TABLE plant.condition (
+    source_id       int         NOT NULL,
+    condition_key   text        NOT NULL,
+    source_name     text        NOT NULL,
+    condition_name  text        NOT NULL,
+    channel_id      int,
+    state           text        NOT NULL CHECK (state IN ('normal', 'unacknowledged_active', 'acknowledged_active',
+                                                          'return_to_normal_unacknowledged', 'shelved',
+                                                          'suppressed_by_design', 'out_of_service')),
+    active          boolean     NOT NULL,
+    since           timestamptz NOT NULL,
+    priority        text        NOT NULL CHECK (priority IN ('critical', 'high', 'medium', 'low')),
+    severity        int         NOT NULL,
+    message         text        NOT NULL,
+    acknowledged_by text,
+    acknowledged_at timestamptz,
+    why             text,
+    changed_at      timestamptz NOT NULL,
+    revision        bigint      NOT NULL,
+    PRIMARY KEY (source_id, condition_key)
+);
+COMMENT ON TABLE plant.condition IS 'Current state of each condition of an OPC UA server (OPC 10000-9) that has changed state at least once. The history is in plant.event, type alarm.';
+COMMENT ON COLUMN plant.condition.condition_key IS 'The node id of the condition, and of the branch if it is an earlier state that waits for acknowledgement.';
+COMMENT ON COLUMN plant.condition.source_name IS 'The event''s SourceName.';
+COMMENT ON COLUMN plant.condition.channel_id IS 'The channel whose variable is the source of the condition. NULL: none.';
+COMMENT ON COLUMN plant.condition.priority IS 'From the severity: critical from 801, high from 601, medium from 401, otherwise low.';
+COMMENT ON COLUMN plant.condition.revision IS 'Increases with each change, as in plant.alarm.';
+CREATE INDEX condition_not_normal ON plant.condition (state, since) WHERE state <> 'normal';
+
 -- Notification. The writer queues a notice in the transaction that adds the event. The notifier creates messages from
 -- notices. Each message is delivered to each receiver at least once.
 
@@ -63,7 +92,7 @@ CREATE TABLE plant.alarm_notice (
     event_id        bigint      NOT NULL,
     queued_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     kind            text        NOT NULL CHECK (kind IN ('alarm', 'return')),
-    channel_id      int         NOT NULL,
+    channel_id      int,
     limit_name      text        NOT NULL,
     priority        text        NOT NULL,
     value           float8,
@@ -71,14 +100,17 @@ CREATE TABLE plant.alarm_notice (
     late            boolean     NOT NULL DEFAULT false,
     outcome         text,
     notification_id uuid        REFERENCES plant.notification (id) ON DELETE SET NULL,
+    source_id       int,
+    condition_key   text,
     PRIMARY KEY (event_time, event_id)
 );
 COMMENT ON TABLE plant.alarm_notice IS 'Alarm events from which messages are composed: one row for each event that begins or ends an alarm. Rows are kept for a week.';
 COMMENT ON COLUMN plant.alarm_notice.outcome IS 'sent (see notification_id), or why nothing was sent. NULL: not processed yet, or held back during an alarm flood.';
+COMMENT ON COLUMN plant.alarm_notice.condition_key IS 'With source_id: the alarm is a condition, and limit_name its name. NULL: a limit of the channel.';
 CREATE INDEX alarm_notice_waiting ON plant.alarm_notice (queued_at) WHERE outcome IS NULL;
 CREATE INDEX alarm_notice_queued ON plant.alarm_notice (queued_at);
 
-GRANT INSERT, UPDATE ON plant.alarm, plant.notification_delivery TO plant_ingest;
+GRANT INSERT, UPDATE ON plant.alarm, plant.condition, plant.notification_delivery TO plant_ingest;
 GRANT INSERT, DELETE ON plant.notification TO plant_ingest;
 GRANT INSERT, UPDATE, DELETE ON plant.alarm_notice TO plant_ingest;
-GRANT ALL ON plant.alarm, plant.notification, plant.notification_delivery, plant.alarm_notice TO plant_owner;
+GRANT ALL ON plant.alarm, plant.condition, plant.notification, plant.notification_delivery, plant.alarm_notice TO plant_owner;

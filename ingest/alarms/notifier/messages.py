@@ -41,9 +41,10 @@ class Notice:
     limit: str
     priority: str
     value: float | None
-    threshold: float
+    threshold: float | None
     late: bool  # it became known long after it happened
     state_now: str  # of the alarm, in the database
+    message: str | None = None  # of a condition of a server
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,15 @@ def _single(notice: Notice, plant: str) -> Message:
     if notice.kind == "return":
         subject = f"[{plant}] returned to normal: {notice.channel} ({notice.limit})"
         return Message("return", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
-    subject = f"[{plant}] {notice.priority}: {notice.channel} {_CONDITIONS[notice.limit]}"
+    subject = f"[{plant}] {notice.priority}: {notice.channel} {_occurrence(notice)}"
     return Message("alarm", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
+
+
+def _occurrence(notice: Notice) -> str:
+    """What happened, as a verb that follows the channel; of a condition, its name and message."""
+    if notice.message is None:
+        return _CONDITIONS[notice.limit]
+    return f"{notice.limit}: {notice.message}" if notice.message else notice.limit
 
 
 def _flood(alarms: Sequence[Notice], plant: str) -> Message:
@@ -135,7 +143,7 @@ def _flood(alarms: Sequence[Notice], plant: str) -> Message:
         "named": [_alarm_body(notice) for notice in by_time[:_MAX_LISTED]],
     }
     number = "1 alarm" if len(alarms) == 1 else f"{len(alarms)} alarms"
-    subject = f"[{plant}] alarm flood: {number}, first-out: {first.channel} {_CONDITIONS[first.limit]}"
+    subject = f"[{plant}] alarm flood: {number}, first-out: {first.channel} {_occurrence(first)}"
     return Message("flood", subject, body, tuple(alarms))
 
 
@@ -189,7 +197,7 @@ def _lines(alarm: Mapping[str, Any]) -> list[str]:
     value = "none" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".rstrip()
     return [
         f"  channel   {alarm['channel']}",
-        f"  limit     {alarm['limit']} ({alarm['threshold']:g})",
+        f"  limit     {alarm['limit']}" + ("" if alarm["threshold"] is None else f" ({alarm['threshold']:g})"),
         f"  value     {value}",
         f"  time      {alarm['time']}",
         f"  priority  {alarm['priority']}",

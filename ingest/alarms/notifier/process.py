@@ -169,6 +169,7 @@ def _notice(row: asyncpg.Record) -> Notice:
         row["threshold"],
         row["late"],
         row["state_now"],
+        row["message"],
     )
 
 

@@ -1,0 +1,333 @@
+"""Events and conditions of foreign servers: each event on record once, and the alarm list as the server has it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncua import Client, Server, ua
+
+from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
+from ingest.config.model import AlarmOptions
+from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.errors import OperationError
+from ingest.event_rows import event_id
+from ingest.opcua.collector import Collector
+from ingest.opcua.trust import trust
+from ingest.status import SourceStatus
+from simulator.relay import Relay
+from tests.memory_appender import MemoryAppender
+from tests.peers import Peer, free_port, peer
+from tests.waiting import running, until
+
+# RefreshStartEventType and RefreshEndEventType are none of the plant; node-opcua keeps audit events to itself.
+_NOT_RECORDED = {"ns=0;i=2787", "ns=0;i=2788", "ns=0;i=8944"}
+_TAGS = [OpcuaTag(name="tank/level", address="ns=1;s=Level0")]
+_OPTIONS = {"publishing_interval": 0.1, "time_out": 5.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
+
+
+class Watch:
+    """A collector, what it recorded, and what an operator sees."""
+
+    def __init__(self, address: str, pki: Path, kept: MemoryAppender, options: dict[str, Any]) -> None:
+        source = OpcuaSource.model_validate(
+            {"name": "ua", "kind": "opcua", "address": address, "notifiers": ["i=2253"], **_OPTIONS, **options}
+        )
+        self.kept = kept
+        self.status = SourceStatus(1, "ua", "opcua", address, len(source.tags))
+        ids = {tag.name: number for number, tag in enumerate(source.tags, 1)}
+        self.collector = Collector(source, ids, self.status, kept, pki, MemoryAppender())
+        self.operator = OperatorApi(list, AlarmOptions(), lambda: [self.collector.conditions])
+
+    def listed(self) -> dict[tuple[str, str], str]:
+        """State by channel and name."""
+        return {(one["channel"], one["limit"]): one["state"] for one in self.operator.alarms()}
+
+    def alarms(self, name: str) -> list[tuple[str, str]]:
+        """What happened to a condition, and its state."""
+        return [(e.detail["action"], e.detail["state"]) for e in self.kept.events("alarm") if e.detail["limit"] == name]
+
+    async def shows(self, **states: str) -> None:
+        """Wait until the list has these conditions, and no others."""
+        await until(lambda: {name: state for (_, name), state in self.listed().items()} == states, show=self.listed)
+
+    async def do(self, action: CommandAction, channel: str, limit: str | None = None, why: str = "") -> list[str]:
+        return await self.operator.execute(AlarmCommand(action, channel, "ann", limit, why, 60.0))
+
+
+@asynccontextmanager
+async def watching(
+    address: str, folder: Path, kept: MemoryAppender | None = None, **options: Any
+) -> AsyncIterator[Watch]:
+    options = {"insecure": True, "tags": _TAGS, **options}
+    watch = Watch(address, folder / "pki", MemoryAppender() if kept is None else kept, options)
+    async with running(watch.collector.run()):
+        yield watch
+
+
+@asynccontextmanager
+async def plant(folder: Path, **options: Any) -> AsyncIterator[tuple[Peer, Watch]]:
+    """node-opcua's server and a collector that has refreshed its conditions."""
+    async with (
+        peer("conditions", folder / "peer", 2) as server,
+        watching(f"opc.tcp://127.0.0.1:{server.port}", folder, **options) as watch,
+    ):
+        await until(lambda: watch.status.state == "connected")
+        yield server, watch
+
+
+def raised_by(server: Peer) -> set[str]:
+    """The ids of all events of a server, by its own log."""
+    lines = map(json.loads, (server.folder / "events.jsonl").read_text().splitlines())
+    return {line["id"] for line in lines if line["type"] not in _NOT_RECORDED}
+
+
+def recorded(*kept: MemoryAppender) -> Counter[str]:
+    """How many different rows there are of each event."""
+    events = {
+        (event_id(1, event), event.time): event.detail["event_id"]
+        for one in kept
+        for kind in ("alarm", "server_event", "events_missing")
+        for event in one.events(kind)
+        if "event_id" in event.detail
+    }
+    return Counter(events.values())
+
+
+async def all_recorded(server: Peer, *kept: MemoryAppender) -> None:
+    """Wait until each event of the server is on record, once, and nothing else."""
+    await until(
+        lambda: recorded(*kept).keys() == raised_by(server), show=lambda: raised_by(server) - recorded(*kept).keys()
+    )
+    assert set(recorded(*kept).values()) == {1}
+
+
+async def test_conditions_of_a_server_are_in_the_alarm_list(tmp_path: Path) -> None:
+    """Two conditions of one source, one of a variable that is no channel."""
+    async with plant(tmp_path) as (server, watch):
+        await server.tell("high 0")
+        await server.tell("high 1")
+        await watch.shows(Limit0="unacknowledged_active", Limit1="unacknowledged_active")
+        assert {channel for channel, _ in watch.listed()} == {"tank/level", "ua/1:Level1"}
+        await server.tell("hot 0")
+        await watch.shows(Limit0="unacknowledged_active", Hot0="unacknowledged_active", Limit1="unacknowledged_active")
+        [limit, *_] = watch.kept.events("alarm")
+        assert limit.channel_id == 1
+        assert limit.detail["priority"] == "low"
+        assert watch.collector.conditions.summary()["low"] == 3
+        await server.tell("required 1")
+        await server.tell("simple 3")
+        await all_recorded(server, watch.kept)
+        assert [text for text in (e.text for e in watch.kept.events("server_event")) if text and "event" in text] == [
+            "event 1",
+            "event 2",
+            "event 3",
+        ]
+        assert watch.kept.events("events_missing") == []
+        assert not watch.status.remarks
+
+
+async def test_acknowledged_by_plantlog_on_the_server(tmp_path: Path) -> None:
+    async with plant(tmp_path) as (server, watch):
+        with pytest.raises(OperationError, match="unknown limit 'Limit0'"):
+            await watch.do("ack", "tank/level", "Limit0")
+        await server.tell("high 0")
+        await watch.shows(Limit0="unacknowledged_active")
+        with pytest.raises(OperationError, match="here it can only be acknowledged"):
+            await watch.do("shelve", "tank/*", "Limit0", "test")
+        [alarm] = watch.collector.conditions.listed()
+        assert await watch.do("ack", "tank/*", why="seen") == ["tank/level Limit0: acknowledged on the server"]
+        await watch.shows(Limit0="acknowledged_active")
+        [listed] = watch.operator.alarms()
+        assert listed["acknowledged_by"].endswith("ann: seen")
+        with pytest.raises(OperationError, match="is acknowledged_active"):
+            await watch.do("ack", "tank/level")
+        with pytest.raises(OperationError, match=r"\((BadConditionBranchAlreadyAcked|BadEventIdUnknown)\)"):
+            await watch.collector.conditions.send_acknowledgement(alarm, "again")
+        await server.tell("normal 0")
+        await watch.shows()
+        assert watch.alarms("Limit0") == [
+            ("raised", "unacknowledged_active"),
+            ("acknowledged", "acknowledged_active"),
+            ("returned", "normal"),
+        ]
+        await all_recorded(server, watch.kept)
+        await server.tell("high 1")
+        await watch.shows(Limit1="unacknowledged_active")
+        await server.kill()
+        await until(lambda: watch.status.state == "disconnected")
+        with pytest.raises(OperationError, match="source ua is not connected"):
+            await watch.do("ack", "ua/*")
+
+
+async def test_acknowledged_on_the_server_by_another_client(tmp_path: Path) -> None:
+    async with plant(tmp_path) as (server, watch):
+        await server.tell("high 0")
+        await watch.shows(Limit0="unacknowledged_active")
+        [alarm] = watch.collector.conditions.listed()
+        async with Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
+            arguments = ua.Variant(bytes.fromhex(alarm.event_id)), ua.Variant(ua.LocalizedText("by the panel"))
+            await client.get_node("ns=1;s=Limit0").call_method(ua.NodeId(9111), *arguments)
+        await watch.shows(Limit0="acknowledged_active")
+        [listed] = watch.operator.alarms()
+        assert "by the panel" in listed["acknowledged_by"]
+        await all_recorded(server, watch.kept)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_refresh_finds_what_changed_without_the_subscription(killed: bool, tmp_path: Path) -> None:
+    """node-opcua transfers no subscriptions of unsecured channels: that events are missing is on record."""
+    relay, port = Relay(), free_port()
+    address = f"opc.tcp://127.0.0.1:{port}"
+    async with peer("conditions", tmp_path / "peer", 3) as server:
+        await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
+
+        async def change() -> None:
+            await server.tell("normal 0")  # acknowledged: not retained any more, or only for confirmation
+            await server.tell("high 2")
+
+        async with watching(address, tmp_path) as first:
+            for k in range(2):
+                await until(lambda: first.status.state == "connected")
+                await server.tell(f"high {k}")
+            await first.shows(Limit0="unacknowledged_active", Limit1="unacknowledged_active")
+            await first.do("ack", "tank/level")
+            await first.shows(Limit0="acknowledged_active", Limit1="unacknowledged_active")
+            frozen = MemoryAppender(deepcopy(first.kept.notes))
+            last = first
+            if not killed:
+                relay.refuse()
+                await until(lambda: first.status.state == "disconnected")
+                await change()
+                await relay.accept()
+                await first.shows(Limit1="unacknowledged_active", Limit2="unacknowledged_active")
+        if killed:
+            await change()
+            async with watching(address, tmp_path, frozen) as last:
+                await last.shows(Limit1="unacknowledged_active", Limit2="unacknowledged_active")
+        await relay.stop()
+    assert last.alarms("Limit0")[-1] == ("returned", "normal")
+    assert last.alarms("Limit2") == [("raised", "unacknowledged_active")]
+    assert first.alarms("Limit1") == [("raised", "unacknowledged_active")], "it is not raised again"
+    assert [event.text for event in last.kept.events("events_missing")] == ["subscription lost"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_transferred_subscription_loses_no_event(killed: bool, tmp_path: Path) -> None:
+    relay, port = Relay(), free_port()
+    address = f"opc.tcp://127.0.0.1:{port}"
+    options: dict[str, Any] = {"insecure": False, "accept": ["wrong-host"]}  # node-opcua names the machine
+    async with peer("conditions", tmp_path / "peer", 1) as server:
+        await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
+        async with watching(address, tmp_path, **options) as watch:
+            await until(lambda: "is not trusted" in watch.status.reason)
+        trust(tmp_path / "pki", "ua")
+
+        async def change() -> None:
+            await server.tell("normal 0")
+            await server.tell("simple 50")
+            await server.tell("high 0")
+
+        async with watching(address, tmp_path, **options) as first:
+            await until(lambda: first.status.state == "connected")
+            await server.tell("high 0")
+            await first.shows(Limit0="unacknowledged_active")
+            await first.do("ack", "tank/level")
+            await first.shows(Limit0="acknowledged_active")
+            await server.tell("simple 50")
+            await all_recorded(server, first.kept)
+            relay.refuse()
+            await until(lambda: first.status.state == "disconnected")
+            kept = [first.kept, MemoryAppender(deepcopy(first.kept.notes))]
+            await change()
+            if not killed:
+                await relay.accept()
+                await all_recorded(server, first.kept)
+                await first.shows(Limit0="unacknowledged_active")
+        last = first
+        if killed:
+            await relay.accept()
+            async with watching(address, tmp_path, kept[1], **options) as last:
+                await all_recorded(server, *kept)
+                await last.shows(Limit0="unacknowledged_active")
+        await relay.stop()
+    assert last.alarms("Limit0")[-2:] == [("returned", "normal"), ("raised", "unacknowledged_active")]
+    assert first.kept.events("events_missing") + last.kept.events("events_missing") == []
+
+
+async def test_server_that_restarts_has_no_alarms(tmp_path: Path) -> None:
+    async with plant(tmp_path) as (server, watch):
+        await server.tell("high 0")
+        await server.tell("high 1")
+        await watch.shows(Limit0="unacknowledged_active", Limit1="unacknowledged_active")
+        await server.kill()
+        await server.start()
+        await watch.shows()
+        assert watch.alarms("Limit1") == [("raised", "unacknowledged_active"), ("returned", "normal")]
+        assert "no longer reported" in watch.kept.events("alarm")[-1].detail["why"]
+        assert [event.text for event in watch.kept.events("events_missing")] == ["subscription lost"]
+        await server.tell("high 1")
+        await watch.shows(Limit1="unacknowledged_active")
+
+
+async def test_flood_of_events_is_recorded_once_and_delays_no_samples(tmp_path: Path) -> None:
+    async with plant(tmp_path) as (server, watch):
+        for _ in range(4):
+            await server.tell("simple 1000")
+            await server.tell("high 0")
+            await server.tell("normal 0")
+        await all_recorded(server, watch.kept)
+        assert len(recorded(watch.kept)) > 4000
+        assert watch.kept.events("events_missing") == []
+        largest = max(len(batch.events) for batch in watch.kept.batches if hasattr(batch, "events"))
+        assert largest <= 100
+
+
+async def test_notifier_that_the_server_rejects_is_shown(tmp_path: Path) -> None:
+    async with plant(tmp_path, notifiers=["ns=1;s=Area", "ns=1;s=Nothing"]) as (server, watch):
+        await until(lambda: watch.status.remarks.get("notifiers") == "the server sends no events of ns=1;s=Nothing")
+        await server.tell("high 0")
+        await watch.shows(Limit0="unacknowledged_active")
+
+
+@asynccontextmanager
+async def simple_server() -> AsyncIterator[tuple[Server, str]]:
+    """asyncua's: without conditions."""
+    server = Server()
+    await server.init()
+    address = f"opc.tcp://127.0.0.1:{free_port()}/"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    async with server:
+        yield server, address
+
+
+async def test_server_without_conditions(tmp_path: Path) -> None:
+    """Fields that an event lacks are left out; an overflow of its queue is on record."""
+    async with simple_server() as (server, address), watching(address, tmp_path, tags=[]) as watch:
+        await until(lambda: "does not refresh" in watch.status.remarks.get("conditions", ""))
+        generator = await server.get_event_generator()
+        generator.event.Severity = 900
+        await generator.trigger(message="pump started")
+        overflow = await server.get_event_generator(ua.ObjectIds.EventQueueOverflowEventType)
+        await overflow.trigger(message="overflow")
+        await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
+        [event] = watch.kept.events("server_event")
+        assert event.text == "pump started"
+        assert event.detail.keys() == {
+            "event_id",
+            "event_type",
+            "source_node",
+            "source_name",
+            "receive_time",
+            "message",
+            "severity",
+        }
+        assert [e.text for e in watch.kept.events("events_missing")] == ["the server's event queue was full"]
+        assert watch.listed() == {}
