@@ -276,7 +276,7 @@ async def test_server_that_restarts_has_no_alarms(tmp_path: Path) -> None:
         await watch.shows(Limit1="unacknowledged_active")
 
 
-async def test_flood_of_events_is_recorded_once_and_delays_no_samples(tmp_path: Path) -> None:
+async def test_flood_of_events_is_recorded_once_in_small_messages(tmp_path: Path) -> None:
     async with plant(tmp_path) as (server, watch):
         for _ in range(4):
             await server.tell("simple 1000")
