@@ -65,7 +65,7 @@ WORDS = (
 _ARRIVAL = 1_790_000_000_123_456
 _ASKED = (5, 6, 7)  # tags whose history was asked for
 _FIRST, _LAST = datetime(1601, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)  # asyncua clamps times to these
-_SECONDS = 0.01  # of processor time that asyncua's codec may take: it reads arrays of nothing to their end
+_SECONDS = 0.1  # of processor time that asyncua's codec may take: it reads arrays of nothing to their end
 _NUMBERS = {ua.VariantType(kind) for kind in range(1, 12)}
 _WITH_TEXT_FORM = {ua.VariantType(kind) for kind in range(13, 22)}
 _TAGS = 12
