@@ -52,9 +52,9 @@ class Machine:
             check=False,
             timeout=600,
         )
-        said = run.stdout + run.stderr
-        assert code in (None, run.returncode), f"{' '.join(command)}: {said}\n{self.journal()}"
-        return said
+        output = run.stdout + run.stderr
+        assert code in (None, run.returncode), f"{' '.join(command)}: {output}\n{self.journal()}"
+        return output
 
     def plantlog(self, *arguments: str, code: int | None = 0) -> str:
         """``./plantlog`` with arguments."""

@@ -23,7 +23,7 @@ _LOGGERS = ("asyncua", "asyncio")  # whose levels ``main`` sets
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """What a command did."""
 
     code: int
@@ -31,7 +31,7 @@ class Said:
     err: str
 
 
-def run(state: Path, *words: object) -> Said:
+def run(state: Path, *words: object) -> CommandResult:
     """A command on a state folder."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     levels = [logging.getLogger(name).level for name in _LOGGERS]
@@ -49,15 +49,15 @@ def run(state: Path, *words: object) -> Said:
             code = ended.code if isinstance(ended.code, int) else 0
     for name, level in zip(_LOGGERS, levels, strict=True):
         logging.getLogger(name).setLevel(level)
-    return Said(code, *(text.buffer.getvalue().decode() for text in (out, err)))
+    return CommandResult(code, *(text.buffer.getvalue().decode() for text in (out, err)))
 
 
-async def plantlog(state: Path, *words: object) -> Said:
+async def plantlog(state: Path, *words: object) -> CommandResult:
     """A command, beside what else the test does, but for another command: output is the process's."""
     return await asyncio.to_thread(run, state, *words)
 
 
-async def in_a_process(state: Path, *words: object) -> Said:
+async def in_a_process(state: Path, *words: object) -> CommandResult:
     """A command in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ops", *map(str, words)),
@@ -66,4 +66,4 @@ async def in_a_process(state: Path, *words: object) -> Said:
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    return CommandResult(process.returncode or 0, out.decode(), err.decode())

@@ -123,5 +123,5 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         reporter = FailureReporter(terminal)
-        config.pluginmanager.register(reporter, "said")
+        config.pluginmanager.register(reporter, "reporter")
         signal.signal(signal.SIGTERM, reporter.ended)

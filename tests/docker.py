@@ -58,8 +58,8 @@ class Docker:
 
     def described(self, *arguments: str, files: tuple[str, ...] = FILES) -> dict[str, Any]:
         """``docker compose config``: the files as Compose understands them."""
-        said: dict[str, Any] = json.loads(self.compose(*arguments, "config", "--format", "json", files=files))
-        return said
+        body: dict[str, Any] = json.loads(self.compose(*arguments, "config", "--format", "json", files=files))
+        return body
 
     def answers(self) -> bool:
         """Whether an engine does."""
@@ -85,13 +85,13 @@ def engine(folder: Path) -> Iterator[Docker]:
         return
     docker.environment["DOCKER_HOST"] = f"unix://{folder / 'docker.sock'}"
     log = folder / "dockerd.log"
-    with log.open("w") as said:
+    with log.open("w") as log_file:
         daemon = subprocess.Popen(
             [
                 *(tool("dockerd", "docker.io"), "--host", docker.environment["DOCKER_HOST"]),
                 *("--data-root", cache() / "docker", "--exec-root", folder / "exec", "--pidfile", folder / "pid"),
             ],
-            stdout=said,
+            stdout=log_file,
             stderr=subprocess.STDOUT,
         )
     try:

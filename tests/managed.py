@@ -39,8 +39,8 @@ class Servers:
         words = ["node", "--monitor", self.monitor_dsn]
         if state == self.monitor:
             words = ["monitor", *(("--replace", self.monitor_dsn) if self.monitor_dsn else ())]
-        said = await command.in_a_process(state, "database", *words, "--address", address, "--port", port)
-        assert said.code == 0, said
+        result = await command.in_a_process(state, "database", *words, "--address", address, "--port", port)
+        assert result.code == 0, result
         self._made[state] = address, port
         if state == self.monitor:
             found = Membership.load(State(state))
@@ -49,8 +49,8 @@ class Servers:
 
     async def restart(self, state: Path) -> None:
         """A server that was stopped or powered off, without any options."""
-        said = await command.in_a_process(state, "database", "monitor" if state == self.monitor else "node")
-        assert said.code == 0, said
+        result = await command.in_a_process(state, "database", "monitor" if state == self.monitor else "node")
+        assert result.code == 0, result
 
     async def stop(self) -> None:
         """All of them."""
@@ -82,10 +82,10 @@ class Servers:
 
     async def status(self) -> dict[str, dict[str, Any]]:
         """What the monitor says of ``a`` and ``b``."""
-        said = await command.in_a_process(self.monitor, "database", "status", "--json")
-        assert said.code == 0, said
+        result = await command.in_a_process(self.monitor, "database", "status", "--json")
+        assert result.code == 0, result
         names = {f"{address}:{port}": state.name for state, (address, port) in self._made.items()}
-        return {names[row["name"]]: row for row in json.loads(said.out)}
+        return {names[row["name"]]: row for row in json.loads(result.out)}
 
     async def states(self) -> dict[str, str]:
         """The states of those that answer."""

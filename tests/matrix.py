@@ -1,4 +1,4 @@
-"""Peer × fault: the whole appliance reads servers that are not ours while they, it and the wires between fail.
+"""Peer × fault: the whole appliance reads servers that are not ours while they, it and the network between fail.
 
 ``python -m tests.matrix`` prints the table with the lengths that a plant knows; the test of it is shorter. Each fault
 is done to all peers at once; each peer's own truth is then held against the table.
@@ -70,7 +70,7 @@ class FaultScene:
 
     appliance: Appliance
     peers: Mapping[str, Peer]
-    wires: Mapping[str, Relay]
+    relays: Mapping[str, Relay]
     config: Path
     lengths: Durations
 
@@ -88,10 +88,10 @@ async def _kill_server(scene: FaultScene) -> None:
 
 
 async def _cut(scene: FaultScene) -> None:
-    for wire in scene.wires.values():
+    for wire in scene.relays.values():
         wire.refuse()
     await asyncio.sleep(scene.lengths.away)
-    for wire in scene.wires.values():
+    for wire in scene.relays.values():
         await wire.accept()
 
 
@@ -112,10 +112,10 @@ async def _overflow(scene: FaultScene) -> None:
     """Nobody fetches what the queues hold; and more values at once than they hold."""
     for name in BURSTS & scene.peers.keys():
         await scene.peers[name].tell(f"burst {2 * QUEUE}")
-    for wire in scene.wires.values():
+    for wire in scene.relays.values():
         wire.silence(True)
     await asyncio.sleep(scene.lengths.silent)
-    for wire in scene.wires.values():
+    for wire in scene.relays.values():
         wire.silence(False)
 
 
@@ -182,7 +182,7 @@ def _tags(name: str, count: int) -> list[str]:
 
 @asynccontextmanager
 async def scene(folder: Path, lengths: Durations, names: Sequence[str] = tuple(PEERS)) -> AsyncIterator[FaultScene]:
-    """Peers, wires and the appliance, all connected, inside the block."""
+    """Peers, relays and the appliance, all connected, inside the block."""
     peers = {name: Peer(name, folder / name, COUNT + 1, *PEERS[name]) for name in names}
     ports = {name: free_port() for name in peers}
     health = free_ports(8)
@@ -191,7 +191,9 @@ async def scene(folder: Path, lengths: Durations, names: Sequence[str] = tuple(P
         for peer in peers.values():
             stack.push_async_callback(peer.kill)
         await asyncio.gather(*(peer.start() for peer in peers.values()))
-        wires = await stack.enter_async_context(running_relays({n: (ports[n], peer.port) for n, peer in peers.items()}))
+        relays = await stack.enter_async_context(
+            running_relays({n: (ports[n], peer.port) for n, peer in peers.items()})
+        )
         configure(config, ports, COUNT, health)
         state.claim()
         for name, peer in peers.items():
@@ -200,7 +202,7 @@ async def scene(folder: Path, lengths: Durations, names: Sequence[str] = tuple(P
         up = running(state.root, "--config", str(config / "plant.toml"))
         appliance = await asyncio.to_thread(up.__enter__)
         stack.push_async_callback(asyncio.to_thread, up.__exit__, None, None, None)
-        yield FaultScene(appliance, peers, wires, config, lengths)
+        yield FaultScene(appliance, peers, relays, config, lengths)
 
 
 async def cells(scene: FaultScene, fault: str) -> list[Cell]:

@@ -56,8 +56,8 @@ class MemoryAppender:
 
     def gaps(self) -> list[Gap]:
         """What is known of each gap: the last that was said of each (channels, from)."""
-        said = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
-        return list({(gap.channel_ids, gap.from_time): gap for gap in said}.values())
+        recorded = [gap for b in self.batches if isinstance(b, GapBatch) for gap in b.gaps]
+        return list({(gap.channel_ids, gap.from_time): gap for gap in recorded}.values())
 
     async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Wait until ``condition`` holds."""

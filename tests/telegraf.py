@@ -52,7 +52,7 @@ class Telegraf:
                 stderr=subprocess.STDOUT,
             )
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its log."""
         return self._log.read_text()
 

@@ -31,7 +31,7 @@ _MODBUS = 'backoff_max = "2s"'
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of the plant: where its wires listen, and where it listens itself."""
+    """Of the plant: where its relays listen, and where it listens itself."""
 
     opcua_relay: int
     opcua: int
@@ -96,7 +96,7 @@ class Simulated(PlantProcess):
         self.has_modbus = opcua_channels(channels) < channels
 
     def configure(self, config: Path) -> None:
-        """As the simulator exports it, at the wires' ports."""
+        """As the simulator exports it, at the ports of the relays."""
         plant = LoadPlant(self._channels, self._hz)
         ports = (self._ports.opcua_relay, self._ports.modbus_relay)
         export(

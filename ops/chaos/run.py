@@ -1,4 +1,4 @@
-"""The appliance in a folder of its own, with a plant, wires and a small disk, while the schedule is played."""
+"""The appliance in a folder of its own, with a plant, relays and a small disk, while the schedule is played."""
 
 from __future__ import annotations
 

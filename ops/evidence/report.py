@@ -88,22 +88,22 @@ def format_report(report: Report, limit: int) -> list[str]:
     """The report for people; ``limit``: findings to list of each day (0: all)."""
     whose = f"{report.installation}: " if report.installation else ""
     holds = "; chain and signatures hold" if report.seals and not report.chain else ""
-    said = [f"{whose}{count(report.seals, 'seal')}{holds}"]
-    said += [f"  {problem}" for problem in report.chain]
+    lines = [f"{whose}{count(report.seals, 'seal')}{holds}"]
+    lines += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
-        said.append(
+        lines.append(
             "  signatures were checked with the keys in the database alone: give --key, a public key kept elsewhere"
         )
     for day in report.days:
         verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
-        said.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
-        said += [f"  {problem}" for problem in day.problems]
+        lines.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
+        lines += [f"  {problem}" for problem in day.problems]
         listed = sorted(day.findings, key=lambda one: bool(one.explained))
-        said += [f"  {one.describe()}" for one in listed[: limit or None]]
+        lines += [f"  {one.describe()}" for one in listed[: limit or None]]
         if limit and len(listed) > limit:
-            said.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
-        said += [f"  note: {note}" for note in day.notes]
-        said += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
+            lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
+        lines += [f"  note: {note}" for note in day.notes]
+        lines += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
     if report.not_verified:
-        said.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
-    return said
+        lines.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
+    return lines

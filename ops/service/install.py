@@ -70,9 +70,9 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         step.result = "" if changed else "unchanged"
     with steps.step(f"start {name}"):
         if _systemctl("restart" if changed else "start", name, check=False):
-            said = _output("systemctl", "status", "--no-pager", "--full", "--lines", _LOG_LINES, name)
+            output = _output("systemctl", "status", "--no-pager", "--full", "--lines", _LOG_LINES, name)
             raise OperationError(
-                f"{name} does not start, and is tried again and again; `journalctl -u {name}`:\n{said}"
+                f"{name} does not start, and is tried again and again; `journalctl -u {name}`:\n{output}"
             )
     console.print(f"systemctl status {name}    journalctl -u {name}", highlight=False)
 

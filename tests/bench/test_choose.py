@@ -47,8 +47,8 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_benchmark_steps_and_exact_answers(tmp_path: Path) -> None:
-    said: list[str] = []
-    found = await measure([Plantlog("packed"), PostgreSql(None), Wrong(None)], PLAN, said.append)
+    lines: list[str] = []
+    found = await measure([Plantlog("packed"), PostgreSql(None), Wrong(None)], PLAN, lines.append)
     results = [combine(repeats) for repeats in found]
     assert [result.failed for result in results] == [None] * 3
     packed, plain, wrong = results

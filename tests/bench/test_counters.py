@@ -25,12 +25,12 @@ def bench(database: Database, folder: Path) -> BenchDatabase:
 
 
 async def test_every_counting_method_is_exact(database: Database, tmp_path: Path) -> None:
-    said: list[str] = []
-    ways = await measure(bench(database, tmp_path), 40, 2, 0.2, 1, said.append)
+    lines: list[str] = []
+    ways = await measure(bench(database, tmp_path), 40, 2, 0.2, 1, lines.append)
     assert [way.way for way in ways] == list(get_args(Method))
     assert all(way.increments >= BATCH and way.increments % BATCH == 0 for way in ways)
     assert [way.ratio for way in ways if way.way == "one upsert per increment"] == [1.0]
-    assert len(said) == len(ways)
+    assert len(lines) == len(ways)
 
 
 async def test_missing_increments_are_reported(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ async def answering(answers: Iterator[bytes]) -> AsyncIterator[str]:
             while True:
                 header = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 await reader.readexactly(int(header.partition("content-length: ")[2].split()[0]))
-                if said := next(answers):
-                    writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % said)
+                if health_reports := next(answers):
+                    writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % health_reports)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
@@ -83,11 +83,11 @@ def source(**other: Any) -> dict[str, Any]:
 
 
 def seen(of: dict[str, Any] | None = None, waits: float = 0.0, since: float | None = None) -> Observation:
-    said: dict[str, dict[str, Any] | None] = {
+    health_reports: dict[str, dict[str, Any] | None] = {
         "collector-modbus": {"sources": [of or source()]},
         "maintenance": {"overload": {"since": since}},
     }
-    return Observation(0.0, 101.0, said, {"modbus": SpoolBacklog(waits, 0)})
+    return Observation(0.0, 101.0, health_reports, {"modbus": SpoolBacklog(waits, 0)})
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from tests.waiting import PATIENCE, until
 
 
 async def test_query_benchmark_fills_every_cell(database: Database, tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     where = BenchDatabase(database.owner_dsn, database.ingest_dsn, (), {}, tmp_path)
-    cells, rate = await measure(where, channels=2, days=2, queries=3, progress=said.append)
+    cells, rate = await measure(where, channels=2, days=2, queries=3, progress=lines.append)
     closed = cells[-1].form
     assert closed in ("packed", "columnstore")
     assert {(c.form, c.kind, c.length) for c in cells} == {

@@ -16,13 +16,13 @@ _MOST = {"noisy": 8.6, "transmitter": 1.8, "jittered": 3.0, "slow": 0.2}  # byte
 async def test_storage_benchmark_fills_every_cell(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    cells = await measure(database.owner_dsn, 2, 2, said.append)
+    lines: list[str] = []
+    cells = await measure(database.owner_dsn, 2, 2, lines.append)
     expected = await forms(owner)
     edition = await owner.fetchval("SELECT value FROM plant.setting WHERE key = 'edition'")
     assert expected == {"apache": ("packed", "rows"), "community": ("packed", "columnstore", "rows")}[edition]
     assert [(cell.form, cell.series) for cell in cells] == [(form, s) for form in expected for s in SERIES]
-    assert len(said) == len(cells)
+    assert len(lines) == len(cells)
     assert all((cell.hour_of_rows, cell.day_of_rows) == (1, 1) for cell in cells if cell.form == "rows")
     assert all(min(cell.hour_of_rows, cell.day_of_rows) > 0 for cell in cells)
     # Two channels do not fill the pages that a relation has at least: 0.5 bytes a sample more.

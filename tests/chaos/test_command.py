@@ -24,10 +24,10 @@ def test_sigterm_ends_the_whole_chaos_run() -> None:
         while " s  " not in (line := running.stdout.readline()):
             assert line, "it ended before the first fault"
         running.terminate()
-        said, _ = running.communicate(timeout=120)
+        output, _ = running.communicate(timeout=120)
     assert running.returncode == 2
-    assert "chaos failed: terminated" in said
-    folder = said.rsplit(" ", maxsplit=1)[-1].strip()
+    assert "chaos failed: terminated" in output
+    folder = output.rsplit(" ", maxsplit=1)[-1].strip()
     assert folder not in Path("/proc/mounts").read_text()
     assert folder not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     shutil.rmtree(folder)

@@ -49,8 +49,8 @@ class Grafana:
     def errors(self) -> list[dict[str, Any]]:
         """The lines of its log that are errors."""
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
-        said = [json.loads(line) for line in lines]
-        return [one for one in said if one.get("level") in ("error", "eror", "critical", "crit")]
+        body = [json.loads(line) for line in lines]
+        return [one for one in body if one.get("level") in ("error", "eror", "critical", "crit")]
 
     def answers(self) -> bool:
         """Whether it has started."""
@@ -124,9 +124,9 @@ def provisioned(appliance: Appliance, prometheus: str, folder: Path) -> Iterator
     }
     (folder / "plugins").mkdir()
     log = folder / "log"
-    with log.open("w") as said:
+    with log.open("w") as log_file:
         command = [str(binary), "server", "--homepath", str(home)]
-        server = subprocess.Popen(command, env=environment, cwd=home, stdout=said, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(command, env=environment, cwd=home, stdout=log_file, stderr=subprocess.STDOUT)
         grafana = Grafana(f"http://127.0.0.1:{port}", log)
         try:
             until_sync(lambda: grafana.answers() or server.poll() is not None, _START_SECONDS)

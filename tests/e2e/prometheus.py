@@ -60,19 +60,19 @@ def ask(server: str, path: str, **query: str) -> Any:
 
 
 def series(server: str, query: str) -> list[Any]:
-    said = ask(server, "query", query=query)
-    return [] if said is None else list(said["result"])
+    reply = ask(server, "query", query=query)
+    return [] if reply is None else list(reply["result"])
 
 
 def health(server: str) -> dict[str, str]:
-    said = ask(server, "targets", state="active")
-    return {} if said is None else {one["labels"]["process"]: one["health"] for one in said["activeTargets"]}
+    reply = ask(server, "targets", state="active")
+    return {} if reply is None else {one["labels"]["process"]: one["health"] for one in reply["activeTargets"]}
 
 
 def firing(server: str) -> set[tuple[str, str]]:
-    said = ask(server, "alerts")
+    reply = ask(server, "alerts")
     return {
         (one["labels"]["alertname"], one["labels"].get("process", ""))
-        for one in said["alerts"]
+        for one in reply["alerts"]
         if one["state"] == "firing"
     }

@@ -78,10 +78,10 @@ class Stack:
 
     def states(self) -> dict[str, str]:
         """Service → healthy, starting, …; of one that ended its exit code."""
-        said = [json.loads(line) for line in self.compose("ps", "--all", "--format", "json").splitlines()]
+        body = [json.loads(line) for line in self.compose("ps", "--all", "--format", "json").splitlines()]
         return {
             one["Service"]: str(one["ExitCode"]) if one["State"] == "exited" else one["Health"] or one["State"]
-            for one in said
+            for one in body
         }
 
     def well(self) -> bool:
@@ -166,11 +166,11 @@ async def test_containers_store_exactly_once_over_kills(stack: Stack, tmp_path: 
 
 def test_container_processes_are_unprivileged_and_read_only(stack: Stack) -> None:
     for service in ("writer", "collector-opcua", "viewer", "simulator"):
-        said = stack.compose(
+        output = stack.compose(
             *("exec", "--no-TTY", service, "sh", "-c"),
             "id -u; grep -h -e CapEff -e NoNewPrivs /proc/self/status; touch /opt/plantlog/x 2>&1 || true",
         )
-        user, capabilities, privileges, touched = said.splitlines()
+        user, capabilities, privileges, touched = output.splitlines()
         assert user == "10001"
         assert int(capabilities.split()[1], 16) == 0
         assert privileges.split()[1] == "1"
@@ -236,18 +236,18 @@ async def test_gateway_pushes_with_the_generated_token(stack: Stack) -> None:
 
 def backed_up(stack: Stack) -> str:
     """What `backup` says, once the job makes none."""
-    said: list[str] = []
+    lines: list[str] = []
 
     def done() -> bool:
         try:
-            said.append(stack.compose(*PLANTLOG, "backup"))
+            lines.append(stack.compose(*PLANTLOG, "backup"))
         except AssertionError as error:
             if "another backup is running" not in str(error):
                 raise
-        return bool(said)
+        return bool(lines)
 
     until_sync(done, 120, 1)
-    return said[0]
+    return lines[0]
 
 
 async def test_a_lost_database_is_restored(stack: Stack, tmp_path: Path) -> None:

@@ -82,12 +82,12 @@ async def test_collectors_start_while_the_database_is_away(
             )
             new.plantlog("down", "--wipe", "--yes")
             monkeypatch.delenv("PLANTLOG_DSN")
-            said = refused(appliance, "--channels", "50")
-            assert "ConnectionRefusedError" in said
-            assert "because the configuration was changed since the last `up`" in said
-            said = appliance.plantlog("up")
-            assert _SAID.search(said), said
-            assert "does not respond; samples wait in the spool" in said
+            output = refused(appliance, "--channels", "50")
+            assert "ConnectionRefusedError" in output
+            assert "because the configuration was changed since the last `up`" in output
+            output = appliance.plantlog("up")
+            assert _SAID.search(output), output
+            assert "does not respond; samples wait in the spool" in output
             assert {process["state"] for process in appliance.status()["processes"]} == {"RUNNING"}
             began = now_us()
             await until_spooled(appliance, began + 5 * SECOND)

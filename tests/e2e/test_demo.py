@@ -39,9 +39,9 @@ def appliance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Appliance]:
         yield up
 
 
-def control(deed: str, **asked: object) -> None:
-    body = json.dumps(asked).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/{deed}", body, {"Content-Type": "application/json"})
+def control(command: str, **parameters: object) -> None:
+    body = json.dumps(parameters).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/{command}", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         assert answer.status == 200
 
@@ -87,17 +87,17 @@ def test_psql_answers_as_the_reader(appliance: Appliance) -> None:
 
 
 def test_every_process_serves_health_and_metrics(appliance: Appliance) -> None:
-    said = {}
+    output = {}
     for port in (PORT + 1, PORT + 2, PORT + 3):
         for path in ("health/live", "health"):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as answer:
                 assert json.loads(answer.read())["alive"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
-            said[port] = answer.read().decode()
-    assert 'plantlog_samples_total{source="demo-opcua"}' in said[PORT + 1]
-    assert 'plantlog_source_up{source="meters"} 1.0' in said[PORT + 2]
-    assert 'plantlog_written_rows_total{method="copy"}' in said[PORT + 3]
-    assert "plantlog_lag_seconds_bucket" in said[PORT + 3]
+            output[port] = answer.read().decode()
+    assert 'plantlog_samples_total{source="demo-opcua"}' in output[PORT + 1]
+    assert 'plantlog_source_up{source="meters"} 1.0' in output[PORT + 2]
+    assert 'plantlog_written_rows_total{method="copy"}' in output[PORT + 3]
+    assert "plantlog_lag_seconds_bucket" in output[PORT + 3]
 
 
 def test_maintenance_runs_and_records_its_jobs(appliance: Appliance) -> None:
@@ -118,9 +118,9 @@ def test_maintenance_runs_and_records_its_jobs(appliance: Appliance) -> None:
     assert (planned["slices"], planned["disk_budget"]) == ([], None)
     assert "compress" in appliance.plantlog("status", "--once")
     with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 5}/metrics", timeout=PATIENCE) as answer:
-        said = answer.read().decode()
-    assert 'plantlog_job_last_success_timestamp_seconds{job="compress"}' in said
-    assert "plantlog_storage_days_left" in said
+        output = answer.read().decode()
+    assert 'plantlog_job_last_success_timestamp_seconds{job="compress"}' in output
+    assert "plantlog_storage_days_left" in output
 
 
 def test_second_up_changes_nothing(appliance: Appliance) -> None:
@@ -138,8 +138,8 @@ def test_broken_configuration_file_does_not_stop_restarted_processes(appliance: 
         until_sync(
             lambda: any(p["name"] == "writer" and p["ready"] and p["pid"] != killed for p in processes(appliance))
         )
-        said = appliance.status()["configuration"]
-        assert (said["file"], said["differs"], len(said["problems"])) == (str(file), True, 1)
+        output = appliance.status()["configuration"]
+        assert (output["file"], output["differs"], len(output["problems"])) == (str(file), True, 1)
     finally:
         file.write_text(text)
     assert appliance.status()["configuration"]["problems"] == []
@@ -151,8 +151,8 @@ def processes(appliance: Appliance) -> list[dict[str, Any]]:
 
 
 def test_its_dashboards_are_served(appliance: Appliance) -> None:
-    said = appliance.plantlog("up")
-    (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
+    output = appliance.plantlog("up")
+    (address,) = [line.split()[1] for line in output.splitlines() if line.split()[:1] == ["dashboards"]]
     with urllib.request.urlopen(f"{address}api/dashboards", timeout=PATIENCE) as answer:
         assert len(json.loads(answer.read())) == 6
 

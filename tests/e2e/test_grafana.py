@@ -131,8 +131,8 @@ def test_dashboards_are_provisioned(grafana: Grafana) -> None:
     assert {one["uid"] for one in found} == {one.uid for one in Library()}
     assert {one["folderTitle"] for one in found} == {"plantlog"}
     for one in found:
-        said = grafana.ask(f"/api/dashboards/uid/{one['uid']}")
-        assert said["meta"]["provisioned"] is True
+        reply = grafana.ask(f"/api/dashboards/uid/{one['uid']}")
+        assert reply["meta"]["provisioned"] is True
 
 
 @pytest.mark.parametrize("uid", ["plantlog", "plantlog-prometheus"])
@@ -247,9 +247,9 @@ async def test_a_unit_without_analog_channels_is_drawn(look: Looked) -> None:
 async def test_metres_are_not_shown_as_minutes(look: Looked, appliance: Appliance) -> None:
     channel = await appliance.fetchval(_METRES)
     await look.open("plantlog-channel", unit=channel.rpartition("/")[0], channel=channel)
-    said = await look.panel("Statistics").inner_text()
-    assert re.search(r"\d\s*m\b", said), said
-    assert not re.search(r"\d\s*(mins?|minutes?|hours?)\b", said), said
+    reply = await look.panel("Statistics").inner_text()
+    assert re.search(r"\d\s*m\b", reply), reply
+    assert not re.search(r"\d\s*(mins?|minutes?|hours?)\b", reply), reply
 
 
 async def test_connected_state_is_drawn_to_the_right_edge(look: Looked, appliance: Appliance) -> None:

@@ -38,8 +38,8 @@ WHERE r.job = 'rollups' AND r.outcome = 'ok' AND r.installation_id = '{}' AND r.
 
 def _channels(appliance: Appliance) -> dict[str, int]:
     """Plant → number of channels, as this appliance's dashboards show them."""
-    said = appliance.plantlog("up")
-    (address,) = [line.split()[1] for line in said.splitlines() if line.split()[:1] == ["dashboards"]]
+    output = appliance.plantlog("up")
+    (address,) = [line.split()[1] for line in output.splitlines() if line.split()[:1] == ["dashboards"]]
     (size,) = (panel["id"] for panel in Library().dashboard("plantlog-plant").panels() if panel["title"] == "Size")
     times = {"since": (now_us() - 60 * SECOND) // 1000, "until": now_us() // 1000}
 

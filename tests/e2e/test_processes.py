@@ -74,21 +74,21 @@ async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> Non
                 appliance.plantlog("up")
             await appliance.until_stored(now_us() + SECOND)
             await until(partial(appliance.fetchval, _NO_OPEN_GAP), every=0.5)
-            said = json.loads(appliance.plantlog("status", "--json"))
-            names = sorted(process["name"] for process in said["processes"] if is_collector(process["name"]))
+            body = json.loads(appliance.plantlog("status", "--json"))
+            names = sorted(process["name"] for process in body["processes"] if is_collector(process["name"]))
             assert names == sorted(
                 f"collector-{kind}" + (f"-{k}" if k > 1 else "")
                 for kind, most in (("opcua", 2), ("modbus", 3))
                 for k in range(1, min(processes, most) + 1)
             )
-            assert sorted(source["name"] for source in said["sources"]) == [
+            assert sorted(source["name"] for source in body["sources"]) == [
                 "conveyor-plc",
                 "demo-opcua",
                 "demo-opcua2",
                 "meters",
                 "tankfarm-plc",
             ], "each is read by one"
-            assert set(said["spools"]) == {"opcua", "modbus"}
+            assert set(body["spools"]) == {"opcua", "modbus"}
             assert len(json.loads(appliance.plantlog("targets"))) == len(names) + 3
         result = await appliance.compared(start, now_us() + SECOND)
         total = result["all"]

@@ -42,8 +42,8 @@ def until_restarted(booted: Machine, main: str) -> None:
 
 @pytest.mark.timeout(1800)
 def test_service_is_restarted_by_systemd(booted: Machine) -> None:
-    said = booted.plantlog("service", "install")
-    assert "start plantlog" in said
+    output = booted.plantlog("service", "install")
+    assert "start plantlog" in output
     assert booted.run("systemctl", "is-enabled", "plantlog").strip() == "enabled"
     until_collecting(booted)
     assert "unchanged" in booted.plantlog("service", "install"), "it goes on"

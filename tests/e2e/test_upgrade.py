@@ -58,9 +58,9 @@ async def test_nothing_is_lost_without_a_gap(appliance: Appliance, earlier: Path
     start = now_us() + SECOND
     await appliance.until_stored(start + 2 * SECOND)
     before = now_us()
-    said = appliance.plantlog("up")
-    assert "another plantlog version is running" in said
-    assert "not ready" not in said
+    output = appliance.plantlog("up")
+    assert "another plantlog version is running" in output
+    assert "not ready" not in output
     after = now_us()
     result = await appliance.compared(start, after + 2 * SECOND)
     total = result["all"]

@@ -75,8 +75,8 @@ def _show(figures: Figures) -> None:
     console.print(table)
     for file in figures.artifacts:
         console.print(file)
-    if figures.said:
-        print(figures.said)
+    if figures.last_words:
+        print(figures.last_words)
 
 
 app()

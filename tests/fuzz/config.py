@@ -104,9 +104,9 @@ def _in_words(problem: Problem, folder: Path) -> None:
     if problem.line is not None:
         lines = Path(problem.file).read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n") + 1
         assert 1 <= problem.line <= lines, problem
-    said = str(problem)
-    assert said.isprintable(), said
-    assert len(said) <= _LONGEST, len(said)
+    output = str(problem)
+    assert output.isprintable(), output
+    assert len(output) <= _LONGEST, len(output)
 
 
 def _at_work(plant: Plant) -> None:

@@ -97,10 +97,10 @@ def check(data: bytes) -> None:
 def _published(body: bytes) -> None:
     ours, theirs = publish_response(body), by_asyncua(ua.PublishResponse, body)
     if theirs is not None:
-        said = theirs.Parameters
-        assert ours.subscription_id == said.SubscriptionId
-        assert ours.available == frozenset(said.AvailableSequenceNumbers or ())
-        assert ours.notification.more == said.MoreNotifications
+        parameters = theirs.Parameters
+        assert ours.subscription_id == parameters.SubscriptionId
+        assert ours.available == frozenset(parameters.AvailableSequenceNumbers or ())
+        assert ours.notification.more == parameters.MoreNotifications
     _notified(body, ours.notification, theirs)
 
 

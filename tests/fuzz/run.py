@@ -46,12 +46,12 @@ class Figures:
     crashes: int = 0
     hangs: int = 0
     artifacts: list[str] = field(default_factory=list)  # files with the inputs that failed
-    said: str = ""  # by the child, where it failed: the last lines
+    last_words: str = ""  # of the child, where it failed: the last lines
 
     @property
     def clean(self) -> bool:
         """Whether nothing failed and the child came to its end."""
-        return not (self.crashes or self.hangs or self.said)
+        return not (self.crashes or self.hangs or self.last_words)
 
 
 def run(name: str, seconds: int, seed: int, corpus: Path | None, artifacts: Path) -> Figures:
@@ -85,7 +85,7 @@ def run(name: str, seconds: int, seed: int, corpus: Path | None, artifacts: Path
             figures.crashes += kind == "crash"
             figures.hangs += kind in ("timeout", "slow")
         if code != 0:
-            figures.said = _last_words(output) or f"ended with {code}"
+            figures.last_words = _last_words(output) or f"ended with {code}"
         return figures
 
 
@@ -103,8 +103,8 @@ def _last_words(output: str) -> str:
 def _watched(command: Sequence[str], seconds: int) -> tuple[str, list[tuple[float, float]], int]:
     """What the child says, (s since start, MiB) of its memory, and how it ended."""
     memory: list[tuple[float, float]] = []
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        child = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile("w+", errors="replace") as log_file:
+        child = subprocess.Popen(command, stdout=log_file, stderr=subprocess.STDOUT)
         process, start, ended = psutil.Process(child.pid), time.monotonic(), threading.Event()
         looking = threading.Thread(target=_look, args=(process, start, memory, ended))
         looking.start()
@@ -116,8 +116,8 @@ def _watched(command: Sequence[str], seconds: int) -> tuple[str, list[tuple[floa
         finally:
             ended.set()
             looking.join()
-        said.seek(0)
-        return said.read(), memory, code
+        log_file.seek(0)
+        return log_file.read(), memory, code
 
 
 def _look(process: psutil.Process, start: float, memory: list[tuple[float, float]], ended: threading.Event) -> None:

@@ -92,9 +92,9 @@ async def test_operator_actions_are_stored_and_shelved_alarms_not_notified(
     def sample(at: int, value: float) -> None:
         found.extend(columns.apply_command(1, lambda channel: channel.sample(T0 + at, value, False, T0 + at)))
 
-    def hi(deed: str, at: int, *more: Any) -> None:
+    def hi(action: str, at: int, *more: Any) -> None:
         def do(channel: Any) -> list[AlarmChange]:
-            return getattr(channel, deed)(channel.monitors[2], T0 + at, *more)  # type: ignore[no-any-return]
+            return getattr(channel, action)(channel.monitors[2], T0 + at, *more)  # type: ignore[no-any-return]
 
         found.extend(columns.apply_command(1, do))
 
@@ -149,7 +149,7 @@ async def test_alarm_limits_of_the_tag_lists_are_in_the_database(
 
 
 def test_test_series_contains_every_case() -> None:
-    said = changes(7)
-    assert {change.action for change in said} == {"raised", "returned"}
-    assert {change.limit.name for change in said} == {"lolo", "lo", "hi", "hihi", "bad"}
-    assert np.isfinite([change.after.value or 0.0 for change in said]).all()
+    actions = changes(7)
+    assert {change.action for change in actions} == {"raised", "returned"}
+    assert {change.limit.name for change in actions} == {"lolo", "lo", "hi", "hihi", "bad"}
+    assert np.isfinite([change.after.value or 0.0 for change in actions]).all()

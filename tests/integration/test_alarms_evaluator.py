@@ -57,19 +57,19 @@ async def test_killed_process_records_each_alarm_once(tmp_path: Path) -> None:
     expected = spooled_events(undisturbed)
     assert len(expected) > 100
 
-    path, said = tmp_path / "killed.sqlite", tmp_path / "killed.told"
-    command = [sys.executable, "-m", "tests.alarms", str(path), str(said), str(seed)]
+    path, alarm_log = tmp_path / "killed.sqlite", tmp_path / "killed.told"
+    command = [sys.executable, "-m", "tests.alarms", str(path), str(alarm_log), str(seed)]
     killed = 0
-    while (before := answered(said)) < BATCHES:
+    while (before := answered(alarm_log)) < BATCHES:
         goal = min(BATCHES, before + random.randrange(10, 80))
         process = await asyncio.create_subprocess_exec(*command, str(min(BATCHES, goal + 5)))
-        await until(lambda p=process, n=goal: p.returncode is not None or answered(said) >= n, every=0.001)
+        await until(lambda p=process, n=goal: p.returncode is not None or answered(alarm_log) >= n, every=0.001)
         if process.returncode is None and goal < BATCHES:
             process.kill()
             killed += 1
         assert await process.wait() in (0, -9)
-        if 3 < answered(said) < BATCHES and random.random() < 0.5:
-            write_atomically(said, str(answered(said) - random.randrange(1, 3)))  # the answer did not arrive
+        if 3 < answered(alarm_log) < BATCHES and random.random() < 0.5:
+            write_atomically(alarm_log, str(answered(alarm_log) - random.randrange(1, 3)))  # the answer did not arrive
     assert killed >= 3
     found = spooled_events(path)
     assert told(found) == told(expected), f"seed {seed}"
@@ -232,9 +232,9 @@ async def test_operators_acknowledge_and_shelve() -> None:
     } == states
     assert await do(again, "in-service", "a/level") == ["a/level lo: normal"]
     assert await do(again, "unsuppress", "a/flow") == ["a/flow hi: normal"]
-    said = appender.events("alarm")
-    assert {e.detail["who"] for e in said if e.detail["action"] not in ("raised", "returned")} == {"ann"}
-    shelved = next(e for e in said if e.detail["action"] == "shelved")
+    alarm_log = appender.events("alarm")
+    assert {e.detail["who"] for e in alarm_log if e.detail["action"] not in ("raised", "returned")} == {"ann"}
+    shelved = next(e for e in alarm_log if e.detail["action"] == "shelved")
     assert (shelved.detail["why"], shelved.detail["shelved_until"] - shelved.time) == ("work", 60 * SECOND)
 
 
@@ -301,9 +301,9 @@ async def _listed(state: Path) -> list[dict[str, object]]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ops", "alarms", "--json", env={"PLANTLOG_STATE": str(state)}, stdout=subprocess.PIPE
     )
-    said, _ = await process.communicate()
+    alarm_log, _ = await process.communicate()
     assert process.returncode == 0
-    found: list[dict[str, object]] = json.loads(said)
+    found: list[dict[str, object]] = json.loads(alarm_log)
     return found
 
 

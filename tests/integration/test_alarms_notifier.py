@@ -282,10 +282,10 @@ async def test_notifier_without_receivers_says_so_and_waits(database: Database, 
     async def healthy() -> bool:
         try:
             async with ClientSession() as http, http.get(f"http://127.0.0.1:{port + 6}/health") as answer:
-                said = await answer.json()
+                body = await answer.json()
         except ClientError:
             return False
-        return answer.status == 200 and said["note"] == "no [notify]"
+        return answer.status == 200 and body["note"] == "no [notify]"
 
     await until(healthy)
     assert process.returncode is None

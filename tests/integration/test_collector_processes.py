@@ -181,11 +181,11 @@ class Killed:
             if k not in self.running or self.running[k].returncode is not None:
                 command = (sys.executable, "-m", "ingest", "modbus" if k == 1 else f"modbus-{k}")
                 self.running[k] = await asyncio.create_subprocess_exec(*command, "--state", str(self.state), cwd=ROOT)
-            said = await asyncio.to_thread(health.fetch, collector("modbus", k), self._options)
-            if said is not None and said["configuration"] != number:
+            report = await asyncio.to_thread(health.fetch, collector("modbus", k), self._options)
+            if report is not None and report["configuration"] != number:
                 self.running[k].send_signal(signal.SIGHUP)
-            elif said is not None and said["ready"]:
-                read += [source["name"] for source in said["sources"]]
+            elif report is not None and report["ready"]:
+                read += [source["name"] for source in report["sources"]]
         return sorted(read) == sorted(source.name for source in self._sources)
 
     async def end(self) -> None:
@@ -225,8 +225,8 @@ async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) 
         gaps = spooled.gaps(1 + n)
         assert all(gap.to_time is not None for gap in gaps)
         # On a busy machine gaps are measured by the pace that was said.
-        said = (event.detail["pace_seconds"] for of, event in spooled.events("poll_stretched") if of == 1 + n)
-        slowest = max(said, default=0.0)
+        report = (event.detail["pace_seconds"] for of, event in spooled.events("poll_stretched") if of == 1 + n)
+        slowest = max(report, default=0.0)
         for a, b in pairwise(_times(spooled, n)):
             on_record = any(gap.from_time <= b and (gap.to_time or b) >= a for gap in gaps)
             assert b - a < max(1.5, 2.1 * slowest) * 1e6 or on_record, (names[n], (b - a) / 1e6, gaps)

@@ -72,8 +72,8 @@ class Spooled:
     def gaps(self, *sources: int) -> list[Gap]:
         """What is known of each gap in which something is missing, of these sources (none: of all)."""
         batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
-        said = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
-        known = {(gap.channel_ids, gap.from_time): gap for gap in said}
+        found = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
+        known = {(gap.channel_ids, gap.from_time): gap for gap in found}
         return [gap for gap in known.values() if gap.to_time is None or gap.to_time > gap.from_time]
 
     def events(self, kind: str) -> list[tuple[int, Event]]:
@@ -201,8 +201,8 @@ async def test_sighup_applies_what_is_in_force(tmp_path: Path) -> None:
     REGISTRY.save(tmp_path / "registry.json")
 
     async def in_force(number: int) -> bool:
-        said = await asyncio.to_thread(health.fetch, "collector-opcua", HealthOptions(port=port))
-        return said is not None and said["configuration"] == number and said["ready"]
+        found = await asyncio.to_thread(health.fetch, "collector-opcua", HealthOptions(port=port))
+        return found is not None and found["configuration"] == number and found["ready"]
 
     async with serving(tmp_path / "server") as server:
         first = put_in_force(tmp_path, [opcua("one", server.address, [A])], port)

@@ -104,10 +104,10 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
 def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any], environment: Path) -> None:
     secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
     assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
-    said = str(official) + environment.read_text()
+    output = str(official) + environment.read_text()
     assert {name for name, secret in secrets.items() if not secret} == {"backup_key", "smtp_password"}
     for name, secret in secrets.items():
-        assert not secret or secret not in said, name
+        assert not secret or secret not in output, name
         assert (environment.parent / "secrets" / name).stat().st_mode & 0o777 == 0o600
 
 

@@ -52,8 +52,8 @@ async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, p
     writer = Writer(tmp_path / "spool", dsn, options, SpoolOptions(max_bytes=512 * 1024**2))
     async with writing(writer), plant.feeding(10_000):
         await until(lambda: writer.written > 10_000)
-        said = await in_a_process(found.b, "database", "switchover")
-        assert said.code == 0, said
+        result = await in_a_process(found.b, "database", "switchover")
+        assert result.code == 0, result
         after = writer.written
         await until(lambda: writer.written > after + 10_000)
     await expect_truth(found.dsn(found.b), plant)
@@ -98,7 +98,7 @@ async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
         (found.a, ("status",), "which `plantlog database status` shows"),
         (found.a, ("database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
     ]:
-        said = await plantlog(state, *words)
-        assert said.code == 1, said
-        assert told in said.err, said
-        assert secret not in said.err, said
+        result = await plantlog(state, *words)
+        assert result.code == 1, result
+        assert told in result.err, result
+        assert secret not in result.err, result

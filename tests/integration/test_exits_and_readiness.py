@@ -142,10 +142,10 @@ def test_up_waits_briefly_for_an_absent_device_and_names_it(state: State, monkey
         def do_GET(self) -> None:
             number = self.connection.getsockname()[1]
             (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
-            said = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
+            health_report = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({"process": name, **said}).encode())
+            self.wfile.write(json.dumps({"process": name, **health_report}).encode())
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass
@@ -170,8 +170,8 @@ def test_exit_is_reported_while_recent_or_repeated(state: State) -> None:
     running = {"name": "writer", "state": "RUNNING", "reason": "", "since": time.time() - 300}
     for count_, ago, told in ((1, 20, True), (1, 246, False), (3, 246, True), (3, 700, False)):
         how = exits.ExitRecord("SIGKILL", count_, time.time() - ago)
-        said = StatusMonitor(state)._exit_figures(running, {"writer": {}}, how)
-        assert bool(said["reason"]) == told, (count_, ago)
+        health_report = StatusMonitor(state)._exit_figures(running, {"writer": {}}, how)
+        assert bool(health_report["reason"]) == told, (count_, ago)
 
 
 def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, t
 
     class Away(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            said = {"process": "writer", "ready": False, "database": "unreachable: no route", "written": 0}
+            health_report = {"process": "writer", "ready": False, "database": "unreachable: no route", "written": 0}
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps({**said, "lag_seconds": None, "backlog_rows": 0}).encode())
+            self.wfile.write(json.dumps({**health_report, "lag_seconds": None, "backlog_rows": 0}).encode())
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass
@@ -273,7 +273,7 @@ def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "noun", "said"),
+    ("n", "noun", "message"),
     [
         (1, "source", "1 source"),
         (0, "row", "0 rows"),
@@ -281,5 +281,5 @@ def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
         (2, "batch", "2 batches"),
     ],
 )
-def test_counts_are_formatted(n: int, noun: str, said: str) -> None:
-    assert count(n, noun) == said
+def test_counts_are_formatted(n: int, noun: str, message: str) -> None:
+    assert count(n, noun) == message

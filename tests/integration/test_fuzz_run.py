@@ -14,7 +14,7 @@ pytest.importorskip("atheris", reason="there are wheels of it for some platforms
 
 def test_passing_fuzz_target(tmp_path: Path) -> None:
     figures = run("spool", 2, 1, tmp_path / "corpus", tmp_path / "found")
-    assert figures.clean, figures.said
+    assert figures.clean, figures.last_words
     assert figures.executions > len(list(seeds_of("spool").iterdir()))
     assert figures.edges > 0
     assert figures.features >= figures.edges
@@ -43,4 +43,4 @@ def test_failing_fuzz_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not figures.clean
     assert figures.crashes == 1
     assert len(figures.artifacts) == 1
-    assert "Other" in figures.said
+    assert "Other" in figures.last_words

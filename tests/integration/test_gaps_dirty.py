@@ -35,9 +35,9 @@ async def dirty(owner: asyncpg.Connection) -> tuple[int, Dirty]:
     """How many rows there are, and what they say; they are gone then."""
     rows = await owner.fetch("DELETE FROM plant.rollup_dirty RETURNING from_time, to_time, channels, onward")
     assert all(row["onward"] and row["to_time"] - row["from_time"] == 60 * SECOND for row in rows)
-    said = [(row["from_time"], channel) for row in rows for channel in row["channels"]]
-    assert len(said) == len(set(said))
-    return len(rows), set(said)
+    marked = [(row["from_time"], channel) for row in rows for channel in row["channels"]]
+    assert len(marked) == len(set(marked))
+    return len(rows), set(marked)
 
 
 async def written(database: Database, folder: Path, *batches: GapBatch) -> None:
@@ -58,8 +58,8 @@ async def test_the_gaps_of_a_group_make_each_minute_dirty_once(
     later = [gap(MINUTE + (61 + n) * SECOND, None, (n + 1,)) for n in range(50)]
     await written(database, tmp_path, GapBatch(1, 1000, gaps), GapBatch(1, 2000, later))
     assert await owner.fetchval("SELECT count(*) FROM plant.gap") == 3 * CHANNELS + 50
-    rows, said = await dirty(owner)
-    assert said == {(MINUTE, c) for c in every} | {(MINUTE + 60 * SECOND, n + 1) for n in range(50)}
+    rows, marked = await dirty(owner)
+    assert marked == {(MINUTE, c) for c in every} | {(MINUTE + 60 * SECOND, n + 1) for n in range(50)}
     assert rows == 2
 
 

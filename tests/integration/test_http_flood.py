@@ -27,12 +27,12 @@ async def push_process(here: Site, log: Path) -> AsyncIterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
 
     activate(here.state.root, here.root / "p" / "plant.toml")
-    with log.open("wb") as said:
+    with log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "ingest", "push", "--state", str(here.state.root)),
             env={"PYTHONPATH": str(CHECKOUT)},
             preexec_fn=limited,
-            stderr=said,
+            stderr=log_file,
         )
     try:
         await until(here.ready)

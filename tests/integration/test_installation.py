@@ -68,8 +68,8 @@ async def test_two_installations_share_a_database(database: Database, tmp_path: 
     one = (await register(ours, database.owner_dsn, first)).registry
     joined = await register(theirs, database.owner_dsn, second)
     other = joined.registry
-    said = (joined.taken_over, joined.not_applied, list(joined.difference.lines()))
-    assert said == ("", "", ["source theirs: added; 1 channel added (b)"])
+    facts = (joined.taken_over, joined.not_applied, list(joined.difference.lines()))
+    assert facts == ("", "", ["source theirs: added; 1 channel added (b)"])
     assert (list(one.sources), list(other.sources)) == (["plc"], ["theirs"])
     assert not {*one.channels["plc"].values()} & {*other.channels["theirs"].values()}
     prefix = second.installation.read_text()[:8]
@@ -99,10 +99,10 @@ async def test_settings_are_those_of_the_first_installation(database: Database, 
     ours = plant(tmp_path / "p", _TAGS, '[storage]\nlateness = "2h"\n')
     theirs = plant(tmp_path / "q", _OTHERS, '[storage]\nlateness = "3h"\n[sealing]\nenabled = false\n')
     await register(ours, database.owner_dsn, first)
-    said: list[str] = []
-    (await register(named(theirs, "theirs"), database.owner_dsn, second)).print_changes(said.append)
+    lines: list[str] = []
+    (await register(named(theirs, "theirs"), database.owner_dsn, second)).print_changes(lines.append)
     leading = f"installation {installation_id(first)} of plant demo"
-    assert said[-1] == f"not applied: lateness; the database has one value, and it is that of {leading}"
+    assert lines[-1] == f"not applied: lateness; the database has one value, and it is that of {leading}"
     assert await rows(database, "SELECT value FROM plant.setting WHERE key = 'lateness'") == [("7200",)]
 
 
@@ -220,10 +220,10 @@ async def test_retention_is_by_installation(
     await Retention().work(context, maintenance)
     assert await sample_counts(owner) == {(5, 1): SAMPLES, (2, 1): SAMPLES, (2, 2): SAMPLES}
     prefix = second.installation.read_text()[:8]
-    said = (
+    facts = (
         "SELECT detail ->> 'from', detail -> 'classes', detail ->> 'action' FROM plant.event WHERE type = 'retention'"
     )
-    found = {(begin[:10], action): json.loads(classes) for begin, classes, action in await rows(database, said)}
+    found = {(begin[:10], action): json.loads(classes) for begin, classes, action in await rows(database, facts)}
     both = sorted((f"{prefix}:default", "default"))
     days = [f"{day(ago):%Y-%m-%d}" for ago in (9, 5)]
     assert found == {(days[0], "chunk"): both, (days[1], "rows"): [f"{prefix}:default"]}
@@ -324,19 +324,19 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
     shutil.copytree(first.root, tmp_path / "copy")
     copy = State(tmp_path / "copy")
     assert f"runs in {socket.gethostname()}:{first.root}" in await runs(copy)
-    said: list[str] = []
-    refused = asyncio.create_task(heartbeat.check(owner, copy, said.append))
-    await until(lambda: said)
+    lines: list[str] = []
+    refused = asyncio.create_task(heartbeat.check(owner, copy, lines.append))
+    await until(lambda: lines)
     assert await runs(first) == ""  # it goes on
     with pytest.raises(PlantlogError, match=rf"{copy.root} is a copy of its state folder.*plantlog down"):
         await refused
-    await heartbeat.check(owner, first, said.append)  # `up` of what runs
+    await heartbeat.check(owner, first, lines.append)  # `up` of what runs
     first.root.rename(tmp_path / "moved")
-    await heartbeat.check(owner, State(tmp_path / "moved"), said.append)
+    await heartbeat.check(owner, State(tmp_path / "moved"), lines.append)
     await owner.execute("UPDATE plant.presence SET seen_at = seen_at - INTERVAL '1 minute'")  # it was stopped
-    await heartbeat.check(owner, copy, said.append)
+    await heartbeat.check(owner, copy, lines.append)
     assert await runs(copy) == ""
-    assert len(said) == 1
+    assert len(lines) == 1
 
 
 _STORED = (
@@ -374,9 +374,9 @@ def test_each_installation_has_logins_of_its_own(server: str, tmp_path: Path) ->
         heir = _used(state_in(tmp_path / "heir"), f"{dsn}/north", "heir")
         async with connected(f"{dsn}/north") as owner:
             await heartbeat.record(owner, states[0])
-            said: list[str] = []
-            refused = asyncio.create_task(heir.prepare("demo", said.append))
-            await until(lambda: said)
+            lines: list[str] = []
+            refused = asyncio.create_task(heir.prepare("demo", lines.append))
+            await until(lambda: lines)
             await heartbeat.record(owner, states[0])  # it goes on
             with pytest.raises(PlantlogError, match=r"of plant demo, last seen .* is running, and cannot be taken"):
                 await refused

@@ -207,9 +207,9 @@ async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_pa
     state = State(tmp_path / "state")
 
     async def command(*arguments: str, code: int = 0, name: Sequence[str] = ("replay",)) -> str:
-        said = await asyncio.wait_for(plantlog(state.root, *name, *arguments), PATIENCE)
-        assert said.code == code, said.err
-        return said.err if code else said.out
+        result = await asyncio.wait_for(plantlog(state.root, *name, *arguments), PATIENCE)
+        assert result.code == code, result.err
+        return result.err if code else result.out
 
     assert "does not exist: run `plantlog up`" in await command("--from", "10m", code=1)
     state.claim()
@@ -229,8 +229,8 @@ async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_pa
     shown = await command(name=("spool", "show"))
     assert re.search(r"^journal: 0\.0 MiB, reaches back 0:0\d:\d\d$", shown, re.MULTILINE), shown
     assert len(re.findall(r"^to be replayed: .*/spool/2\S+\.replay$", shown, re.MULTILINE)) == 1
-    said = await command("--from", "1h")
-    assert said.startswith(f"{len(BATCHES)} batches with {sum(map(len, BATCHES)):,} rows, committed from 2")
+    result = await command("--from", "1h")
+    assert result.startswith(f"{len(BATCHES)} batches with {sum(map(len, BATCHES)):,} rows, committed from 2")
     await written(state.spool, database)
     assert await content(owner) == before
 

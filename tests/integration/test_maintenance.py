@@ -301,9 +301,9 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
     assert await sample_counts(owner) == whole
 
     async def packed() -> bool:
-        said = "killed or disconnected before it ended"
+        text = "killed or disconnected before it ended"
         whole = await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 10 * 4 * 24
-        return whole and ("failed", None, said) in await runs(owner, "compress")
+        return whole and ("failed", None, text) in await runs(owner, "compress")
 
     async with process(state) as second:
         await until(packed)
@@ -322,8 +322,8 @@ async def test_two_maintenance_processes_do_each_job_once(
     states = [told(tmp_path / str(port), database, port) for port in ports]
 
     async def vacuumed_size() -> bool:
-        said = [await asyncio.to_thread(_health, port) for port in ports]
-        return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in said)
+        text = [await asyncio.to_thread(_health, port) for port in ports]
+        return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in text)
 
     async with process(states[0]) as first, process(states[1]) as second:
         await until(vacuumed_size)
@@ -334,9 +334,9 @@ async def test_two_maintenance_processes_do_each_job_once(
     cutoff = round((day(0) - (closed - 5 * DAY)) / DAY)
     kept = {(ago, channel): SAMPLES for ago in range(2, 10) for channel in (1, 2, 3, 4) if channel % 2 or ago <= cutoff}
     assert await sample_counts(owner) == kept
-    said = "SELECT sum((e.detail ->> 'rows')::int) FROM plant.event AS e WHERE e.type = 'retention'"
+    text = "SELECT sum((e.detail ->> 'rows')::int) FROM plant.event AS e WHERE e.type = 'retention'"
     gone = sum(2 * SAMPLES for ago in range(2, 10) if ago > cutoff)
-    assert await owner.fetchval(said) == gone, "each row is recorded as gone once"
+    assert await owner.fetchval(text) == gone, "each row is recorded as gone once"
     failed = "SELECT r.job, r.detail FROM plant.job_run AS r WHERE r.outcome = 'failed'"
     assert [tuple(row) for row in await owner.fetch(failed)] == []
 

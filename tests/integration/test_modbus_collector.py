@@ -612,8 +612,8 @@ async def test_every_silence_has_a_gap_under_random_faults(seed: int) -> None:
         collecting(port, tags, poll_interval=period, time_out=0.1) as (kept, _),
     ):
         await kept.until(lambda: all(len(values(kept, i)) >= 40 for i in range(4)), seconds=120)
-    said = [(e.time, float(e.detail["pace_seconds"])) for e in kept.events("poll_stretched")]  # by a busy machine
-    paces = [(at, end, s) for (at, s), (end, _) in pairwise([(0, period), *said, (now_us(), period)])]
+    slow_polls = [(e.time, float(e.detail["pace_seconds"])) for e in kept.events("poll_stretched")]  # by a busy machine
+    paces = [(at, end, s) for (at, s), (end, _) in pairwise([(0, period), *slow_polls, (now_us(), period)])]
     for i in range(4):
         had = times(kept, i)
         assert values(kept, i) == sorted(set(values(kept, i))) and 0xFFFF not in values(kept, i)

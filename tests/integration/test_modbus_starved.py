@@ -141,7 +141,7 @@ async def test_polls_late_while_suspended_are_not_blamed_on_the_device(tmp_path:
 
             suspending = asyncio.create_task(suspended())
             try:
-                said = await until(stretched, every=0.5)
+                slowed = await until(stretched, every=0.5)
             finally:
                 suspending.cancel()
-    assert said[0]["answers_seconds"] < said[0]["pace_seconds"] / 2
+    assert slowed[0]["answers_seconds"] < slowed[0]["pace_seconds"] / 2

@@ -111,7 +111,7 @@ async def test_own_certificate_is_shown_by_default(tmp_path: Path, version: str)
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "message"),
     [
         ({"days": (-9, -1)}, 'is not valid: certificate has expired. Renew it, or set accept = ["expired"]'),
         ({"days": (1, 9)}, "is not valid: certificate is not yet valid, if our clock is right"),
@@ -120,11 +120,13 @@ async def test_own_certificate_is_shown_by_default(tmp_path: Path, version: str)
     ],
     ids=["expired", "not-yet-valid", "wrong-host", "wrong-usage"],
 )
-async def test_server_certificate_that_is_not_valid_is_named(tmp_path: Path, server: dict[str, Any], said: str) -> None:
+async def test_server_certificate_that_is_not_valid_is_named(
+    tmp_path: Path, server: dict[str, Any], message: str
+) -> None:
     pki = Pki(tmp_path / "pki", **server)
     async with peer("libmodbus", tmp_path, 3) as device, tls_terminator(pki, device.port) as port:
         async with refused(port, pki.options) as reason:
-            assert reason.startswith(f"TLS handshake: the server's certificate {said}")
+            assert reason.startswith(f"TLS handshake: the server's certificate {message}")
         assert not published(device, 1, 0), "nothing was asked"
 
 
@@ -171,7 +173,7 @@ async def test_device_with_old_tls_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the device answers, but not with TLS (wrong version number)"),
         (CLOSE, "the device closed the connection: it expects no TLS here, or no client with the certificate"),
@@ -179,7 +181,7 @@ async def test_device_with_old_tls_is_refused(tmp_path: Path) -> None:
     ],
     ids=["other", "closes", "silent"],
 )
-async def test_device_without_tls_gets_no_request(tmp_path: Path, answer: bytes | None, said: str) -> None:
+async def test_device_without_tls_gets_no_request(tmp_path: Path, answer: bytes | None, message: str) -> None:
     pki, received = Pki(tmp_path), bytearray()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +195,7 @@ async def test_device_without_tls_gets_no_request(tmp_path: Path, answer: bytes 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, refused(port, pki.options, time_out=0.5) as reason:
-        assert reason.startswith(f"TLS handshake: {said}")
+        assert reason.startswith(f"TLS handshake: {message}")
     assert received.startswith(b"\x16\x03"), "a handshake (RFC 8446, 5.1)"
 
 

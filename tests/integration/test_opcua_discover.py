@@ -107,13 +107,15 @@ async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
         await either.write_attribute(ua.AttributeIds.ValueRank, ua.DataValue(ua.Variant(-2, V.Int32)))
         found = await discovered(address, tmp_path)
     assert not found.tags
-    said = {one.address: one.reason for one in found.skipped}
+    reasons = {one.address: one.reason for one in found.skipped}
     assert (
-        said["nsu=urn:tests;s=array"] == said["nsu=urn:tests;s=either"] == "an array: the column index reads an element"
+        reasons["nsu=urn:tests;s=array"]
+        == reasons["nsu=urn:tests;s=either"]
+        == "an array: the column index reads an element"
     )
-    assert said["nsu=urn:tests;s=range"] == "Structure: data type i=884"
-    assert said["nsu=urn:tests;s=empty"].startswith("its data type is abstract, and it has no value")
-    assert said["nsu=urn:tests;s=secret"] == "it is not readable (AccessLevel)"
+    assert reasons["nsu=urn:tests;s=range"] == "Structure: data type i=884"
+    assert reasons["nsu=urn:tests;s=empty"].startswith("its data type is abstract, and it has no value")
+    assert reasons["nsu=urn:tests;s=secret"] == "it is not readable (AccessLevel)"
 
 
 async def test_discover_names_and_node_ids(tmp_path: Path) -> None:
@@ -164,8 +166,8 @@ async def test_discover_without_encryption(tmp_path: Path, capsys: pytest.Captur
         await folder.add_variable(ua.NodeId("level", 2), "2:level", 1.0)
         file.write_text(f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "made.csv"\n')
         for source, way_out in ((address, "--insecure"), ("mill", "insecure = true under source mill")):
-            said = rf"it offers no security\. To connect without encryption: {way_out}$"
-            with pytest.raises(SourceError, match=said):
+            message = rf"it offers no security\. To connect without encryption: {way_out}$"
+            with pytest.raises(SourceError, match=message):
                 await asyncio.to_thread(command, source, False, made, file, state)
         file.write_text(file.read_text() + "insecure = true\n")
         await asyncio.to_thread(command, "mill", False, made, file, state)
@@ -188,8 +190,8 @@ async def test_units_without_a_name_are_unece_codes(tmp_path: Path) -> None:
             variable = await folder.add_variable(ua.NodeId(name, 2), f"2:{name}", 1.0)
             await variable.add_property(0, "EngineeringUnits", unit)
         found = await discovered(address, tmp_path)
-    said = {tag.name.removeprefix("Plant/"): tag.unit for tag in found.tags}
-    assert said == {"named": "°C", "coded": "CEL", "short": "P1", "unset": "", "other": ""}
+    reasons = {tag.name.removeprefix("Plant/"): tag.unit for tag in found.tags}
+    assert reasons == {"named": "°C", "coded": "CEL", "short": "P1", "unset": "", "other": ""}
 
 
 TAG_LIST = """\
@@ -236,11 +238,11 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
         assert capsys.readouterr().out == ("0 only on the server, 0 only in the tag list, 0 different, 6 the same\n"), (
             "what discover writes is the same"
         )
-    for name, said in (
+    for name, message in (
         ("plc", "source plc has kind modbus: only kind opcua can be browsed, as other devices have no list"),
         (address, "is an address: --diff needs the name of a source, which has a tag list"),
     ):
-        with pytest.raises(OperationError, match=said):
+        with pytest.raises(OperationError, match=message):
             show_difference(name, False, file, state)
     assert text == [
         "only on the server:",
@@ -270,7 +272,7 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("opc.tcp://127.0.0.1:{port}", "nothing listens at opc.tcp://127.0.0.1:{port}"),
         ("opc.tcp://nobody.invalid:4840", "the host name of opc.tcp://nobody.invalid:4840 cannot be resolved"),
@@ -281,11 +283,11 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
         ("plc:4840", "has no OPC UA source plc:4840"),
     ],
 )
-def test_discover_of_what_cannot_be_browsed(tmp_path: Path, address: str, said: str) -> None:
+def test_discover_of_what_cannot_be_browsed(tmp_path: Path, address: str, message: str) -> None:
     port = free_port()
     with pytest.raises((SourceError, OperationError)) as caught:
         command(address.format(port=port), True, None, None, State(tmp_path / "state"))
-    assert said.format(port=port) in str(caught.value)
+    assert message.format(port=port) in str(caught.value)
 
 
 async def test_discover_respects_server_limits(tmp_path: Path) -> None:

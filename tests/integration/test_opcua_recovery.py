@@ -134,7 +134,7 @@ async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> Non
         await server.server.refuse(False)
         await until(lambda: status.state == "connected" and status.open_gaps == 0)
     assert any(facts)
-    assert not [said for said in facts if '"changing": true' in said]
+    assert not [skews for skews in facts if '"changing": true' in skews]
 
 
 async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> None:
@@ -544,8 +544,8 @@ async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
         for ahead, text in ((0, "good"), (600_000_000, "skewed"), (0, "good")):
 
             async def noticed(ahead: int = ahead, text: str = text) -> bool:
-                said = [event.text for event in kept.events("clock_skew")]
-                if said[-1:] == [text] or not (ahead or said):
+                skews = [event.text for event in kept.events("clock_skew")]
+                if skews[-1:] == [text] or not (ahead or skews):
                     return True
                 await server.server.write(0, now_us() % 97 / 97, now_us() + ahead, 0)
                 return False

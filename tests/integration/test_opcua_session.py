@@ -36,10 +36,10 @@ class Users:
     """Lets everybody in whose password is right, and remembers what he said."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str | None, str | None]] = []
+        self.logins: list[tuple[str | None, str | None]] = []
 
     def get_user(self, _: Any, username: str | None = None, password: str | None = None, **__: Any) -> User | None:
-        self.said.append((username, password))
+        self.logins.append((username, password))
         return User(UserRole.User) if password == "drowssap" else None
 
 
@@ -91,14 +91,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("check", WRONG)
 async def test_a_trusted_certificate_must_be_valid(check: str, tmp_path: Path) -> None:
     """Each check by its name, with what was found and what is right; and each can be left out by that name."""
-    how, said = WRONG[check]
+    how, message = WRONG[check]
     certificate = certificates.make(tmp_path / "server", **how)
     async with serving(certificate, SECURE) as address:
         pinned = source(address, server_certificate=certificate[0])
         reason = await told(pinned, tmp_path / "pki")
         assert "is trusted, but not valid" in reason
         assert f"{check}: " in reason
-        assert said in reason
+        assert message in reason
         assert f'accept = ["{check}"]' in reason
         accepted = source(address, server_certificate=certificate[0], accept=[check])
         assert await told(accepted, tmp_path / "pki") == ""
@@ -177,9 +177,9 @@ async def test_password_is_never_sent_in_clear(tmp_path: Path) -> None:
     who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
     async with serving(None, ua.SecurityPolicyType.NoSecurity, users) as address:
         assert "accepts the password only in clear text" in await told(source(address, **who), tmp_path / "pki")
-        assert not users.said
+        assert not users.logins
         assert await told(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
-        assert users.said == [("logger", "drowssap")]
+        assert users.logins == [("logger", "drowssap")]
 
 
 async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
     who = {"username": "logger", "password_file": tmp_path / "password", "server_certificate": certificate[0]}
     async with serving(certificate, SECURE, users) as address:
         assert await told(source(address, **who), tmp_path / "pki") == ""
-        assert users.said == [("logger", "drowssap")]
+        assert users.logins == [("logger", "drowssap")]
 
 
 async def test_user_certificate(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ JOBS = {job.name: job for job in jobs()}
 
 def health(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=PATIENCE) as answer:
-        said: dict[str, Any] = json.loads(answer.read())
-        return said
+        body: dict[str, Any] = json.loads(answer.read())
+        return body
 
 
 @asynccontextmanager
@@ -98,26 +98,28 @@ async def test_maintenance_waits_while_the_writer_is_behind(
 
             await until(overloaded)
 
-            said: dict[str, Any] = {}
+            health_report: dict[str, Any] = {}
 
             async def waits() -> bool:
-                nonlocal said
-                said = await asyncio.to_thread(health, port)
-                (rollups,) = [job for job in said["jobs"] if job["name"] == "rollups"]
+                nonlocal health_report
+                health_report = await asyncio.to_thread(health, port)
+                (rollups,) = [job for job in health_report["jobs"] if job["name"] == "rollups"]
                 on_record = await owner.fetchval(waited)
                 return bool(rollups["waits"].startswith("waits: ingest has been behind since ")) and on_record >= 1
 
             await until(waits)
             others = {
-                job["name"]: job["waits"] for job in said["jobs"] if job["name"] in ("presence", "retain", "logins")
+                job["name"]: job["waits"]
+                for job in health_report["jobs"]
+                if job["name"] in ("presence", "retain", "logins")
             }
             assert set(others.values()) == {""}
         await lock.close()
 
         async def over() -> bool:
-            said = (await asyncio.to_thread(health, port))["overload"]["since"] is None
+            is_over = (await asyncio.to_thread(health, port))["overload"]["since"] is None
             ran = await owner.fetchval(newest) == "ok"
-            return said and ran and [text for text, _ in await overloads(owner)][-1:] == ["good"]
+            return is_over and ran and [text for text, _ in await overloads(owner)][-1:] == ["good"]
 
         await until(over)
         said_of = await overloads(owner)  # of one, or of several where the machine is busy besides

@@ -201,9 +201,9 @@ async def test_changed_lease_is_refused(
     assert known_token(one.spool) == 8
     await owner.execute("ALTER TABLE plant.writer_lease DROP CONSTRAINT writer_lease_member_check")
     await owner.execute(f"UPDATE plant.writer_lease SET {change}")
-    said = await refused(database, owner, one, member)
-    assert text in said
-    statement = re.search(r"DELETE [^;]*", said)
+    output = await refused(database, owner, one, member)
+    assert text in output
+    statement = re.search(r"DELETE [^;]*", output)
     assert statement is not None
     await owner.execute(statement[0])
     await up(database, owner, one, member)

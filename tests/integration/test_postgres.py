@@ -41,18 +41,18 @@ def test_database_leaves_the_port_of_another_process(server: str, tmp_path: Path
     assert server
     database = Database(State(tmp_path), provision(tmp_path, lambda line: None))
     assert database.cluster is not None
-    said: list[str] = []
+    lines: list[str] = []
     chosen = database.cluster.port
-    database.ensure_free_port(said.append, [chosen + 1])
-    assert (database.cluster.port, said) == (chosen, [])
-    database.ensure_free_port(said.append, [chosen])
+    database.ensure_free_port(lines.append, [chosen + 1])
+    assert (database.cluster.port, lines) == (chosen, [])
+    database.ensure_free_port(lines.append, [chosen])
     moved = database.cluster.port
     assert moved != chosen
-    assert said == [f"port {chosen} is that of another process; the database moves to 127.0.0.1:{moved}/plantlog"]
+    assert lines == [f"port {chosen} is that of another process; the database moves to 127.0.0.1:{moved}/plantlog"]
     with socket.create_server(("127.0.0.1", moved)):
-        database.ensure_free_port(said.append, [])
+        database.ensure_free_port(lines.append, [])
     assert database.cluster.port != moved
-    assert said[1].startswith(f"port {moved} is in use by python")
+    assert lines[1].startswith(f"port {moved} is in use by python")
 
 
 def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_path: Path) -> None:

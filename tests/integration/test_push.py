@@ -120,8 +120,8 @@ class Site:
     async def health(self) -> dict[str, Any]:
         port = self.plant.health.port + 3
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/health") as response:
-            said: dict[str, Any] = await response.json()
-            return said
+            body: dict[str, Any] = await response.json()
+            return body
 
     def spooled(self) -> list[Any]:
         """Every batch in the spool."""

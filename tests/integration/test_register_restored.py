@@ -33,7 +33,7 @@ async def up(described: Plant, database: Database, state: State, **decisions: An
     return done
 
 
-def said(done: Registration) -> list[str]:
+def notes(done: Registration) -> list[str]:
     lines: list[str] = []
     done.print_changes(lines.append)
     return lines
@@ -50,7 +50,7 @@ async def test_ids_given_since_the_backup_are_put_back(database: Database, tmp_p
         async with connected(database.owner_dsn) as owner:
             edge = await owner.fetchval("SELECT s.id FROM plant.source AS s WHERE s.name = 'edge'")
             await owner.execute(_CREATED, "made", edge, "analog")
-            await owner.execute(_CREATED, "said", edge, "text")
+            await owner.execute(_CREATED, "notes", edge, "text")
         before = (await up(plant(folder, tags, _GATEWAY), database, state)).registry  # the gateway's are known now
         columns = (
             "SELECT c.id, c.name, c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.description,"
@@ -65,7 +65,7 @@ async def test_ids_given_since_the_backup_are_put_back(database: Database, tmp_p
         assert (done.registry.sources, done.registry.created) == (before.sources, before.created)
         assert new["e"] > before.last_ids[1] >= max(row[1] for row in await rows(database, _CHANNELS))
         assert [row for row in await rows(backup, columns) if row[1] != "e"] == had
-        assert said(done) == [
+        assert notes(done) == [
             "the database is older than this state folder: 1 source (edge) put back; "
             "4 channels (c, d, made …) put back; ids given since the backup are not given again",
             "source plc: 1 channel added (e)",
@@ -74,7 +74,7 @@ async def test_ids_given_since_the_backup_are_put_back(database: Database, tmp_p
             backup, "SELECT extract(epoch FROM c.configured_at)::float8 FROM plant.channel AS c WHERE c.name = 'c'"
         )
         assert configured_at < since / 1e6, "since the first configuration that has it"
-        assert said(await up(plant(folder, f"{tags}e,holding:7,,,,,,,,\n", _GATEWAY), backup, state)) == []
+        assert notes(await up(plant(folder, f"{tags}e,holding:7,,,,,,,,\n", _GATEWAY), backup, state)) == []
 
 
 async def test_channels_that_the_next_configuration_lacks_are_put_back_and_retired(
@@ -108,7 +108,7 @@ async def test_names_given_since_the_backup_are_put_back(database: Database, tmp
         before = (await up(described, database, state, new_channel=["b"])).registry
         done = await up(described, backup, state)
         assert done.registry == before
-        assert said(done)[0] == (
+        assert notes(done)[0] == (
             "the database is older than this state folder: 1 channel (b) put back; 1 channel (renamed) renamed again; "
             "ids given since the backup are not given again"
         )

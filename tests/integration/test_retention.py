@@ -51,8 +51,8 @@ def facts(one: Slice) -> tuple[Any, ...]:
     return one.relation, one.from_time.isoformat(), list(one.retention), one.channels, one.rows, one.bytes, one.action
 
 
-def of_event(said: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(said[key] for key in ("relation", "from", "classes", "channels", "rows", "bytes", "action"))
+def of_event(detail: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(detail[key] for key in ("relation", "from", "classes", "channels", "rows", "bytes", "action"))
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "as the edition has it"])
@@ -69,13 +69,13 @@ async def test_retention_removes_one_class_and_keeps_the_others(
     kept = {(ago, channel): SAMPLES for ago in (9, 8, 7) for channel in (1, 3)}
     kept |= {(ago, channel): SAMPLES for ago in (3, 2) for channel in (1, 2, 3, 4)}
     assert await sample_counts(owner) == kept
-    said = await recorded(owner)
-    assert [(one["relation"], one["action"]) for one in said] == [
+    rows = await recorded(owner)
+    assert [(one["relation"], one["action"]) for one in rows] == [
         (closed, "rows"),
         (closed, "rows"),
         ("plant.samples_raw", "rows"),
     ]
-    for one in said:
+    for one in rows:
         assert (one["classes"], one["channels"], one["rows"], one["why"]) == (["fast"], 2, 2 * SAMPLES, "age")
         assert one["channel_ids"] == "{[2,3),[4,5)}"
         assert one["bytes"] > 0
@@ -92,8 +92,8 @@ async def test_chunk_is_dropped_whole_when_all_classes_expire(
     await set_retention(owner, "default", raw=7)
     await retain(maintenance, database, tmp_path)
     assert await sample_counts(owner) == {(2, channel): SAMPLES for channel in (1, 2, 3, 4)}
-    said = await recorded(owner)
-    assert [(one["relation"], one["action"], one["classes"]) for one in said] == [
+    rows = await recorded(owner)
+    assert [(one["relation"], one["action"], one["classes"]) for one in rows] == [
         (closed, "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["default", "fast"]),
         ("plant.samples_raw", "chunk", ["fast"]),
@@ -136,8 +136,8 @@ async def test_open_day_is_never_deleted(owner: Connection, maintenance: Connect
     assert set(await sample_counts(owner)) == {(0, channel) for channel in (1, 2, 3, 4)}
     query = "SELECT s.action FROM plant.drop_slice('raw', $1::text::regclass, $2, $3, NULL, 'test', false) AS s"
     for relation in ("plant.samples_raw", "plant.samples_packed"):
-        for said in await maintenance.fetch(query, relation, day(0), day(-1)):
-            assert said["action"] == "open"
+        for row in await maintenance.fetch(query, relation, day(0), day(-1)):
+            assert row["action"] == "open"
     assert set(await sample_counts(owner)) == {(0, channel) for channel in (1, 2, 3, 4)}
 
 
@@ -269,9 +269,9 @@ async def test_unreachable_disk_budget_drops_nothing_and_is_reported_once(
     for _ in range(2):
         assert await retain(maintenance, database, tmp_path) == []
     assert await sample_counts(owner) == before
-    (said,) = await recorded(owner)
-    assert (said["why"], said["budget"]) == ("budget", 1024**2)
-    assert 0 < said["lacking"] < said["bytes"] - said["budget"]
+    (detail,) = await recorded(owner)
+    assert (detail["why"], detail["budget"]) == ("budget", 1024**2)
+    assert 0 < detail["lacking"] < detail["bytes"] - detail["budget"]
     done = await run_ok(RETAIN, job_context(database, tmp_path))
     assert "over the disk budget" in done.done.detail
 

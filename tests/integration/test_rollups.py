@@ -167,8 +167,8 @@ async def test_gap_ends_a_held_value(owner: asyncpg.Connection[Any]) -> None:
     seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     gap = Gap(at + 900 * SECOND, None, "stale", (1,))
-    for said in (gap, replace(gap, to_time=at + 7000 * SECOND)):
-        await plant.say(owner, said)
+    for change in (gap, replace(gap, to_time=at + 7000 * SECOND)):
+        await plant.say(owner, change)
         await refresh(owner)
         await assert_exact(owner, plant)
         assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 900), (1, 1)]

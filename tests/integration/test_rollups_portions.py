@@ -124,8 +124,8 @@ async def test_gap_followed_by_samples_refreshes_one_minute(owner: asyncpg.Conne
     await owner.execute(_COUNTED)
     for seconds, minutes in ((20, 1), (55, 2)):
         gap = Gap(DAY_US + (120 + seconds) * SECOND, None, "stale", (1, 2))
-        for said in (gap, replace(gap, to_time=gap.from_time + SECOND, backfilled=True)):
-            await plant.say(owner, said)
+        for change in (gap, replace(gap, to_time=gap.from_time + SECOND, backfilled=True)):
+            await plant.say(owner, change)
             await refresh(owner)
             assert await owner.fetchval("SELECT sum(minutes) FROM made") == 2 * minutes
             await owner.execute("DELETE FROM made")

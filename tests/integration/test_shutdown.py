@@ -86,9 +86,9 @@ async def test_impossible_drain_ends_by_itself(tmp_path: Path, black_hole: int) 
     async with writer_on(tmp_path, black_hole) as process:
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(BOUND):
-            _, said = await process.communicate()
+            _, output = await process.communicate()
     assert process.returncode == 0
-    assert b"stopped before the spools were empty" in said
+    assert b"stopped before the spools were empty" in output
     assert kept(tmp_path) == 1
 
 
@@ -100,9 +100,9 @@ async def test_second_signal_ends_the_drain_at_once(tmp_path: Path, black_hole: 
                 pass
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(BOUND):
-            _, said = await process.communicate()
+            _, output = await process.communicate()
     assert process.returncode == 1
-    assert b"stopped before the spools were empty" not in said, "it drained to the end of its time"
+    assert b"stopped before the spools were empty" not in output, "it drained to the end of its time"
     assert kept(tmp_path) == 1
 
 

@@ -55,9 +55,9 @@ class Site:
 
     async def run(self, *arguments: str | Path, code: int = 0) -> str:
         """What ``plantlog spool`` prints; of a failure, what it complains of."""
-        said = await asyncio.wait_for(plantlog(self.state.root, "spool", *arguments), PATIENCE)
-        assert said.code == code, said.err
-        return said.err if code else said.out
+        result = await asyncio.wait_for(plantlog(self.state.root, "spool", *arguments), PATIENCE)
+        assert result.code == code, result.err
+        return result.err if code else result.out
 
     async def json(self, *arguments: str | Path) -> Any:
         return json.loads(await self.run(*arguments, "--json"))
@@ -376,7 +376,7 @@ async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg
     assert await count(owner, "quarantine") == 300
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
     both = await asyncio.gather(*(in_a_process(site.state.root, "spool", "retry", "--json") for _ in range(2)))
-    assert sum(json.loads(said.out)["written"] for said in both) == 300
+    assert sum(json.loads(result.out)["written"] for result in both) == 300
     assert await count(owner, "samples_raw") == 300
     assert await count(owner, "quarantine") == 0
 

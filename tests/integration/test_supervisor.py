@@ -109,9 +109,9 @@ def test_orphans_of_a_killed_supervisor_are_found_and_ended(state: State) -> Non
         boss.kill()
         until_sync(lambda: not supervisor.answers(), every=0.02)
         assert list(orphans.find(state)) == ["a"]
-        said: list[str] = []
-        orphans.end(state, said.append)
-        assert said == [f"stopping orphaned a (process {left.pid})"]
+        lines: list[str] = []
+        orphans.end(state, lines.append)
+        assert lines == [f"stopping orphaned a (process {left.pid})"]
         assert orphans.find(state) == {}
         assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
         supervisor.start([sleeper("a")])  # over the socket and the pid file of the dead one

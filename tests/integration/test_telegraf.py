@@ -145,7 +145,7 @@ async def test_telegraf_machine_metrics_are_stored(tmp_path: Path, database: Dat
     assert total == psutil.virtual_memory().total
     # Series that differ only in what MEMBER leaves out would be second values for one time.
     assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
-    assert "E! [outputs" not in telegraf.said()
+    assert "E! [outputs" not in telegraf.output()
 
 
 @pytest.mark.timeout(1800)
@@ -198,7 +198,7 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
 
 
 async def _says(telegraf: Telegraf, words: str) -> bool:
-    return words in telegraf.said()
+    return words in telegraf.output()
 
 
 async def _at_least(site: Site, count: int) -> bool:

@@ -222,8 +222,8 @@ async def test_old_first_value_gets_the_time_of_the_change(tmp_path: Path) -> No
         assert (channel, version) == (5, 1)
         assert kept.samples(5)[0][0] < since <= now_us()
         assert kept.samples(5)[1] == (since, 290.0, 0)
-        [said] = kept.events("time_source")
-        assert (said.channel_id, said.text, said.detail) == (5, "change", {"source_time": old})
+        [source_times] = kept.events("time_source")
+        assert (source_times.channel_id, source_times.text, source_times.detail) == (5, "change", {"source_time": old})
         notes = {name: text for name, text in kept.notes.items() if not name.startswith("opcua:")}
         again = MemoryAppender(notes)
         async with collecting(address, KELVIN, tmp_path, again, versions={5: 1}):
@@ -255,8 +255,8 @@ async def test_recreated_subscription_keeps_times_unless_the_unit_changes(tmp_pa
                     await server.write(0, 21.0, now_us(), 0)
                     await kept.until(lambda kept=kept: len(kept.samples(5)) == 2)  # type: ignore[misc]
         times.append(kept.samples(5)[0][0])
-        said = [event.detail.get("source_time") for event in kept.events("time_source")]
-        assert said[:1] == ([old] if edit == {"unit": "K"} else [])
+        source_times = [event.detail.get("source_time") for event in kept.events("time_source")]
+        assert source_times[:1] == ([old] if edit == {"unit": "K"} else [])
         assert [v for _, v, _ in versions_read(kept)] == {0: [], 3: [3, 4], 4: []}.get(version, [version])
         if edit == {"unit": "K"}:
             assert times[-1] == versions_read(kept)[0][2]

@@ -341,10 +341,10 @@ async def test_changed_gap_refreshes_its_minutes(
             query = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, 5, $1, 'stale')"
             await owner.execute(query, timestamp(began))
         await running.send(*batches)
-        said = {"none": Gap(began, began, "stale", (3, 4)), "backfilled": Gap(began, None, "stale", (3, 4), "", True)}
-        said["late"] = opened.gaps[0]
-        if minute == 2 and what in said:
-            await running.send(GapBatch(1, clock.now + 1, [said[what]]))
+        kinds = {"none": Gap(began, began, "stale", (3, 4)), "backfilled": Gap(began, None, "stale", (3, 4), "", True)}
+        kinds["late"] = opened.gaps[0]
+        if minute == 2 and what in kinds:
+            await running.send(GapBatch(1, clock.now + 1, [kinds[what]]))
         await running.close(owner, minute)
         if minute == 2 and what == "closed":
             await running.send(opened)
@@ -562,7 +562,7 @@ async def test_minutes_of_a_killed_writer(
     await assert_exact(owner)
 
 
-def said_of_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -> list[Gap]:
+def recorded_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -> list[Gap]:
     """A new one, in order or late, or what became of one of ``gaps``: it ends, was none, is one after all, was read."""
     if some.random() < 0.3:
         began = some.choice((newest, now - some.randrange(100) * SECOND)) + some.choice((0, 1, 1000))
@@ -634,7 +634,7 @@ async def test_minutes_are_exact_under_random_interference(
     others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
     sent: list[SampleBatch] = []
     gaps: list[Gap] = []
-    said = itertools.count(DAY_US)
+    kinds = itertools.count(DAY_US)
     for minute in range(6):
         clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
         for whole in minute_of(minute, some):
@@ -645,8 +645,8 @@ async def test_minutes_are_exact_under_random_interference(
                 conflicting = SampleBatch(1, clock.now, old.channel_id, old.time, old.value + 1, old.status)
                 await writers[0].spool.append(some.choice((old, conflicting)))
             newest = int(sent[-1].time.max()) if sent else clock.now
-            for gap in said_of_gaps(some, clock.now, newest, gaps):
-                await writers[some.choice((0, 0, 0, 1))].spool.append(GapBatch(1, next(said), [gap]))
+            for gap in recorded_gaps(some, clock.now, newest, gaps):
+                await writers[some.choice((0, 0, 0, 1))].spool.append(GapBatch(1, next(kinds), [gap]))
             if some.random() < 0.1:
                 at = max(0, minute * MINUTE_US - some.randrange(100 * SECOND))
                 await writers[0].spool.append(batch([(some.randrange(1, 13), at, 5.0, 0)]))

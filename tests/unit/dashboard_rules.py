@@ -70,8 +70,8 @@ def states_are_not_cut_by_nulls(dashboard: Json) -> Iterator[str]:
 def units_are_grafanas_or_suffixes(dashboard: Json) -> Iterator[str]:
     """m is minutes to Grafana, h hours; and it puts a space before a suffix itself."""
     for panel in _panels(dashboard):
-        said = [_defaults(panel).get("unit", "none"), *(p["unit"] for _, _, p in _overrides(panel) if "unit" in p)]
-        for unit in said:
+        units = [_defaults(panel).get("unit", "none"), *(p["unit"] for _, _, p in _overrides(panel) if "unit" in p)]
+        for unit in units:
             if unit not in _GRAFANAS_UNITS and not re.fullmatch(r"suffix:\S.*", unit):
                 yield f"{panel['title']}: {unit!r}"
         for transformation in panel["transformations"]:

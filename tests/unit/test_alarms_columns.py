@@ -278,8 +278,8 @@ def test_all_changes_of_a_channel_in_one_batch_are_recorded_in_order() -> None:
     columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0, alarm_hihi=20.0))}, T0)
     values = [1.0, 11.0, 21.0, 11.0, 1.0, 11.0]
     rows = [Sample(5, T0 + i, value, False, T0 + 9) for i, value in enumerate(values)]
-    said = [(c.at - T0, c.limit.name, c.action, c.after.state) for c in columns.evaluate(batch_of(rows))]
-    assert said == [
+    evaluated = [(c.at - T0, c.limit.name, c.action, c.after.state) for c in columns.evaluate(batch_of(rows))]
+    assert evaluated == [
         (1, "hi", "raised", "unacknowledged_active"),
         (2, "hihi", "raised", "unacknowledged_active"),
         (3, "hihi", "returned", "return_to_normal_unacknowledged"),

@@ -24,7 +24,7 @@ INHIBITIONS: tuple[Inhibition, ...] = ("shelved", "suppressed_by_design", "out_o
 
 
 @pytest.mark.parametrize(
-    ("deeds", "state"),
+    ("actions", "state"),
     [
         ("", "normal"),
         ("+", "unacknowledged_active"),
@@ -46,14 +46,14 @@ INHIBITIONS: tuple[Inhibition, ...] = ("shelved", "suppressed_by_design", "out_o
         ("+asr", "unacknowledged_active"),
     ],
 )
-def test_transitions(deeds: str, state: str) -> None:
+def test_transitions(actions: str, state: str) -> None:
     alarm = Alarm()
-    for at, deed in enumerate(deeds, 1):
-        match deed:
+    for at, action in enumerate(actions, 1):
+        match action:
             case "+":
                 alarm = raised(alarm, at, 1.0)
             case "-" | "L":
-                alarm = returned(alarm, at, 0.0, latch=deed == "L")
+                alarm = returned(alarm, at, 0.0, latch=action == "L")
             case "a":
                 alarm = acknowledged(alarm, at, "me")
             case "s":

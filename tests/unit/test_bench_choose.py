@@ -160,7 +160,7 @@ def test_decision_matrix_is_weighted_and_ranked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "weights: found no such table"),
         ("[weights", "the file: found"),
@@ -175,12 +175,12 @@ def test_decision_matrix_is_weighted_and_ranked() -> None:
         ),
     ],
 )
-def test_wrong_weights_are_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_weights_are_refused(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "weights.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
         read_weights(file)
-    assert f"{file}: {said}" in str(error.value)
+    assert f"{file}: {message}" in str(error.value)
 
 
 def test_missing_weights_file_is_named(tmp_path: Path) -> None:

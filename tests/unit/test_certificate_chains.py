@@ -71,7 +71,7 @@ class Plant:
         for one in chain:
             (self.pki / "trusted" / "crl" / f"{one.name}.crl").write_bytes(one.crl(**how))
 
-    def said(self, sent: Sequence[Authority] = (), **options: Any) -> str:
+    def problem(self, sent: Sequence[Authority] = (), **options: Any) -> str:
         """Why the server is refused; empty: it is not."""
         values = {"name": "plc", "kind": "opcua", "address": "opc.tcp://127.0.0.1:4840", "tags": (), **options}
         try:
@@ -106,16 +106,16 @@ def test_any_ca_of_a_complete_chain_is_enough(depth: int, tmp_path: Path) -> Non
         others = [other for other in chain if other is not one]
         plant = Plant(tmp_path / str(level), chain)
         plant.has_crls(*chain)
-        assert "is not trusted" in plant.said(chain), "what a server sends along is no trust"
+        assert "is not trusted" in plant.problem(chain), "what a server sends along is no trust"
         plant.knows(*others)
-        assert "is not trusted" in plant.said(chain), "issuers complete chains only"
+        assert "is not trusted" in plant.problem(chain), "issuers complete chains only"
         plant.trusts(one)
-        assert plant.said() == ""
+        assert plant.problem() == ""
         for issuer in (plant.pki / "issuers" / "certs").iterdir():
             issuer.unlink()
-        assert plant.said(others) == "", "the server may send the others"
+        assert plant.problem(others) == "", "the server may send the others"
         if len(chain) > 1 and one is not chain[0]:
-            missing = plant.said([other for other in others if other is not chain[0]])
+            missing = plant.problem([other for other in others if other is not chain[0]])
             assert "is not trusted" in missing
             assert "`plantlog certificate add FILE --issuer` with the certificate of the CA CN=ca0" in missing
 
@@ -124,21 +124,21 @@ def test_any_ca_of_a_complete_chain_is_enough(depth: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_of_each_ca(fault: str, depth: int, level: int, tmp_path: Path) -> None:
     """By its name, with what was found; some can be tolerated by that name, others never."""
-    how, said = FAULTS[fault]
+    how, message = FAULTS[fault]
     check = fault.strip()
     chain = authorities(depth, level, **how)
     plant = Plant(tmp_path, chain)
     plant.trusts(chain[0])
     plant.knows(*chain[1:])
     plant.has_crls(*chain)
-    reason = plant.said()
+    reason = plant.problem()
     assert "is trusted, but not valid" in reason
-    assert f"{check}: found {said}" in reason
+    assert f"{check}: found {message}" in reason
     if check in {"wrong-issuer", "critical-extension"}:
         assert "accept = [" not in reason
     else:
         assert f'or set accept = ["{check}"]' in reason
-        assert plant.said(accept=[check]) == ""
+        assert plant.problem(accept=[check]) == ""
     if fault not in {"wrong-issuer ", "wrong-issuer   ", "critical-extension"}:  # where OpenSSL is less strict
         assert not plant.openssl()
 
@@ -151,14 +151,14 @@ def test_each_ca_needs_a_revocation_list(depth: int, level: int, tmp_path: Path)
     one = chain[level]
     file = plant.pki / "trusted" / "crl" / f"ca{level}.crl"
     plant.has_crls(*chain)
-    assert plant.said() == ""
+    assert plant.problem() == ""
     assert plant.openssl()
 
     file.unlink()
-    reason = plant.said()
+    reason = plant.problem()
     assert f"revocation-unknown: found no CRL, expected one of CN=ca{level}, which `plantlog certificate add" in reason
     assert reason.endswith('Add the CRL, or set accept = ["revocation-unknown"]')
-    assert plant.said(accept=["revocation-unknown"]) == ""
+    assert plant.problem(accept=["revocation-unknown"]) == ""
     assert not plant.openssl()
 
     for content, problem in (
@@ -166,18 +166,18 @@ def test_each_ca_needs_a_revocation_list(depth: int, level: int, tmp_path: Path)
         (one.crl(critical=x509.DeltaCRLIndicator(1)), "a CRL with deltaCRLIndicator, expected a complete one"),
     ):
         file.write_bytes(content)
-        assert f"found no CRL; {file}: {problem}" in plant.said()
+        assert f"found no CRL; {file}: {problem}" in plant.problem()
     file.write_bytes(one.crl(signer=Authority("another")))
-    assert "revocation-unknown" in plant.said(), "somebody else has signed it"
+    assert "revocation-unknown" in plant.problem(), "somebody else has signed it"
     file.write_bytes(one.crl(days=(1, 30)))
-    assert "revocation-unknown" in plant.said(), "it is not in force yet"
+    assert "revocation-unknown" in plant.problem(), "it is not in force yet"
 
     file.write_bytes(one.crl(days=(-30, -2)))
     ended = datetime.now(UTC) - timedelta(days=2)
-    reason = plant.said()
+    reason = plant.problem()
     assert f"expired-crl: found {file} valid until {ended:%Y-%m-%d} " in reason
     assert f"expected a newer CRL of CN=ca{level}, which `plantlog certificate add FILE` adds" in reason
-    assert plant.said(accept=["expired-crl"]) == ""
+    assert plant.problem(accept=["expired-crl"]) == ""
     assert not plant.openssl()
 
     below = plant.server if level == depth - 1 else chain[level + 1].certificate
@@ -185,13 +185,13 @@ def test_each_ca_needs_a_revocation_list(depth: int, level: int, tmp_path: Path)
     for days in ((-1.0, 30.0), (-30.0, -2.0)):
         file.write_bytes(one.crl([other, below], days=days))
         every = ["bad-signature", "expired", "expired-crl", "key-size", "not-yet-valid", "revocation-unknown"]
-        reason = plant.said(accept=[*every, "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"])
+        reason = plant.problem(accept=[*every, "weak-hash", "wrong-host", "wrong-uri", "wrong-usage"])
         assert f"revoked: found {below.subject.rfc4514_string()} revoked on " in reason
         assert str(file) in reason
         assert "accept" not in reason
         assert not plant.openssl()
     file.write_bytes(one.crl([other]))
-    assert plant.said() == "", "a renewed file is read at the next connection"
+    assert plant.problem() == "", "a renewed file is read at the next connection"
 
 
 def test_path_length(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_path_length(tmp_path: Path) -> None:
         plant.trusts(*chain)
         plant.has_crls(*chain)
         expected = "" if valid else f"2 CAs below CN=root, expected at most {length} (path length)"
-        reason = plant.said()
+        reason = plant.problem()
         if not valid:
             assert expected in reason
         else:
@@ -217,17 +217,17 @@ def test_a_pinned_certificate_needs_no_ca_but_can_be_revoked(tmp_path: Path) -> 
     plant = Plant(tmp_path, chain)
     pinned = plant.pki / "trusted" / "certs" / "plc.der"
     pinned.write_bytes(plant.file.read_bytes())
-    assert plant.said() == ""
-    assert plant.said(chain) == "", "a CA that only the server names is none of ours"
-    assert plant.said(server_certificate=plant.file) == ""
+    assert plant.problem() == ""
+    assert plant.problem(chain) == "", "a CA that only the server names is none of ours"
+    assert plant.problem(server_certificate=plant.file) == ""
     plant.knows(root)
-    assert "revocation-unknown" in plant.said()
+    assert "revocation-unknown" in plant.problem()
     plant.has_crls(root)
-    assert plant.said() == ""
+    assert plant.problem() == ""
     plant.has_crls(root, revoked=[plant.server])
-    assert "revoked: " in plant.said()
+    assert "revoked: " in plant.problem()
     pinned.unlink()
-    assert "revoked: " in plant.said(server_certificate=plant.file)
+    assert "revoked: " in plant.problem(server_certificate=plant.file)
 
 
 def test_server_certificate_is_exactly_that_one(tmp_path: Path) -> None:
@@ -236,18 +236,18 @@ def test_server_certificate_is_exactly_that_one(tmp_path: Path) -> None:
     plant.trusts(*chain)
     plant.has_crls(*chain)
     other, _ = certificates.make(tmp_path / "other")
-    assert "the configured server_certificate" in plant.said(server_certificate=other)
+    assert "the configured server_certificate" in plant.problem(server_certificate=other)
 
 
 def test_a_ca_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     plant = Plant(tmp_path, [Authority("ca", key_of="forger")])
     plant.trusts(Authority("ca"))
     plant.has_crls(Authority("ca"))
-    reason = plant.said([Authority("ca", key_of="forger")], accept=["bad-signature"])
+    reason = plant.problem([Authority("ca", key_of="forger")], accept=["bad-signature"])
     assert "is not trusted" in reason
-    reason = plant.said()
+    reason = plant.problem()
     assert "bad-signature: found an invalid signature, expected one by CN=ca" in reason
-    assert "is not trusted" in plant.said(accept=["bad-signature"])
+    assert "is not trusted" in plant.problem(accept=["bad-signature"])
 
 
 def test_a_renewed_ca_certificate(tmp_path: Path) -> None:
@@ -256,16 +256,16 @@ def test_a_renewed_ca_certificate(tmp_path: Path) -> None:
     plant = Plant(tmp_path, [old])
     plant.trusts(old)
     plant.has_crls(old)
-    assert "expired: found CA CN=ca: valid until" in plant.said()
+    assert "expired: found CA CN=ca: valid until" in plant.problem()
     (plant.pki / "trusted" / "certs" / "new.pem").write_bytes(dataclasses.replace(old, days=(-3, 400)).pem)
-    assert plant.said() == ""
+    assert plant.problem() == ""
 
 
 def test_endless_chains_are_no_load(tmp_path: Path) -> None:
     """CAs that have all issued each other's certificates."""
     circle = [Authority(f"c{i}", Authority(f"c{j}")) for i in range(4) for j in range(4) if i != j]
     plant = Plant(tmp_path, [circle[0]])
-    assert "is not trusted" in plant.said(circle * 20)
+    assert "is not trusted" in plant.problem(circle * 20)
 
 
 def test_what_a_trusted_server_has_issued_is_not_trusted(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_what_a_trusted_server_has_issued_is_not_trusted(tmp_path: Path) -> None
     plant = Plant(tmp_path, [device])
     plant.trusts(device)
     plant.has_crls(device)
-    assert "wrong-issuer: found CN=device, which has an application URI" in plant.said()
+    assert "wrong-issuer: found CN=device, which has an application URI" in plant.problem()
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     root, issuing = chain = authorities(2)
     plant = Plant(tmp_path, chain)
-    reason = plant.said([issuing])
+    reason = plant.problem([issuing])
     assert "with the certificate of the CA CN=ca0, which issued CN=ca1" in reason
     crl = tmp_path / "issuing.crl"
     crl.write_bytes(issuing.crl(days=(-2, 30)))
@@ -296,20 +296,20 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(root.pem + issuing.pem)
     assert run("add", both, "--issuer").count("added: ") == 2
-    assert "or `plantlog certificate add FILE` with the certificate of its CA CN=ca1" in plant.said()
+    assert "or `plantlog certificate add FILE` with the certificate of its CA CN=ca1" in plant.problem()
     both.write_bytes(issuing.pem)
     assert "CA CN=ca1" in run("add", both)
-    assert "revocation-unknown" in plant.said()
+    assert "revocation-unknown" in plant.problem()
     assert "added: " in run("add", crl)
     root_crl = tmp_path / "root.crl"
     root_crl.write_bytes(x509.load_der_x509_crl(root.crl()).public_bytes(Encoding.PEM))
     assert "CRL of CN=ca0, 0 revoked" in run("add", root_crl)
-    assert plant.said() == ""
+    assert plant.problem() == ""
     assert [len(list((plant.pki / folder / "crl").iterdir())) for folder in ("trusted", "issuers")] == [1, 1]
 
     crl.write_bytes(issuing.crl([plant.server], days=(-1, 30)))
     assert "1 revoked" in run("add", crl), "it replaces the former one"
-    assert "revoked: " in plant.said()
+    assert "revoked: " in plant.problem()
     crl.write_bytes(issuing.crl(days=(-2, 30)))
     assert "older than" in run("add", crl)
     crl.write_bytes(issuing.crl(days=(-9, -2)))

@@ -26,10 +26,10 @@ def test_invalid_configurations_have_the_expected_messages(folder: Path) -> None
             file.chmod(0o600)  # git does not keep what a secret needs
     try:
         load(folder / "plant.toml")
-        said = "legal\n"
+        output = "legal\n"
     except ConfigError as error:
-        said = str(error).replace(f"{folder}/", "") + "\n"
-    assert said == (folder / "expected.txt").read_text()
+        output = str(error).replace(f"{folder}/", "") + "\n"
+    assert output == (folder / "expected.txt").read_text()
 
 
 def test_templates_give_what_plain_rows_give() -> None:
@@ -46,7 +46,7 @@ def test_templates_give_what_plain_rows_give() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "mode", "said"),
+    ("token", "mode", "message"),
     [
         ("x", 0o600, "with 1 characters; legal: one line of 16 or more characters, 8 of them different"),
         ("abababababababababab", 0o600, "with 2 different characters; legal: one line of 16"),
@@ -55,7 +55,7 @@ def test_templates_give_what_plain_rows_give() -> None:
         ("a-token-that-nobody-guesses", 0o640, ""),
     ],
 )
-def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, said: str) -> None:
+def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, message: str) -> None:
     file = tmp_path / "plant.toml"
     file.write_text(
         '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\ntoken_file = "t"\n'
@@ -63,13 +63,13 @@ def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, said: str) -
     )
     (tmp_path / "t").write_text(token)
     (tmp_path / "t").chmod(mode)
-    if not said:
+    if not message:
         load(file)
         return
     with pytest.raises(ConfigError) as caught:
         load(file)
     assert [problem.field for problem in caught.value.problems] == ["viewer.token_file", "source.g.token_file"]
-    assert all(said in str(problem) for problem in caught.value.problems)
+    assert all(message in str(problem) for problem in caught.value.problems)
     assert token not in str(caught.value) or len(token) == 1
 
 

@@ -54,13 +54,13 @@ def unknown(words: Sequence[str]) -> list[str]:
         return [f"no command or option {word}" for word in rest[:1] if word not in known]
     if path[0] in PASSED_ON:
         return []
-    said = [word.strip("[]…") for word in rest]
+    output = [word.strip("[]…") for word in rest]
     if hasattr(ALL[path], "commands"):
-        return [f"{' '.join(path)} has no command {said[0]}"] if said and said[0][:1].isalpha() else []
+        return [f"{' '.join(path)} has no command {output[0]}"] if output and output[0][:1].isalpha() else []
     options = {name for option in ALL[path].params for name in (*option.opts, *option.secondary_opts)}
     if path == ("ask",):
         return []  # a question's own options; they are asked for real
-    return [f"{' '.join(path)} has no option {word}" for word in said if word[:1] == "-" and word not in options]
+    return [f"{' '.join(path)} has no option {word}" for word in output if word[:1] == "-" and word not in options]
 
 
 def test_every_code_block_has_a_tested_language() -> None:
@@ -95,9 +95,9 @@ def test_command_tables_are_correct() -> None:
 
 
 def test_inline_commands_are_found() -> None:
-    said = [words for code in docs.spans() if len(words := code.split()) > 1 and (words[0],) in ALL]
-    assert said, "the documentation is read wrongly"
-    assert [found for words in said for found in unknown(words)] == []
+    output = [words for code in docs.spans() if len(words := code.split()) > 1 and (words[0],) in ALL]
+    assert output, "the documentation is read wrongly"
+    assert [found for words in output for found in unknown(words)] == []
 
 
 def test_every_command_has_help() -> None:

@@ -29,14 +29,14 @@ class Disk(MemoryAppender):
             raise SpoolFull("not now")
         await super().append(batch, notes)
 
-    def said(self) -> list[Gap]:
+    def recorded(self) -> list[Gap]:
         """Every word, in order."""
         return [gap for batch in self.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
 
     def rows(self) -> dict[tuple[int | None, int], Gap]:
         """What the table would have: by channel and beginning, the last that was said."""
         each: dict[tuple[int | None, int], Gap] = {}
-        for gap in self.said():
+        for gap in self.recorded():
             for channel in gap.channel_ids if gap.channel_ids is not None else (None,):
                 each[channel, gap.from_time] = gap
         return each
@@ -55,10 +55,10 @@ async def test_channels_of_one_cause_share_a_gap() -> None:
     shown = status()
     gaps = Gaps(shown, disk)
     await gaps.open(10, "poll_failed", "exception 6", [1, 2, 3])
-    assert disk.said() == [Gap(10, None, "poll_failed", (1, 2, 3), "exception 6")]
+    assert disk.recorded() == [Gap(10, None, "poll_failed", (1, 2, 3), "exception 6")]
     assert shown.open_gaps == 3 and gaps.open_since(2) == 10 and gaps.open_since() is None
     await gaps.close(20, [1, 3])
-    assert disk.said()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
+    assert disk.recorded()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
     assert shown.open_gaps == 1 and gaps.open_since(1) is None
 
 
@@ -72,7 +72,7 @@ async def test_sample_from_the_future_ends_no_gap() -> None:
     await gaps.close(20, [1])
     await gaps.record(30, future, "overflow", "", [2])
     await gaps.open(future, "stale", "", [3])
-    ends = [gap.to_time for gap in disk.said()]
+    ends = [gap.to_time for gap in disk.recorded()]
     assert ends[:2] == [None, 20]
     assert ends[2] is not None and ends[2] <= now_us()
     since = gaps.open_since(3)
@@ -83,7 +83,7 @@ async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.close(5, [1])
-    assert disk.said() == []
+    assert disk.recorded() == []
     await gaps.open(10, "poll_failed", "", [1])
     await gaps.open(15, "spool_full", "", [1, 2])
     assert disk.rows() == {
@@ -146,7 +146,7 @@ async def test_backfill_marks_the_same_gap() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.record(10, 20, "disconnected")
-    await gaps.backfilled(disk.said()[-1])
+    await gaps.backfilled(disk.recorded()[-1])
     assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
 
 
@@ -176,7 +176,7 @@ async def test_gap_refused_by_the_disk_is_written_with_the_next_one() -> None:
     await gaps.open(10, "spool_full", "", [1])
     await gaps.close(20, [1])
     await gaps.open(30, "spool_full", "", [1])
-    assert disk.said() == [] and disk.notes == {}
+    assert disk.recorded() == [] and disk.notes == {}
     with pytest.raises(SpoolError, match="gaps of source"):
         await gaps.flush_or_raise()
     disk.refuses = False
@@ -192,7 +192,7 @@ async def test_later_statements_have_later_revisions() -> None:
     await gaps.close(20, [1])
     revisions = [batch.received_at for batch in disk.batches]
     assert revisions == sorted(revisions)
-    assert [g.to_time for g in disk.said()] == [None, 20]
+    assert [g.to_time for g in disk.recorded()] == [None, 20]
 
 
 async def test_metrics_count_all_gaps_and_open_gaps() -> None:
@@ -298,14 +298,14 @@ async def test_repeated_times_are_a_gap_until_the_clock_has_caught_up() -> None:
     assert disk.intervals(None) == [(400, 500), (450, 600), (1000, 1200)]
     await gaps.clock_set(1300, 1500)
     assert disk.intervals(None) == [(400, 500), (450, 600), (1000, 1200), (1300, 1500)]
-    assert {gap.reason for gap in disk.said()} == {"clock_set"}
+    assert {gap.reason for gap in disk.recorded()} == {"clock_set"}
 
 
 async def test_clock_set_forward_is_no_gap_of_an_unpolled_source() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.clock_set(1000, 2000, polled=False)
-    assert not disk.said()
+    assert not disk.recorded()
     await gaps.clock_set(2100, 1900, polled=False)
     assert disk.intervals(None) == [(1900, 2100)]
 
@@ -396,7 +396,7 @@ async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
         await gaps.open(11, "poll_failed", "busy", range(count, 2 * count))
         await gaps.close(20, range(1, count // 2))
         await gaps.record(20, 30, "poll_missed", "", range(1, count // 2))
-        words[count] = len(disk.said())
+        words[count] = len(disk.recorded())
         notes[count] = sum(len(name) + len(note) for name, note in disk.notes.items())
         again = Gaps(status(), Disk(disk.notes))
         assert again.open_since(count // 2) == 10 and again.open_since(count) == 11 and again.open_since(1) is None

@@ -39,10 +39,10 @@ def test_first_row_of_each_key_is_kept_and_the_others_are_counted(batches: list[
     first: dict[tuple[int, int], tuple[bytes, int]] = {}
     repeated = conflicts = 0
     for channel, time, value, status in (row for rows in batches for row in rows):
-        said = (np.float64(value).tobytes(), status)
-        kept = first.setdefault((channel, time), said)
-        repeated += kept == said
-        conflicts += kept != said
+        pair = (np.float64(value).tobytes(), status)
+        kept = first.setdefault((channel, time), pair)
+        repeated += kept == pair
+        conflicts += kept != pair
     columns = group.columns
     assert columns is not None
     keys = list(zip(columns.channel_id.tolist(), (columns.time - T0).tolist(), strict=True))

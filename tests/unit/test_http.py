@@ -153,8 +153,8 @@ def test_repeated_log_messages_are_limited(caplog: pytest.LogCaptureFixture) -> 
         log.warning("something else")
     finally:
         caplog.handler.removeFilter(sparing)
-    said = [record.getMessage() for record in caplog.records if record.name == "tests.sparing"]
-    assert len(said) == 61
-    assert said[59] == "refused 59 (similar messages are suppressed for one minute)"
-    assert said[60] == "something else"
-    assert json.dumps(said)
+    logged = [record.getMessage() for record in caplog.records if record.name == "tests.sparing"]
+    assert len(logged) == 61
+    assert logged[59] == "refused 59 (similar messages are suppressed for one minute)"
+    assert logged[60] == "something else"
+    assert json.dumps(logged)

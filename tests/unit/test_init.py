@@ -17,24 +17,24 @@ from ops.paths import CHECKOUT
 
 
 def made(folder: Path) -> tuple[dict[str, str], str]:
-    said = io.StringIO()
-    init(folder, Console(file=said, width=200))
+    output = io.StringIO()
+    init(folder, Console(file=output, width=200))
     files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
-    return files, said.getvalue()
+    return files, output.getvalue()
 
 
 def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
-    first, said = made(tmp_path)
-    assert "created secrets/viewer_token" in said
-    assert "created .env: PLANTLOG_BIND" in said
-    second, said = made(tmp_path)
+    first, output = made(tmp_path)
+    assert "created secrets/viewer_token" in output
+    assert "created .env: PLANTLOG_BIND" in output
+    second, output = made(tmp_path)
     assert second == first
-    assert "nothing to do; all files exist" in said
+    assert "nothing to do; all files exist" in output
     (tmp_path / "secrets" / "viewer_token").unlink()
     lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
     (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
-    third, said = made(tmp_path)
-    assert [line for line in said.splitlines() if line.startswith("created")] == [
+    third, output = made(tmp_path)
+    assert [line for line in output.splitlines() if line.startswith("created")] == [
         "created secrets/viewer_token",
         "created .env: PLANTLOG_BIND",
     ]

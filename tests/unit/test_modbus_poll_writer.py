@@ -49,21 +49,21 @@ def at_rest(last: int) -> list[Poll]:
 
 
 async def test_stall_is_one_gap_of_the_source() -> None:
-    _, said = await told(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
-    assert said == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, "poll_missed", None, "polls came late")]
+    _, recorded = await told(*at_rest(5), poll(60 * SECOND), poll(61 * SECOND))
+    assert recorded == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, "poll_missed", None, "polls came late")]
 
 
 async def test_consecutive_stalls_are_one_gap() -> None:
-    _, said = await told(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
-    assert {gap.from_time for gap in said} == {2 * SECOND + 39_000}
-    assert said[-1].to_time == 41 * SECOND + 39_000
+    _, recorded = await told(*at_rest(2), *(poll(at * SECOND) for at in (10, 17, 30, 41, 42, 43)))
+    assert {gap.from_time for gap in recorded} == {2 * SECOND + 39_000}
+    assert recorded[-1].to_time == 41 * SECOND + 39_000
 
 
 async def test_channels_with_different_silences_share_the_common_gap() -> None:
     """One half is late; the other was read all the time."""
     late, read = [k for k in ALL if k % 2], [k for k in ALL if k % 2 == 0]
-    _, said = await told(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
-    (gap,) = said
+    _, recorded = await told(*at_rest(3), *(poll(k * SECOND, read) for k in range(4, 9)), poll(9 * SECOND))
+    (gap,) = recorded
     assert gap.channel_ids == tuple(c + 1 for k in late for c in range(k * BLOCK, (k + 1) * BLOCK))
     assert (gap.from_time, gap.to_time) == (3 * SECOND + 39_000, 9 * SECOND + 39_000)
 
@@ -72,10 +72,10 @@ async def test_slowly_polled_channels_are_not_missing_with_the_others() -> None:
     slow = range(N // BLOCK // 2, N // BLOCK)
     intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
     fast = range(N // BLOCK // 2)
-    _, said = await told(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
-    assert [gap.channel_ids for gap in said] == [tuple(range(1, N // 2 + 1))]
-    _, said = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
-    assert [(gap.channel_ids, gap.to_time) for gap in said] == [(None, 300 * SECOND + 19_000)]
+    _, recorded = await told(*at_rest(3), poll(30 * SECOND, fast), poll(63 * SECOND, slow), intervals=intervals)
+    assert [gap.channel_ids for gap in recorded] == [tuple(range(1, N // 2 + 1))]
+    _, recorded = await told(*at_rest(3), poll(300 * SECOND, fast), poll(301 * SECOND, slow), intervals=intervals)
+    assert [(gap.channel_ids, gap.to_time) for gap in recorded] == [(None, 300 * SECOND + 19_000)]
 
 
 async def told_together(*polls: Poll) -> MemoryAppender:
@@ -163,13 +163,13 @@ async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
 async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> None:
     """Also within an outage: a source that could not be reached is not read for another reason from then on."""
     standby = Poll(7 * SECOND, lost="the other member polls", lost_reason=STANDBY)
-    _, said = await told(*at_rest(5), standby, Poll(20 * SECOND), poll(60 * SECOND))
-    assert said[0] == Gap(5 * SECOND + 39_000, None, STANDBY, None, "the other member polls")
-    assert said[1:] == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, STANDBY, None, "the other member polls")]
+    _, recorded = await told(*at_rest(5), standby, Poll(20 * SECOND), poll(60 * SECOND))
+    assert recorded[0] == Gap(5 * SECOND + 39_000, None, STANDBY, None, "the other member polls")
+    assert recorded[1:] == [Gap(5 * SECOND + 39_000, 60 * SECOND + 39_000, STANDBY, None, "the other member polls")]
 
     lost = Poll(6 * SECOND, lost="no response"), Poll(90 * SECOND, lost="no response")
-    _, said = await told(*at_rest(5), lost[0], standby, standby, lost[1], poll(100 * SECOND))
-    ended = [(gap.from_time, gap.to_time, gap.reason) for gap in said if gap.to_time is not None]
+    _, recorded = await told(*at_rest(5), lost[0], standby, standby, lost[1], poll(100 * SECOND))
+    ended = [(gap.from_time, gap.to_time, gap.reason) for gap in recorded if gap.to_time is not None]
     assert ended == [
         (5 * SECOND + 39_000, 7 * SECOND, "disconnected"),
         (7 * SECOND, 90 * SECOND, STANDBY),

@@ -44,7 +44,7 @@ def test_response_is_found_in_any_pieces_and_whatever_the_pauses(size: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("arrived", "late", "said"),
+    ("arrived", "late", "message"),
     [
         (framed(18, PDU), True, ""),
         (framed(17, PDU)[:-1] + b"x", False, "11 bytes arrived without a valid CRC"),
@@ -58,12 +58,12 @@ def test_response_is_found_in_any_pieces_and_whatever_the_pauses(size: int) -> N
         (b"\0", False, "1 byte arrived without a valid CRC"),
     ],
 )
-def test_what_is_no_response_is_dropped_with_the_next_silence(arrived: bytes, late: bool, said: str) -> None:
+def test_what_is_no_response_is_dropped_with_the_next_silence(arrived: bytes, late: bool, message: str) -> None:
     framer = RtuFramer()
     framer.request(7, READ)
     assert not list(framer.feed(arrived))
     assert [frame.transaction for frame in framer.silent()] == [NO_TRANSACTION] * late
-    assert framer.unreadable.startswith(said) and bool(framer.unreadable) == bool(said)
+    assert framer.unreadable.startswith(message) and bool(framer.unreadable) == bool(message)
     framer.abandon()
     list(framer.silent())
     assert not framer.unfinished
@@ -104,7 +104,7 @@ def test_address_has_the_defaults_of_the_specification(address: str, parsed: Mod
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("serial:///dev/ttyS0?data=7", "found 'data=7'; legal: data=8"),
         ("serial:///dev/ttyS0?parity=even", "found 'parity=even'; legal: parity=E or parity=O or parity=N"),
@@ -117,10 +117,10 @@ def test_address_has_the_defaults_of_the_specification(address: str, parsed: Mod
         ("tcp://gw:70000", "found 'tcp://gw:70000'; legal: a host, and a port from 1 to 65535"),
     ],
 )
-def test_address_that_is_wrong_says_what_is_legal(address: str, said: str) -> None:
+def test_address_that_is_wrong_says_what_is_legal(address: str, message: str) -> None:
     with pytest.raises(AddressError, match="found") as caught:
         parse(address)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_baud_rate_that_is_wrong_lists_the_legal_ones() -> None:

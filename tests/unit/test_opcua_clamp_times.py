@@ -22,8 +22,8 @@ def columns(place: int, *times: int) -> DataChange:
 
 def events(tracking: ChannelTracking, change: DataChange) -> list[tuple[int | None, str | None, object]]:
     handles: UInt32s = np.concatenate([*change.handle, np.array([t.handle for t in change.texts], np.uint32)])
-    said: list[Event] = tracking.origins(change, handles)
-    return [(e.channel_id, e.text, e.detail.get("source_time")) for e in said]
+    events: list[Event] = tracking.origins(change, handles)
+    return [(e.channel_id, e.text, e.detail.get("source_time")) for e in events]
 
 
 def test_first_newer_source_timestamp_ends_clamping() -> None:

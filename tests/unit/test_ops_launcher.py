@@ -44,17 +44,17 @@ def python(checkout: Path, name: str, code: str) -> None:
 
 
 def test_missing_python_is_reported(checkout: Path) -> None:
-    said = run(checkout)
-    assert said.returncode == 1
-    assert "Python 3.11 or newer with its venv module is required" in said.stderr
+    result = run(checkout)
+    assert result.returncode == 1
+    assert "Python 3.11 or newer with its venv module is required" in result.stderr
     assert not (checkout / ".venv").exists()
 
 
 def test_too_old_python_is_reported(checkout: Path) -> None:
     python(checkout, "python3", "exit 1")  # what `sys.exit(sys.version_info < (3, 11))` gives
-    said = run(checkout)
-    assert said.returncode == 1
-    assert "is required" in said.stderr
+    result = run(checkout)
+    assert result.returncode == 1
+    assert "is required" in result.stderr
 
 
 def test_newer_python_later_on_the_path_is_found(checkout: Path) -> None:
@@ -62,9 +62,9 @@ def test_newer_python_later_on_the_path_is_found(checkout: Path) -> None:
     python(
         checkout, "python3.12", 'case $1 in -c) exit 0;; --version) echo Python 3.12.0;; *) echo "$@"; exit 3;; esac'
     )
-    said = run(checkout)
-    assert "with Python 3.12.0" in said.stderr
-    assert said.stdout == f"-m venv --clear {checkout}/.venv\n"
+    output = run(checkout)
+    assert "with Python 3.12.0" in output.stderr
+    assert output.stdout == f"-m venv --clear {checkout}/.venv\n"
 
 
 def test_interrupted_installation_is_made_again(checkout: Path) -> None:

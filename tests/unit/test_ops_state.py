@@ -315,9 +315,9 @@ def test_backup_of_another_server_names_the_tools_to_use(
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@h/d")
     provide(state, print)
     monkeypatch.delenv("PLANTLOG_DSN")
-    said = run(state.root, "backup", *arguments)
-    assert said.code == 1
-    assert said.err == (
+    result = run(state.root, "backup", *arguments)
+    assert result.code == 1
+    assert result.err == (
         "plantlog: plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the "
         "database's machine (docs/operations.md#backup)\n"
     )
@@ -340,11 +340,11 @@ def test_backup_of_another_server_is_no_legal_configuration(
     if command == "check":
         assert run(tmp_path / "state", *arguments).code == 0
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@127.0.0.1:1/d")
-    said = run(tmp_path / "state", *arguments)
-    assert said.code == 1
+    result = run(tmp_path / "state", *arguments)
+    assert result.code == 1
     assert (
         f"{config}: [backup] repository: found '/mnt/backup'; legal: no [backup]. plantlog backs up only its own server"
-    ) in said.err
+    ) in result.err
 
 
 async def test_down_says_who_writes_what_the_spools_have(tmp_path: Path) -> None:

@@ -70,9 +70,9 @@ def test_overload_changes_need_the_configured_number_of_observations(values: lis
 
 def test_overload_is_described_in_one_sentence() -> None:
     report = {"since": 43_390.0, "lag_seconds": 8.0, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
-    said = "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %"
-    assert describe(report, ["rollups", "seal"]) == f"{said}; waiting: rollups, seal"
-    assert describe(report | {"pace_seconds": 0.0}) == said.replace(", polls every 2.4 s", "")
+    output = "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %"
+    assert describe(report, ["rollups", "seal"]) == f"{output}; waiting: rollups, seal"
+    assert describe(report | {"pace_seconds": 0.0}) == output.replace(", polls every 2.4 s", "")
     assert describe(report | {"since": None}) == describe(None) == ""
 
 
@@ -193,5 +193,5 @@ async def test_constantly_overloaded_machine_still_gives_jobs_turns() -> None:
 
 def test_lower_priority_raises_the_nice_value() -> None:
     code = "from ingest.scheduling import lower_priority; import os; lower_priority(); print(os.getpriority(0, 0))"
-    said = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert int(said.stdout) >= NICE
+    output = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert int(output.stdout) >= NICE

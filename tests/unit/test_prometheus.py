@@ -48,8 +48,8 @@ def test_every_provisioning_folder_of_grafana_exists() -> None:
 def test_each_alert_has_severity_summary_and_action() -> None:
     for rule in TEXT.split("- alert: ")[1:]:
         assert re.search(r"^ +labels: \{severity: (warning|critical)\}$", rule, re.MULTILINE), rule
-        said = re.findall(r"^ +(summary|description|runbook): ", rule, re.MULTILINE)
-        assert said == ["summary", "description", "runbook"] or "annotations: *certificate" in rule, rule
+        names = re.findall(r"^ +(summary|description|runbook): ", rule, re.MULTILINE)
+        assert names == ["summary", "description", "runbook"] or "annotations: *certificate" in rule, rule
 
 
 def test_rules_use_only_existing_metrics() -> None:

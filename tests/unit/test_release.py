@@ -21,8 +21,8 @@ def _text(name: str) -> str:
 
 
 def test_version_is_printed() -> None:
-    said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.output) == (0, f"plantlog {PROJECT['version']}\n")
+    text = CliRunner().invoke(app, ["--version"])
+    assert (text.exit_code, text.output) == (0, f"plantlog {PROJECT['version']}\n")
 
 
 def test_changelog_begins_with_this_version() -> None:

@@ -140,10 +140,10 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(tmp_path: Path, *words: str) -> str:
     """What ``service install`` says; nothing is written."""
     before = sorted(tmp_path.rglob("*"))
-    said = run(tmp_path / "state", "service", "install", *words)
-    assert said.code == 1, said
+    result = run(tmp_path / "state", "service", "install", *words)
+    assert result.code == 1, result
     assert sorted(tmp_path.rglob("*")) == before
-    return said.err
+    return result.err
 
 
 def test_machine_without_systemd_is_refused(tmp_path: Path, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ def test_who_is_not_root_is_refused(tmp_path: Path, systemd: Path, monkeypatch: 
 
 
 def test_user_that_does_not_exist_is_refused(tmp_path: Path, systemd: Path) -> None:
-    said = refusal(tmp_path, "--user", "nobody-of-that-name")
-    assert "the user nobody-of-that-name does not exist: `useradd --system --home-dir" in said
+    output = refusal(tmp_path, "--user", "nobody-of-that-name")
+    assert "the user nobody-of-that-name does not exist: `useradd --system --home-dir" in output
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="requires root")
@@ -167,17 +167,17 @@ class TestAsRoot:
 
     def test_configuration_with_errors_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         (tmp_path / "plant.toml").write_text("[plnt]\n")
-        said = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"))
-        assert "as the user root: " in said
-        assert "plant.toml:1: plnt: found" in said
+        output = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"))
+        assert "as the user root: " in output
+        assert "plant.toml:1: plnt: found" in output
 
     def test_state_folder_of_another_user_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         (tmp_path / "state").mkdir()
         os.chown(tmp_path / "state", 1, 1)
-        said = refusal(tmp_path, "--user", "root")
+        output = refusal(tmp_path, "--user", "root")
         assert (
             f"{tmp_path / 'state'} belongs to the user daemon, not root: choose --user daemon or set PLANTLOG_STATE"
-            in said
+            in output
         )
 
     def test_user_who_cannot_read_the_configuration_is_refused(
@@ -189,8 +189,8 @@ class TestAsRoot:
         state = tmp_path / "state"
         state.mkdir()
         os.chown(state, 1, 1)
-        said = refusal(tmp_path, "--user", "daemon", "--config", str(tmp_path / "plant.toml"))
-        assert "the user daemon has no access to" in said or "as the user daemon: " in said
+        output = refusal(tmp_path, "--user", "daemon", "--config", str(tmp_path / "plant.toml"))
+        assert "the user daemon has no access to" in output or "as the user daemon: " in output
 
     def test_unit_that_is_not_ours_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         unit = systemd / "plantlog.service"
@@ -205,23 +205,23 @@ class TestAsRoot:
         with service.attended(state, "first"):
             pass
         (systemd / "first.service").write_text(MARK)
-        said = refusal(tmp_path, "--name", "second")
-        assert "first.service runs this appliance: choose --name first" in said
+        output = refusal(tmp_path, "--name", "second")
+        assert "first.service runs this appliance: choose --name first" in output
 
     def test_dsn_is_not_written_into_a_unit(
         self, tmp_path: Path, systemd: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PLANTLOG_DSN", "postgresql://o:secret@db/plantlog")
-        said = refusal(tmp_path)
-        assert "run `PLANTLOG_DSN=… ./plantlog up` once" in said
-        assert "secret" not in said
+        output = refusal(tmp_path)
+        assert "run `PLANTLOG_DSN=… ./plantlog up` once" in output
+        assert "secret" not in output
 
     def test_uninstall_leaves_foreign_units(self, tmp_path: Path, systemd: Path) -> None:
         (systemd / "mine.service").write_text("[Service]\n")
         (systemd / "ours.service").write_text(MARK)
         assert "was not made by" in run(tmp_path / "state", "service", "uninstall", "--name", "mine").err
-        said = run(tmp_path / "state", "service", "uninstall")
-        assert "plantlog.service does not exist: installed: ours" in said.err
+        result = run(tmp_path / "state", "service", "uninstall")
+        assert "plantlog.service does not exist: installed: ours" in result.err
         assert len(list(systemd.iterdir())) == 2
 
 
@@ -231,6 +231,6 @@ def test_down_asks_the_service_to_stop(tmp_path: Path) -> None:
     with child(_HOLD, str(tmp_path)) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        said = run(tmp_path, "down")
-        assert (said.code, "stop service mill" in said.out) == (0, True), said
+        result = run(tmp_path, "down")
+        assert (result.code, "stop service mill" in result.out) == (0, True), result
         assert process.wait() == -signal.SIGTERM

@@ -121,9 +121,9 @@ def test_process_reads_only_tags_of_its_protocol(plant: Path, tmp_path: Path) ->
     assert [source.name for source in options.sources] == [source.name for source in whole.plant.sources]
     assert not any(source.tags for source in options.sources)
     (file,) = (tmp_path / "config").iterdir()
-    head, said, *lists = file.read_text().splitlines()
+    head, output, *lists = file.read_text().splitlines()
     others = [tags if source.kind == "opcua" else "[" for source, tags in zip(options.sources, lists, strict=True)]
-    file.write_text("\n".join([head, said, *others, ""]))
+    file.write_text("\n".join([head, output, *others, ""]))
     own = snapshot.plant_in_force(tmp_path, tags_of=["opcua"])
     assert own.opcua_sources() == whole.plant.opcua_sources()
     with pytest.raises(OperationError, match="not written by this version"):

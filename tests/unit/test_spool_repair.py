@@ -116,10 +116,10 @@ def _equal(a: Batch, b: Batch) -> bool:
 
 def _look(stored: Stored, taken: dict[int, Batch], notes: dict[str, str]) -> set[int]:
     """Nothing is invented, altered or unsaid. Returns what is lost."""
-    said: dict[int, list[Gap]] = {}
+    recorded: dict[int, list[Gap]] = {}
     for sequence, one in taken.items():
         if isinstance(one, GapBatch):
-            said.setdefault(one.source_id, []).extend(one.gaps)
+            recorded.setdefault(one.source_id, []).extend(one.gaps)
             assert sequence > max(stored.rows), "a sequence is given once"
         else:
             assert sequence in stored.rows
@@ -129,7 +129,7 @@ def _look(stored: Stored, taken: dict[int, Batch], notes: dict[str, str]) -> set
         row = stored.rows[sequence]
         assert any(
             gap.reason == "spool_corrupt" and gap.from_time <= row.received_at <= (gap.to_time or 0)
-            for gap in said.get(row.source_id, [])
+            for gap in recorded.get(row.source_id, [])
         ), f"nothing says that batch {sequence} is lost"
     # With the log an older note is all that there is.
     assert all(notes[name] in {"open": ("[1, 2]",)}.get(name, _NUMBERS) for name in notes)

@@ -28,8 +28,8 @@ def test_imported_files_give_legal_sources(folder: Path, tmp_path: Path, capsys:
     run(file, None, ADDRESSES.get(folder.name), "CDAB", None, tmp_path)
     printed = capsys.readouterr()
     lists = "".join(f"-- {made.name}\n{made.read_text()}" for made in sorted(tmp_path.iterdir()))
-    said = printed.out + lists + "-- not carried over\n" + printed.err.replace(f"{folder}/", "")
-    assert said == (folder / "expected.txt").read_text()
+    output = printed.out + lists + "-- not carried over\n" + printed.err.replace(f"{folder}/", "")
+    assert output == (folder / "expected.txt").read_text()
     (tmp_path / "plant.toml").write_text(f'[plant]\nname = "p"\n{printed.out}')
     channels = sum(len(source.tags) for source in load(tmp_path / "plant.toml").sources)
     assert f"{channels} channels imported" in printed.err
@@ -63,7 +63,7 @@ def test_scaling_of_kepware_is_exact(
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "address", "said"),
+    ("file", "content", "address", "message"),
     [
         ("plc.csv", "Name,Address\n", "tcp://h:502", "is no CSV export of KEPServerEX: it has no column 'Tag Name'"),
         ("plc.csv", HEADER, None, "has no address of its source: give --address, as in tcp://192.0.2.20:502"),
@@ -78,11 +78,13 @@ def test_scaling_of_kepware_is_exact(
         ("-.csv", HEADER, "tcp://h:502", "'' is no name of a source, as in boiler-house: give --name"),
     ],
 )
-def test_files_that_cannot_be_imported(tmp_path: Path, file: str, content: str, address: str | None, said: str) -> None:
+def test_files_that_cannot_be_imported(
+    tmp_path: Path, file: str, content: str, address: str | None, message: str
+) -> None:
     (tmp_path / file).write_text(content)
     with pytest.raises(OperationError) as caught:
         run(tmp_path / file, None, address, "CDAB", None, tmp_path / "out")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 

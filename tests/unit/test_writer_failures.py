@@ -159,9 +159,9 @@ def test_bisecting_quarantines_only_refused_rows() -> None:
 
 
 def test_split_batch_keeps_the_order_of_statements() -> None:
-    said = GapBatch(1, T0, tuple(Gap(T0, T0 + i, "stale", (1,)) for i in range(8)))
+    refused = GapBatch(1, T0, tuple(Gap(T0, T0 + i, "stale", (1,)) for i in range(8)))
     revisions: dict[int | None, int] = {}
-    waiting = [undivided(assemble([(Path("a"), [SpooledBatch(1, 0, 0, said)])], LIMITS))]
+    waiting = [undivided(assemble([(Path("a"), [SpooledBatch(1, 0, 0, refused)])], LIMITS))]
     while waiting:
         piece = waiting.pop()
         (of_piece,) = piece.group.gaps() or (None,)

@@ -3,9 +3,9 @@ async function read(answer) {
   if (answer.status === 401) {
     location.href = "/login";
   }
-  const said = await answer.json().catch(() => ({ error: `${answer.status} ${answer.statusText}` }));
-  if (!answer.ok) throw new Error(said.error || `${answer.status} ${answer.statusText}`);
-  return said;
+  const body = await answer.json().catch(() => ({ error: `${answer.status} ${answer.statusText}` }));
+  if (!answer.ok) throw new Error(body.error || `${answer.status} ${answer.statusText}`);
+  return body;
 }
 
 async function get(path) {

@@ -10,12 +10,12 @@ export function read() {
 }
 
 export function address(uid, { from, to, refresh, variables }) {
-  const said = new URLSearchParams();
-  if (from) said.set("from", from);
-  if (to) said.set("to", to);
-  if (refresh) said.set("refresh", refresh);
+  const parameters = new URLSearchParams();
+  if (from) parameters.set("from", from);
+  if (to) parameters.set("to", to);
+  if (refresh) parameters.set("refresh", refresh);
   for (const [name, values] of Object.entries(variables)) {
-    for (const value of values) said.append(`var-${name}`, value);
+    for (const value of values) parameters.append(`var-${name}`, value);
   }
-  return `/d/${encodeURIComponent(uid)}?${said}`;
+  return `/d/${encodeURIComponent(uid)}?${parameters}`;
 }

@@ -96,8 +96,8 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
             links[f"database-{number}"] = [
                 await database.way(node, port) for node, port in zip(database.nodes, (to_first, to_second), strict=True)
             ]
-            wires = {f"plant-{number}": (first, first + 1), f"push-{number}": (push_relay, push)}
-            for name, relay in (await stack.enter_async_context(running_relays(wires, _ADDRESSES))).items():
+            requested = {f"plant-{number}": (first, first + 1), f"push-{number}": (push_relay, push)}
+            for name, relay in (await stack.enter_async_context(running_relays(requested, _ADDRESSES))).items():
                 links[name] = [relay]
             login = database.primary.dsn.rpartition("@")[0]
             members.append(

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ops.evidence.reader import begin
-from tests.command import Said, plantlog
+from tests.command import CommandResult, plantlog
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
 
 
-async def run(plant: SealedPlant, *words: str) -> Said:
+async def run(plant: SealedPlant, *words: str) -> CommandResult:
     """A command on the plant's state folder."""
     return await plantlog(plant.state.root, *words)
 
@@ -91,7 +91,7 @@ async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("seal", "yesterday"), "'yesterday' is not a day such as 2026-03-09"),
         (("export", "2026-13-01"), "'2026-13-01' is not a day such as 2026-03-09"),
@@ -105,8 +105,8 @@ async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
         (("verify", "--key", "/nowhere.pem"), "/nowhere.pem: "),
     ],
 )
-async def test_invalid_evidence_commands_say_why(plant: SealedPlant, words: tuple[str, ...], said: str) -> None:
+async def test_invalid_evidence_commands_say_why(plant: SealedPlant, words: tuple[str, ...], message: str) -> None:
     done = await run(plant, *words)
     assert done.code == 1
     assert done.err.startswith("plantlog: "), done.err
-    assert said in done.err
+    assert message in done.err

@@ -76,8 +76,8 @@ async def test_export_is_verified_without_plantlog(plant: SealedPlant, tmp_path:
         assert "every row is as sealed (serial 4, revision 1)" in run.stdout
         assert "which is in the file" not in run.stdout
     assert "which is in the file: compare it with the plant's public key" in alone(path).stdout
-    said = json.loads(alone(path, "--json").stdout)
-    assert (said["ok"], said["rows"], [seal["revision"] for seal in said["seals"]]) == (True, 481, [0, 1])
+    body = json.loads(alone(path, "--json").stdout)
+    assert (body["ok"], body["rows"], [seal["revision"] for seal in body["seals"]]) == (True, 481, [0, 1])
 
 
 async def test_export_of_some_channels(plant: SealedPlant, tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def rewritten(path: Path, change: Any = None, metadata: Any = None) -> None:
     with pq.ParquetWriter(path, table.schema) as writer:
         writer.write_table(table)
         if metadata is None or metadata(json.loads(text)) is not None:
-            said = text if metadata is None else json.dumps(metadata(json.loads(text))).encode()
-            writer.add_key_value_metadata({METADATA: said})
+            body = text if metadata is None else json.dumps(metadata(json.loads(text))).encode()
+            writer.add_key_value_metadata({METADATA: body})
 
 
 def with_value(table: pa.Table, row: int, value: float) -> pa.Table:
@@ -159,39 +159,42 @@ async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        (lambda said: {**said, "day": "2026-03-10"}, "is of 2026-03-09, not of 2026-03-10"),
-        (lambda said: {**said, "seals": [{**said["seals"][0], "samples": 1}]}, "the signature does not match key"),
-        (lambda said: {**said, "rows": said["rows"][:1]}, "the digests in the file do not make up its root"),
-        (lambda said: {**said, "keys": []}, "signed by the unknown key"),
-        (lambda said: {**said, "differs": ["x"]}, "its list of differences from the revision before was altered"),
+        (lambda message: {**message, "day": "2026-03-10"}, "is of 2026-03-09, not of 2026-03-10"),
+        (
+            lambda message: {**message, "seals": [{**message["seals"][0], "samples": 1}]},
+            "the signature does not match key",
+        ),
+        (lambda message: {**message, "rows": message["rows"][:1]}, "the digests in the file do not make up its root"),
+        (lambda message: {**message, "keys": []}, "signed by the unknown key"),
+        (lambda message: {**message, "differs": ["x"]}, "its list of differences from the revision before was altered"),
     ],
 )
-async def test_tampered_export_seal_is_detected(plant: SealedPlant, tmp_path: Path, change: Any, said: str) -> None:
+async def test_tampered_export_seal_is_detected(plant: SealedPlant, tmp_path: Path, change: Any, message: str) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
     rewritten(path, metadata=change)
     run = alone(path)
     assert run.returncode == 1
-    assert said in run.stdout
+    assert message in run.stdout
 
 
 async def test_foreign_parquet_files_are_refused(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
     whole = path.read_bytes()
-    for damaged, said in (
+    for damaged, message in (
         (whole[:-100], "is not a complete Parquet file"),
         (b"time,value\n", "is not a complete Parquet file"),
         (b"", "is not a complete Parquet file"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(UnverifiableError, match=said):
+        with pytest.raises(UnverifiableError, match=message):
             verify_file(str(path), None)
         run = alone(path)
         assert run.returncode == 1
-        assert said in run.stderr
+        assert message in run.stderr
         assert "Traceback" not in run.stderr
     path.write_bytes(whole[:2000] + bytes(40) + whole[2040:])
     assert alone(path).returncode == 1
@@ -199,10 +202,10 @@ async def test_foreign_parquet_files_are_refused(plant: SealedPlant, tmp_path: P
     with pytest.raises(UnverifiableError, match="contains no seal"):
         verify_file(str(path), None)
     path.write_bytes(whole)
-    rewritten(path, metadata=lambda said: {**said, "specification": 3})
+    rewritten(path, metadata=lambda message: {**message, "specification": 3})
     with pytest.raises(UnverifiableError, match="specification 3 is not supported, only 1 and 2"):
         verify_file(str(path), None)
-    rewritten(path, metadata=lambda said: {"specification": 1})
+    rewritten(path, metadata=lambda message: {"specification": 1})
     with pytest.raises(UnverifiableError, match="cannot read the seal"):
         verify_file(str(path), None)
     missing = alone(tmp_path / "nothing.parquet")

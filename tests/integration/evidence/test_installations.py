@@ -93,8 +93,8 @@ async def test_each_installation_seals_its_own(north: SealedPlant, south: Sealed
     reports = await verified(south)
     assert all(report.ok and not day.findings and not day.unsealed for report in reports for day in report.days)
     assert [(len(report.days), report.anchored) for report in reports] == [(2, False), (1, True)]
-    said = format_report(reports[1], 0)
-    assert said[0] == f"installation {installation_id(south.state)} of plant south: 1 seal; chain and signatures hold"
+    output = format_report(reports[1], 0)
+    assert output[0] == f"installation {installation_id(south.state)} of plant south: 1 seal; chain and signatures hold"
 
 
 async def test_samples_of_an_unsealed_installation_are_reported(north: SealedPlant, south: SealedPlant) -> None:
@@ -218,7 +218,7 @@ async def test_keys_belong_to_their_installation(north: SealedPlant, south: Seal
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("verify", "--installation", "west"), "--installation: no installation is west; registered: installation"),
         (("export", f"{SECOND}", "--installation", "all"), "--installation: found all; legal: one installation"),
@@ -226,9 +226,9 @@ async def test_keys_belong_to_their_installation(north: SealedPlant, south: Seal
     ],
 )
 async def test_wrong_installations_say_why(
-    north: SealedPlant, south: SealedPlant, words: tuple[str, ...], said: str
+    north: SealedPlant, south: SealedPlant, words: tuple[str, ...], message: str
 ) -> None:
     await north.seal(BEFORE - timedelta(days=1))
     done = await plantlog(south.state.root, *words)
     assert done.code == 1
-    assert said in done.err
+    assert message in done.err

@@ -69,9 +69,9 @@ async def test_killed_sealing_continues(long_day: SealedPlant) -> None:
     await until(partial(plant.owner.fetchval, ENDED))
     kept = await plant.owner.fetchval("SELECT sum(n) FROM plant.seal_work")
     assert kept == 10 * 100 + 480
-    said: list[str] = []
-    [done] = await plant.seal(ONE_DAY, progress=said.append)
-    assert said == [f"2026-03-09: sealed {22 * 100 + 480:,} samples of 2 channels, {12 * 100:,} read now"]
+    lines: list[str] = []
+    [done] = await plant.seal(ONE_DAY, progress=lines.append)
+    assert lines == [f"2026-03-09: sealed {22 * 100 + 480:,} samples of 2 channels, {12 * 100:,} read now"]
     assert done.seal.samples == 22 * 100 + 480
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.seal_work") == 0
     assert await plant.owner.fetchval("SELECT count(*) FROM plant.seal_progress") == 0

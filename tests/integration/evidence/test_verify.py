@@ -28,7 +28,7 @@ UNEXPLAINED = "NOT explained by any record"
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "UPDATE plant.samples_raw SET value = value + 1e-14 WHERE channel_id = $1 AND time = $2",
@@ -49,13 +49,13 @@ UNEXPLAINED = "NOT explained by any record"
         ),
     ],
 )
-async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, said: str, packed: bool) -> None:
+async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, message: str, packed: bool) -> None:
     await plant.seal()
     await plant.owner.execute(statement, plant.ids["unit/pressure"], begin(DAY, 30) + timedelta(seconds=7))
     if packed:
         await plant.pack()
     report = await plant.verify()
-    assert found(report) == [f"{SECOND} unit/pressure, hour 06: {said}: {UNEXPLAINED}"]
+    assert found(report) == [f"{SECOND} unit/pressure, hour 06: {message}: {UNEXPLAINED}"]
     assert not report.ok
     assert [day.ok for day in report.days] == [True, False, True]
     assert not (await plant.verify(DAY + timedelta(days=1), ["unit/*"])).ok
@@ -167,9 +167,9 @@ async def test_one_late_row_does_not_explain_rows_of_all_channels(plant: SealedP
         f"2026-03-09 {name}, hour 05: 1 added (120 sealed, 121 found): {UNEXPLAINED}"
         for name in ("unit/pressure", "unit/flow")
     ]
-    said: list[str] = []
-    assert await plant.seal(progress=said.append) == []
-    assert said == ["2026-03-09: 2 channel-hours are unexplained: see `plantlog verify 2026-03-09`"]
+    lines: list[str] = []
+    assert await plant.seal(progress=lines.append) == []
+    assert lines == ["2026-03-09: 2 channel-hours are unexplained: see `plantlog verify 2026-03-09`"]
 
 
 async def test_unrelated_or_too_small_batch_explains_nothing(plant: SealedPlant) -> None:

@@ -114,9 +114,11 @@ class Recording:
         retirements = "UPDATE plant.channel SET retirements = tstzmultirange(tstzrange($1, $2)) WHERE id = $3"
         await self._owner.execute(retirements, at(retired), at(back), self.ids[name])
 
-    async def standing(self, name: str, stands: float, said: Sequence[tuple[float, int]], kept: float = 5.0) -> None:
+    async def standing(
+        self, name: str, stands: float, refusals: Sequence[tuple[float, int]], kept: float = 5.0
+    ) -> None:
         """Its source timestamp stands still: so many other values had been refused at so many seconds."""
-        for seconds, refused in said:
+        for seconds, refused in refusals:
             detail = {"at": at(stands).isoformat(), "kept_value": repr(kept), "kept_status": "0x00000000"}
             more = {"refused_value": repr(kept + refused), "refused_status": "0x00000000", "refused": refused}
             await self.event(seconds, "conflict", "time stands still", name, json.dumps({**detail, **more}))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from schema.forensics import questions
-from tests.command import Said
+from tests.command import CommandResult
 from tests.command import run as plantlog
 from tests.database import Database
 from tests.integration.forensics.recording import Recording, at
@@ -21,7 +21,7 @@ from tests.integration.forensics.recording import Recording, at
 FROM, TO = at(3600).isoformat(), at(4200).isoformat()
 
 
-def run(state: Path, *words: str) -> Said:
+def run(state: Path, *words: str) -> CommandResult:
     return plantlog(state, "ask", *words)
 
 
@@ -96,7 +96,7 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("nothing",), "unknown question 'nothing'; known: correlation, "),
         (("timeline",), "a time range is required: --from TIME"),
@@ -115,11 +115,11 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
         (("correlation", "--from", "1h", "--target", "nix"), "no channel matches nix"),
     ],
 )
-def test_impossible_ask_options_are_refused(state: Path, words: tuple[str, ...], said: str) -> None:
+def test_impossible_ask_options_are_refused(state: Path, words: tuple[str, ...], message: str) -> None:
     done = run(state, *words)
     assert done.code == 1
     assert done.err.startswith("plantlog: "), done.err
-    assert said in done.err
+    assert message in done.err
     assert done.out == ""
 
 

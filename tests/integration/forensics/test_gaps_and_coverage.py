@@ -122,22 +122,22 @@ async def test_time_before_the_first_sample_is_missing_since_configuration(
     await recorded.samples("at_once", _SECONDS[100:] + 0.5, _SECONDS[100:])
     await recorded.samples("older", [60, 400], [1, 2])  # its source knew since when it had its value
 
-    async def said(since: float) -> dict[str, tuple[object, ...]]:
+    async def shares(since: float) -> dict[str, tuple[object, ...]]:
         rows = await recorded.ask("gaps_and_coverage($1, $2)", at(since), at(1000))
         columns = ("missing_seconds", "gaps", "unrecorded", "unrecorded_seconds", "missing", "reasons")
         return {r["channel"]: tuple(r[c] for c in columns) for r in rows}
 
-    assert await said(0) == {
+    assert await shares(0) == {
         "polled": (16, 1, 0, 0, 16, "not_yet_read"),
         "on_change": (16, 1, 0, 0, None, "not_yet_read"),
         "refused": (900, 1, 0, 0, 900, "disconnected, not_yet_read"),
     }
-    assert await said(108) == {
+    assert await shares(108) == {
         "polled": (8, 1, 0, 0, 8, "not_yet_read"),
         "on_change": (8, 1, 0, 0, None, "not_yet_read"),
         "refused": (892, 1, 0, 0, 892, "disconnected"),
     }
-    assert (await said(200)).keys() == {"refused"}
+    assert (await shares(200)).keys() == {"refused"}
 
 
 async def test_sample_older_than_the_configuration_means_no_initial_gap(recorded: Recording) -> None:

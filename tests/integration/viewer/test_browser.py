@@ -176,9 +176,9 @@ async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None
     await over.scroll_into_view_if_needed()
     box = await over.bounding_box()
     assert box is not None
-    said = ""
+    output = ""
     async with asyncio.timeout(PATIENCE):
-        while "disconnected – no route" not in said:
+        while "disconnected – no route" not in output:
             for part in range(2, 100, 4):
                 await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
-                said += await look.page.locator("#tip").inner_text()
+                output += await look.page.locator("#tip").inner_text()

@@ -107,9 +107,9 @@ async def _asked(page: str, what: str, **question: Any) -> dict[str, Any]:
         aiohttp.ClientSession() as session,
         session.post(f"{page}/api/{what}", json={"since": since, "until": until, **question}) as response,
     ):
-        said: dict[str, Any] = await response.json()
-        assert response.status == 200, said
-        return said
+        body: dict[str, Any] = await response.json()
+        assert response.status == 200, body
+        return body
 
 
 async def test_long_variable_list_is_searched_on_the_server(page: str) -> None:

@@ -80,10 +80,10 @@ async def test_panel_plan_is_within_its_cost_limit(filled: Database, query: Quer
     settings = {"jit": "off", "enable_seqscan": "off"}
     connection = await asyncpg.connect(filled.reader_dsn, server_settings=settings)
     try:
-        said = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *parameters)
+        plan_text = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *parameters)
     finally:
         await connection.close()
-    plan = json.loads(said)[0]["Plan"]
+    plan = json.loads(plan_text)[0]["Plan"]
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= _BLOCKS
     for node in _nodes(plan):
         if node["Node Type"] == "Seq Scan" and node["Actual Rows"] + node.get("Rows Removed by Filter", 0) > 0:

@@ -70,11 +70,11 @@ def _panel(uid: str, title: str) -> int:
 async def test_a_panel_is_answered_in_columns(page: str, session: aiohttp.ClientSession) -> None:
     question = _question(panel=_panel("plantlog-channel", "Trend"))
     async with session.post(f"{page}/api/query", json=question) as response:
-        said = await response.json()
-        assert response.status == 200, said
-    assert [field["name"] for field in said["A"]["fields"]] == ["time", "lowest", "highest", "mean"]
-    assert len({len(column) for column in said["A"]["columns"]}) == 1
-    assert said["Unit"]["columns"][0] == ["suffix:bar"]
+        body = await response.json()
+        assert response.status == 200, body
+    assert [field["name"] for field in body["A"]["fields"]] == ["time", "lowest", "highest", "mean"]
+    assert len({len(column) for column in body["A"]["columns"]}) == 1
+    assert body["Unit"]["columns"][0] == ["suffix:bar"]
 
 
 async def test_every_response_has_security_headers(page: str, session: aiohttp.ClientSession) -> None:
@@ -110,12 +110,12 @@ async def test_variable_value_is_never_sql(page: str, session: aiohttp.ClientSes
         async with session.post(
             f"{page}/api/query", data=body, headers={"Content-Type": "application/json"}
         ) as response:
-            said = await response.json()
+            answer = await response.json()
             if "\u0000" in value or "\ud83d" in value:
-                assert response.status in (200, 400, 503), said
+                assert response.status in (200, 400, 503), answer
                 continue
-            assert response.status == 200, said
-            assert all(not column for column in said["A"]["columns"])
+            assert response.status == 200, answer
+            assert all(not column for column in answer["A"]["columns"])
     async with session.post(f"{page}/api/query", json=_question(panel=_panel("plantlog-channel", "Gaps"))) as response:
         assert (await response.json())["A"]["columns"][0]
 
@@ -205,8 +205,8 @@ async def test_the_token_opens_a_session(guarded: str) -> None:
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         async with session.post(f"{guarded}/login", json={"token": _TOKEN}) as response:
             assert response.status == 200
-            said = response.headers["Set-Cookie"]
-            assert "HttpOnly" in said and "SameSite=Strict" in said and _TOKEN not in said
+            cookie = response.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and _TOKEN not in cookie
         async with session.get(f"{guarded}/api/dashboards") as response:
             assert response.status == 200
 

@@ -278,10 +278,10 @@ async def test_text_channel_can_be_selected(panels: Panels) -> None:
 
 async def test_event_details_are_readable(panels: Panels) -> None:
     lines = [row for row in _rows(await panels.ask("forensics", "Timeline")) if row["Type"] == "alarm"]
-    said = "late yes, limit hi, since 2026-03-09 10:00:00 UTC, value 43.512346"
-    assert [line["Detail"] for line in lines] == [f"unacknowledged_active: {said}"]
+    expected = "late yes, limit hi, since 2026-03-09 10:00:00 UTC, value 43.512346"
+    assert [line["Detail"] for line in lines] == [f"unacknowledged_active: {expected}"]
     (event,) = _rows(await panels.ask("channel", "Events", channel="pump/house/level1"))
-    assert event["Detail"] == said
+    assert event["Detail"] == expected
 
 
 async def test_lasting_state_is_drawn_from_the_left_edge(panels: Panels) -> None:
