@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ingest.errors import ConfigError, NotConfirmed, OperationError, PlantlogError
+from ingest.errors import ConfigError, NotConfirmed, PlantlogError
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 
@@ -197,120 +197,6 @@ def psql(context: typer.Context) -> None:
     os.execvpe(command[0], [*command, *context.args], environment)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def ask(
-    context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Question. Some have options of their own: see --describe.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: now.")] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Center of the interval.")] = None,
-    around: Annotated[str, typer.Option("--around", metavar="DURATION", help="Time before and after --at.")] = "5m",
-    channel: Annotated[
-        list[str] | None,
-        typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated."),
-    ] = None,
-    installation: Annotated[
-        str,
-        typer.Option(
-            metavar="INSTALLATION",
-            help="Only this installation of the database: its plant, its id, or the beginning of that; or all.",
-        ),
-    ] = "all",
-    describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
-    from ops.forensics import ask as forensics
-
-    if name is None:
-        forensics.list_questions(Console())
-        return
-    question = forensics.find_question(name)
-    if describe:
-        typer.echo(forensics.describe(question))
-        return
-    time_range = forensics.TimeRange(since, until, at, around)
-    answer = forensics.ask(
-        State.current(),
-        question,
-        time_range,
-        channel or [],
-        forensics.options(question, context.args),
-        installation,
-    )
-    if as_json:
-        forensics.write_json(answer)
-    elif as_csv:
-        forensics.write_csv(answer)
-    else:
-        forensics.show(question, answer, limit, Console())
-
-
-@app.command()
-def check(
-    config: Annotated[
-        Path | None,
-        typer.Argument(metavar="PLANT.TOML", help="Default: the file of the last `up`, or the example."),
-    ] = None,
-) -> None:
-    """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
-    from ingest.config.load import load
-    from ops.backup.repository import check_database
-    from ops.deployment import Deployment
-
-    if config is None:
-        last = Deployment.load(State.current())
-        config = EXAMPLE if last is None else last.config
-    plant = load(config)
-    check_database(State.current(), config, plant.backup)
-    tags = sum(len(source.tags) for source in plant.sources)
-    for source in plant.sources:
-        if not source.tags and source.kind != "push":
-            typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
-        elif source.tags:
-            typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
-    typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
-
-
-@app.command()
-def discover(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name in plant.toml, or opc.tcp://HOST:PORT.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="CSV", help="File to create. Default: standard output.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
-    ] = False,
-    diff: Annotated[
-        bool,
-        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 different."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
-) -> None:
-    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list."""
-    from ops.cli.discover import discover as run
-    from ops.cli.discover import show_difference
-
-    if as_json and not diff:
-        raise OperationError("--json needs --diff")
-    if not diff:
-        run(source, insecure, output, config, State.current())
-    elif output is not None or insecure:
-        raise OperationError("--diff goes with neither --output nor --insecure")
-    elif show_difference(source, as_json, config, State.current()):
-        raise typer.Exit(1)
-
-
 @app.command()
 def init(
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for .env and secrets/.")] = CHECKOUT,
@@ -333,20 +219,6 @@ def prepare(
     from ops.registration.redefined_tags import TagDecisions
 
     run(config.absolute(), Console(), take_over, TagDecisions(same_quantity or (), new_channel or ()))
-
-
-@app.command()
-def rename(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Current name.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
-    exchange: Annotated[
-        bool, typer.Option("--exchange", help="NEW is a channel, too: each gets the name of the other.")
-    ] = False,
-) -> None:
-    """Rename a channel. Its id and history are kept."""
-    from ops.registration.rename import rename as run
-
-    run(old, new, Console(), exchange=exchange)
 
 
 @app.command()
@@ -381,11 +253,13 @@ def test(context: typer.Context) -> None:
 def _add_subcommands() -> None:
     """Add the commands that are defined in other modules, once."""
     from ops.cli.alarms import app as alarms
+    from ops.cli.ask import ask
     from ops.cli.backup import app as backup
     from ops.cli.backup import restore
     from ops.cli.bench import app as bench
     from ops.cli.certificate import app as certificate
     from ops.cli.chaos import chaos
+    from ops.cli.configuration import check, discover, rename
     from ops.cli.database import app as database
     from ops.cli.evidence import export, seal, verify
     from ops.cli.maintenance import app as maintenance
@@ -395,7 +269,8 @@ def _add_subcommands() -> None:
     from ops.cli.spool import replay
     from ops.cli.tag_import import import_tags
 
-    for command in (seal, verify, export, retention, replay, restore, chaos):
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
+    for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
         app.command()(command)
     app.command("import")(import_tags)
     app.add_typer(alarms, name="alarms")

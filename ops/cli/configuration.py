@@ -1,0 +1,86 @@
+"""Commands of the configuration: ``check``, ``discover`` and ``rename``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops.formatting import count
+from ops.paths import EXAMPLE, State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLANT.TOML", help="Default: the file of the last `up`, or the example."),
+    ] = None,
+) -> None:
+    """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
+    from ingest.config.load import load
+    from ops.backup.repository import check_database
+    from ops.deployment import Deployment
+
+    if config is None:
+        last = Deployment.load(State.current())
+        config = EXAMPLE if last is None else last.config
+    plant = load(config)
+    check_database(State.current(), config, plant.backup)
+    tags = sum(len(source.tags) for source in plant.sources)
+    for source in plant.sources:
+        if not source.tags and source.kind != "push":
+            typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
+        elif source.tags:
+            typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
+    typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
+
+
+def discover(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name in plant.toml, or opc.tcp://HOST:PORT.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="CSV", help="File to create. Default: standard output.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
+    ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 different."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
+) -> None:
+    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list."""
+    from ops.cli.discover import discover as run
+    from ops.cli.discover import show_difference
+
+    if as_json and not diff:
+        raise OperationError("--json needs --diff")
+    if not diff:
+        run(source, insecure, output, config, State.current())
+    elif output is not None or insecure:
+        raise OperationError("--diff goes with neither --output nor --insecure")
+    elif show_difference(source, as_json, config, State.current()):
+        raise typer.Exit(1)
+
+
+def rename(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Current name.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="NEW is a channel, too: each gets the name of the other.")
+    ] = False,
+) -> None:
+    """Rename a channel. Its id and history are kept."""
+    from ops.registration.rename import rename as run
+
+    run(old, new, Console(), exchange=exchange)
