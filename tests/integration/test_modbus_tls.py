@@ -26,7 +26,8 @@ from tests.tls_devices import Pki, tls_terminator
 from tests.waiting import until
 
 TAGS = [tag(f"c{i}", f"holding:{FIRST_REGISTER + 2 * i}", "float32") for i in range(3)]
-VERSIONS = ("openssl-max-proto-version=TLS1.2", "openssl-min-proto-version=TLS1.3")
+TLS_1_3 = "openssl-min-proto-version=TLS1.3"
+VERSIONS = ("openssl-max-proto-version=TLS1.2", TLS_1_3)
 
 
 def address(port: int, host: str = "127.0.0.1") -> str:
@@ -36,6 +37,13 @@ def address(port: int, host: str = "127.0.0.1") -> str:
 def published(device: Peer, unit: int, channel: int) -> list[float]:
     name = f"unit{unit}/c{channel}"
     return [float(str(value)) for (of, _), (value, _) in sorted(device.published().items()) if of == name]
+
+
+def names_refusal(reason: str, certificate: Path, version: str, why: str = "") -> bool:
+    """With TLS 1.3, a device closes the connection after the handshake, which may overtake its word on it."""
+    closed = f"the device closed the connection; it may not accept the client certificate {certificate}"
+    told = f"the device refuses the client certificate {certificate}: trust it there ("
+    return (told in reason and why in reason) or (version == TLS_1_3 and closed in reason)
 
 
 @asynccontextmanager
@@ -107,7 +115,7 @@ async def test_own_certificate_is_shown_by_default(tmp_path: Path, version: str)
         assert ends == x509.load_der_x509_certificate(pinned.read_bytes()).not_valid_after_utc
         stranger = Connections(tmp_path / "stranger")
         async with refused(port, options, connections=stranger) as reason:
-            assert f"the device refuses the client certificate {tmp_path / 'stranger' / 'own.der'}" in reason
+            assert names_refusal(reason, tmp_path / "stranger" / "own.der", version)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +165,7 @@ async def test_client_certificate_that_the_device_refuses_is_named(tmp_path: Pat
         ):
             options = {**pki.options, "client_certificate_file": certificate, "client_key_file": key}
             async with refused(port, options) as reason:
-                assert f"the device refuses the client certificate {certificate}: trust it there (" in reason
-                assert why in reason
+                assert names_refusal(reason, certificate, version, why)
         assert not published(device, 1, 0)
 
 
