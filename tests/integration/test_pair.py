@@ -175,6 +175,7 @@ async def all_written(database: Database, plant: Plant) -> bool:
 async def check(database: Database, plant: Plant) -> None:
     """Everything is there once."""
     plant.stopping = True
+    await until(lambda: plant.ended)
     await until(lambda: all_written(database, plant))
     stored = await rows(
         database, "SELECT channel_id, (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_raw"
