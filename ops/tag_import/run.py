@@ -27,7 +27,7 @@ def run(file: Path, name: str | None, address: str | None, word_order: str, serv
         imported = _read(file, source_name, address, word_order, server)
         _write(imported, output)
     except OSError as error:
-        raise OperationError(str(error)) from error
+        raise OperationError(f"{error.filename}: {error.strerror}") from error
     print("\n\n".join(source.stanza() for source in imported.sources))
     for note in imported.notes():
         print(note, file=sys.stderr)
@@ -67,10 +67,11 @@ def _check_source(file: Path, source: ImportedSource) -> None:
 
 
 def _write(imported: Imported, folder: Path) -> None:
-    """Write the tag lists. Existing ones are not overwritten."""
+    """Write the tag lists; the folder is made if it is missing. Existing lists are not overwritten."""
     files = {folder / f"{source.name}.csv": source for source in imported.sources}
     if existing := [file for file in files if file.exists()]:
         raise OperationError(f"{existing[0]} already exists: choose another --name or --output")
+    folder.mkdir(parents=True, exist_ok=True)
     for file, source in files.items():
         with file.open("w", newline="", encoding="utf-8") as text:
             text.write(source.tag_list())

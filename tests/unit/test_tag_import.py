@@ -90,6 +90,6 @@ def test_files_that_cannot_be_imported(
 
 def test_one_of_several_servers_of_ignition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tags.json").write_text(SERVERS)
-    run(tmp_path / "tags.json", "press", "opc.tcp://h:4840", "CDAB", "B", tmp_path)
-    assert (tmp_path / "press.csv").read_text() == "name,address,kind\npress/B,i=1,analog\n"
+    run(tmp_path / "tags.json", "press", "opc.tcp://h:4840", "CDAB", "B", tmp_path / "new" / "plant")
+    assert (tmp_path / "new" / "plant" / "press.csv").read_text() == "name,address,kind\npress/B,i=1,analog\n"
     assert "tags.json: A: a tag of OPC server 'A'\n1 channel imported, 1 left out" in capsys.readouterr().err
