@@ -6,7 +6,7 @@ import os
 import re
 import string
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from ops.paths import CHECKOUT
 MARK = "# Made by `plantlog service install`, which replaces it."
 _TEMPLATE = Path(__file__).with_name("unit.template")
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome hides
+_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp hides
 _FIRST_UNPRIVILEGED_PORT = 1024
 _MODULES = {"ttyUSB": "usbserial", "ttyACM": "cdc_acm"}  # the modules that make these kinds of serial devices
 _BY_ID = ("ttyUSB", "ttyACM")  # what a link in /dev/serial that does not exist yet may lead to
@@ -52,6 +53,7 @@ class Service:
     def render(self) -> str:
         """The unit. Raises OperationError for a path that it can't hold."""
         kinds = sorted({kind for device in self._serial_devices() for kind in device_kinds(device)})
+        writable = [*self._writable(), *(("", path) for path in _TEMPORARY if self._needs(_TEMPORARY))]
         modules = "".join(f" modprobe@{_MODULES[kind]}.service" for kind in kinds if kind in _MODULES)
         return string.Template(_TEMPLATE.read_text()).substitute(
             mark=MARK,
@@ -63,8 +65,9 @@ class Service:
             mounts=f"{_quoted(CHECKOUT)} {_quoted(self.state)}",
             command=f"{_quoted(CHECKOUT / 'plantlog').replace('$', '$$')} service run --name {self.name}",
             environment="\n".join(self._environment()),
-            home="read-only" if any(path.is_relative_to(home) for path in self._paths() for home in _HOMES) else "yes",
-            writable=" ".join(_quoted(path, prefix) for prefix, path in self._writable()),
+            home="read-only" if self._needs(_HOMES) else "yes",
+            temporary="no" if self._needs(_TEMPORARY) else "yes",
+            writable=" ".join(_quoted(path, prefix) for prefix, path in writable),
             devices="\n".join(("DevicePolicy=closed", *(f"DeviceAllow=char-{kind} rw" for kind in kinds)))
             if kinds
             else "PrivateDevices=yes",
@@ -92,6 +95,10 @@ class Service:
             yield "AmbientCapabilities=CAP_NET_BIND_SERVICE"
         else:
             yield "CapabilityBoundingSet="
+
+    def _needs(self, folders: Sequence[Path]) -> bool:
+        """Whether anything that it reads or writes is below one of them."""
+        return any(path.is_relative_to(folder) for path in self._paths() for folder in folders)
 
     def _paths(self) -> Iterator[Path]:
         """What it reads and writes, where it really lies."""

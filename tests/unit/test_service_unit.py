@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -54,8 +55,8 @@ def made(folder: Path, text: str, user: str, state: str, rootfs: str = "") -> st
     service = Service("plantlog", user, Path(state), folder / "plant.toml", plant, rootfs)
     unit = service.render().replace(str((CHECKOUT / ".venv").resolve()), "CHECKOUT/.venv")
     assert unit.splitlines()[0] == MARK
-    home = [line for line in unit.splitlines() if line.startswith("ProtectHome=")]
-    return unit.replace(str(CHECKOUT), "CHECKOUT").replace(home[0], "ProtectHome=DEPENDS")
+    unit = re.sub(r"\n(ProtectHome|PrivateTmp)=.*", r"\n\1=DEPENDS", unit).replace(" /tmp /var/tmp\n", "\n")
+    return unit.replace(str(CHECKOUT), "CHECKOUT")
 
 
 def golden(name: str) -> str:
@@ -102,6 +103,19 @@ def test_home_folders_are_hidden_unless_something_lies_there(
     monkeypatch.setattr("ops.service.unit._HOMES", (Path("/home"), Path("/run/user")))
     unit = Service("plantlog", "me", Path(folder), Path("/etc/plantlog/plant.toml"), EXAMPLE_PLANT).render()
     assert f"\nProtectHome={protection}\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("folder", "private"), [("/tmp/plant", False), ("/var/tmp/plant", False), ("/srv/plant", True)]
+)
+def test_temporary_files_are_private_unless_something_lies_there(
+    folder: str, private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.service.unit.CHECKOUT", Path("/opt/plantlog"))
+    monkeypatch.setattr("sys.executable", "/usr/bin/python3")
+    unit = Service("plantlog", "me", Path(folder), Path("/etc/plantlog/plant.toml"), EXAMPLE_PLANT).render()
+    assert f"\nPrivateTmp={'yes' if private else 'no'}\n" in unit
+    assert (" /tmp /var/tmp\n" in unit) is not private
 
 
 def test_path_that_a_unit_cannot_hold_is_refused() -> None:
