@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from ops.paths import CHECKOUT
+from ops.postgres.binaries import provide
 from tests.waiting import PATIENCE, until_sync
 
 STATE = Path("/var/lib/plantlog")  # in the machine
@@ -90,6 +91,7 @@ def machine(folder: Path) -> Iterator[Machine]:
     work, state, log = folder / "mounts", folder / "state", folder / "boot.log"
     work.mkdir()
     state.mkdir(mode=0o700)
+    provide(state, print)  # there is no network in the machine
     with _control_group() as group, log.open("wb") as output:
         shared = dict.fromkeys((CHECKOUT, Path(sys.prefix).resolve(), Path(os.environ["PLANTLOG_ROOTFS"])))
         folders = [f"{state}={STATE}", *(f"{path}={path}" for path in shared if path.exists())]
