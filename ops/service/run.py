@@ -5,6 +5,8 @@ from __future__ import annotations
 import faulthandler
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,14 +36,15 @@ def run(name: str) -> None:
     manager = ServiceManager.take()
     state, console = State.current(), Console()
     state.claim()
+    stop = _Stop()
     with attended(state, name):
         try:
-            signal.signal(signal.SIGTERM, _interrupt)
+            signal.signal(signal.SIGTERM, stop)
             manager.send("STATUS=starting")
-            with manager.extending():
-                problem = _start(state, console)
-            _watch(state, manager, console, problem)
-        except KeyboardInterrupt:
+            with suppress(KeyboardInterrupt), stop.expected():
+                with manager.extending():
+                    problem = _start(state, console)
+                _watch(state, manager, console, problem, stop)
             console.print("asked to stop")
             manager.send("READY=1")  # for systemd, an end before that is a failure, after which it starts again
         finally:
@@ -52,8 +55,34 @@ def run(name: str) -> None:
                 down(wipe=False, yes=False, console=console)
 
 
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Stop:
+    """Handler of SIGTERM. It ends a wait at once, and `up` when it is done: torn apart, it may wait for ever."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._waiting = False
+
+    def __call__(self, _: int, __: FrameType | None) -> None:
+        self.asked = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless it is asked to stop. Raises KeyboardInterrupt when it is."""
+        self._waiting = True
+        if self.asked:
+            raise KeyboardInterrupt
+        time.sleep(seconds)
+        self._waiting = False
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """What fails while it is asked to stop is no failure."""
+        try:
+            yield
+        except PlantlogError:
+            if not self.asked:
+                raise
 
 
 def _start(state: State, console: Console) -> str:
@@ -80,12 +109,12 @@ def _is_ours(supervisor: Supervisor) -> bool:
         return False
 
 
-def _watch(state: State, manager: ServiceManager, console: Console, problem: str) -> None:
+def _watch(state: State, manager: ServiceManager, console: Console, problem: str, stop: _Stop) -> None:
     """Tell the manager again and again that all is well. Raises OperationError when the supervisor is gone."""
     interval = min(_CHECK_SECONDS, (manager.watchdog_seconds or 2 * _CHECK_SECONDS) / 2)
     supervisor, check = Supervisor(state), StuckProcesses()
     ready = "READY=1"
-    while True:
+    while not stop.asked:
         if not supervisor.answers():
             raise OperationError(f"the supervisor is gone: see {state.log / 'supervisord.log'}")
         if not _is_ours(supervisor):
@@ -97,7 +126,7 @@ def _watch(state: State, manager: ServiceManager, console: Console, problem: str
         for process in check.find(processes, reports):
             console.print(f"{process.name} (process {process.pid}) is stuck: it is killed and restarted")
             supervisor.signal(process.name, signal.SIGKILL)
-        time.sleep(interval)
+        stop.sleep(interval)
 
 
 def _reports(state: State, processes: list[ProcessState]) -> dict[str, dict[str, Any] | None]:
