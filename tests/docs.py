@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ingest.config import token_file
 from ops.paths import CHECKOUT
 from tests import certificates
 
@@ -153,8 +154,7 @@ def completed(text: str, folder: Path) -> str:
             (folder / source["tags"]).write_text(f"name,address\n{source['name']}/a,{address}\n")
     for path in re.findall(r'^\w+_(?:file|certificate) = "(.+)"', text, re.MULTILINE):
         (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text("0123456789abcdef")
-        (folder / path).chmod(0o600)
+        token_file.write(folder / path, f"token in {path}")  # its hash is also one, and a passphrase
     for source in tomllib.loads(text)["source"]:
         if str(source.get("address")).startswith("tls:"):  # whose files are read
             made, key = certificates.make(folder / "made")

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ingest.config import token_file
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
@@ -154,9 +155,7 @@ class Pair:
             device=self.first_port + 75,
         )
         path.write_text(text.replace(*changed) if changed[0] else text)
-        token = self.folder / "edge.token"
-        token.write_text("token-of-the-edge\n")
-        token.chmod(0o600)
+        token_file.write(self.folder / "edge.token", "token-of-the-edge")
         return path
 
     def up(self, member: int, configuration: Path | None = None) -> str:

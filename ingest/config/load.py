@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
-from ingest.config import contradictions, modbus_address, secrets
+from ingest.config import contradictions, modbus_address, secrets, token_file
 from ingest.config.base import fields_of
 from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, read_text, shortened, shown
 from ingest.config.locate import Place, line_of, locate
@@ -109,6 +109,15 @@ def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tupl
     return source.model_copy(update={"tags": tuple(tag for tag, _ in tags)}), file, tags
 
 
+def load_token_files(path: Path) -> dict[str, Path]:
+    """The token file of each push source, which may not exist yet; nothing else is checked. Raises ConfigError."""
+    loader = _Loader(path)
+    found = loader.token_files()
+    if loader.problems:
+        raise ConfigError(loader.problems)
+    return found
+
+
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
     """As :func:`load`, and the SHA-256 of ``path`` and of each tag list, by path."""
     loader = _Loader(path)
@@ -126,6 +135,7 @@ class _Loader:
         self._tables: dict[str, Any] = {}
         self._lines: dict[Place, int] = {}
         self._classes: set[str] = {DEFAULT_CLASS}  # of retention
+        self._token_sources: dict[bytes, str] = {}  # by digest
 
     def plant(self) -> Plant | None:
         content = self._content()
@@ -168,6 +178,18 @@ class _Loader:
         table = content["source"][index]
         source = self._options(("source", index), table, OpcuaSource, ())
         return (source, self.path.parent / str(table.get("tags", ""))) if isinstance(source, OpcuaSource) else None
+
+    def token_files(self) -> dict[str, Path]:
+        """By source, as far as they are named."""
+        tables = (self._content() or {}).get("source")
+        return {
+            table["name"]: self.path.parent / table["token_file"]
+            for table in (tables if isinstance(tables, list) else ())
+            if isinstance(table, dict)
+            and table.get("kind") == "push"
+            and isinstance(table.get("name"), str)
+            and isinstance(table.get("token_file"), str)
+        }
 
     def _content(self) -> dict[str, Any] | None:
         text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
@@ -382,20 +404,35 @@ class _Loader:
         except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
             exists = False
         if not exists:
-            self._problem(place, shown(str(file)), "an existing file")
+            made = (place[0], place[-1]) == ("source", "token_file") and "; plantlog token add SOURCE makes it"
+            self._problem(place, shown(str(file)), f"an existing file{made or ''}")
         elif place[-1] in _SECRETS:
             self._secret(file, place)
         return file
 
     def _secret(self, file: Path, place: Place) -> None:
-        """Check the permissions of a secret file, and the strength of a token if we can read it."""
+        """Check the permissions of a secret file, and its content if we can read it."""
         mode = secrets.loose_permissions(file)
         if mode is not None:
             self._problem(place, f"{shown(str(file))} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
-            checked = place[-1] in ("passphrase_file", "token_file")
-            if checked and (wrong := secrets.token_fault(file.read_bytes().strip())) is not None:
+            content = token_file.read(file)
+            if (place[0], place[-1]) == ("source", "token_file"):
+                self._token_hashes(file, content, place)
+            elif place[-1] in ("passphrase_file", "token_file") and (wrong := secrets.token_fault(content.strip())):
                 self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
+
+    def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
+        """Check the tokens of a gateway."""
+        source = shortened(list(self._names(place))[1])
+        found = token_file.parse(content, source)
+        if found.fault is not None:
+            what, legal = found.fault
+            self._problem(place, f"{shown(str(file))} with {what}", legal)
+        for one in found.hashes:
+            if (other := self._token_sources.setdefault(one.digest, source)) != source:
+                what = f"{shown(str(file))} with token {one.short} of source {other}"
+                self._problem(place, what, "a token that no other source has")
 
     def _check_tags(
         self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: dict[str, tuple[Path, TagPlace]]

@@ -233,7 +233,7 @@ def _source(kind: str, table: type[Any]) -> str:
     if kind in _ADDRESSES:
         given["address"] = _ADDRESSES[kind]
     else:
-        given["token_file"] = f"secrets/{_NAMES[kind]}_token"
+        given["token_file"] = f"{_NAMES[kind]}.tokens"
     return "".join((*_comment(about(table)), "[[source]]\n", *_options(table, given)))
 
 

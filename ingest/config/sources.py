@@ -302,13 +302,13 @@ class PushTag(Tag):
 
 
 class PushSource(Frozen):
-    """A gateway that pushes InfluxDB line protocol over HTTP. Its token identifies it."""
+    """A gateway that pushes InfluxDB line protocol over HTTP. Its tokens identify it."""
 
     name: Name
     """The source's name, unique in the plant."""
     kind: Literal["push"]
     token_file: Path
-    """A file with one line: the gateway's token."""
+    """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* below."""
     channel: ChannelTemplate = "{measurement}.{field}"
     """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""
     unknown: Literal["create", "reject"] = "reject"

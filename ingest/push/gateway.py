@@ -12,7 +12,7 @@ from ingest.appender import Appender, Notes
 from ingest.batch import ROUNDED_DETAIL, Event, EventBatch
 from ingest.clock import ReadClocks, machine_clocks
 from ingest.config.sources import PushSource
-from ingest.errors import DatabaseError, OperationError, SpoolError
+from ingest.errors import DatabaseError, SpoolError
 from ingest.push.arrivals import Arrivals
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
@@ -54,12 +54,11 @@ class _Definition:
 
 
 class Gateway:
-    """The gateway that one source's token belongs to."""
+    """The gateway that one source's tokens belong to."""
 
     def __init__(
         self,
         source: PushSource,
-        token: bytes,
         channel_ids: Mapping[str, int],
         status: SourceStatus,
         spool: Appender,
@@ -69,7 +68,6 @@ class Gateway:
         versions: Mapping[int, int] = NO_VERSIONS,
     ) -> None:
         self.name = source.name
-        self.token = token
         self.limit = RateLimit(source.max_rate)
         self.silence = Silence(status, source.stale_after, spool)
         self.arrivals = Arrivals(source.name, status.source_id, spool, source.skew_limit, read_clocks)
@@ -84,12 +82,9 @@ class Gateway:
         self._spool = spool
         self._begin(versions, self.arrivals.now())
 
-    def configure(
-        self, source: PushSource, token: bytes, channel_ids: Mapping[str, int], versions: Mapping[int, int]
-    ) -> None:
+    def configure(self, source: PushSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]) -> None:
         """Apply new tags and options to data that arrives from now on. Call
         :meth:`record_configuration` afterwards."""
-        self.token = token
         if source.max_rate != self.limit.rate:
             self.limit = RateLimit(source.max_rate)
         self.silence.configure(source.stale_after)
@@ -213,16 +208,3 @@ class Gateway:
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
         metrics.counts.labels(source=self.name).inc(len(found.counts))
         metrics.push_refused.labels(source=self.name).inc(len(bad))
-
-
-def read_token(source: PushSource) -> bytes:
-    """Read the gateway's token. Raises OperationError if the file has none."""
-    try:
-        token = source.token_file.read_bytes().strip()
-    except OSError as error:
-        raise OperationError(f"cannot read the token of source {source.name}: {error}") from error
-    if not token or len(token.split()) > 1:
-        raise OperationError(
-            f"{source.token_file} of source {source.name} must contain one line with the gateway's token"
-        )
-    return token

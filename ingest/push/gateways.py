@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Mapping, Sequence
 
 from ingest import metrics
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.config.sources import PushSource
-from ingest.errors import OperationError
 from ingest.gaps import Gaps
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
-from ingest.push.gateway import Gateway, read_token
+from ingest.push.gateway import Gateway
+from ingest.push.tokens import Tokens
 from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus, record_restart
@@ -22,6 +21,8 @@ from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, versions_of
 
 log = logging.getLogger(__name__)
+
+_TOKEN_SECONDS = 0.25  # between two looks at the token files; a change is taken when it is seen twice
 
 
 class Gateways:
@@ -31,6 +32,7 @@ class Gateways:
         self._spool = spool
         self._channels = channels
         self._running: dict[str, _RunningSource] = {}
+        self._tokens = Tokens()
         self.body_queue = BodyQueue()
 
     async def configure(
@@ -38,34 +40,49 @@ class Gateways:
     ) -> None:
         """Add, change and remove gateways as needed.
 
-        Raises OperationError, with nothing changed, if ids or tokens are missing or a token is used twice.
+        Raises OperationError, with nothing changed, if ids are missing.
         """
         wanted = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
-        tokens = _tokens(sources)
         for name in self._running.keys() - wanted.keys():
             await self._running.pop(name).remove()
         for name, (source, source_id, channel_ids) in wanted.items():
             of = versions_of(channel_ids, versions)
             if (running := self._running.get(name)) is not None:
-                running.gateway.configure(source, tokens[name], channel_ids, of)
+                running.gateway.configure(source, channel_ids, of)
                 running.evaluator.configure(source, channel_ids)
             else:
                 status = SourceStatus(source_id, name, source.kind, source.address, len(source.tags))
                 evaluator = AlarmEvaluator(source, channel_ids, source_id, self._spool)
-                gateway = Gateway(
-                    source, tokens[name], channel_ids, status, evaluator, self._channels, self.body_queue, versions=of
-                )
+                gateway = Gateway(source, channel_ids, status, evaluator, self._channels, self.body_queue, versions=of)
                 running = self._running[name] = _RunningSource(gateway, evaluator, status)
                 await record_restart(status, self._spool)
             await running.gateway.record_configuration()
+        await self._tokens.configure({source.name: source.token_file for source in sources})
+        self._remark_faults()
 
     def of_token(self, given: bytes) -> Gateway | None:
-        """The gateway of a token. Compares all tokens in constant time."""
-        found = None
-        for running in self._running.values():
-            if hmac.compare_digest(running.gateway.token, given):
-                found = running.gateway
-        return found
+        """The gateway of a token."""
+        running = self._running.get(self._tokens.source_of(given) or "")
+        return None if running is None else running.gateway
+
+    async def follow_tokens(self) -> None:
+        """Take over changes of the token files, until cancelled."""
+        while True:
+            await asyncio.sleep(_TOKEN_SECONDS)
+            await self._tokens.refresh()
+            self._remark_faults()
+
+    def tokens_used(self) -> dict[str, dict[str, int]]:
+        """As :meth:`Tokens.used`."""
+        return self._tokens.used()
+
+    def _remark_faults(self) -> None:
+        faults = self._tokens.faults()
+        for name, running in self._running.items():
+            if name in faults:
+                running.status.remarks["token_file"] = faults[name]
+            else:
+                running.status.remarks.pop("token_file", None)
 
     def statuses(self) -> list[SourceStatus]:
         """The status of each source."""
@@ -108,13 +125,3 @@ class _RunningSource:
         await gaps.close(now_us())
         await gaps.close(now_us(), gaps.channels())
         metrics.remove_source(self.status.name)
-
-
-def _tokens(sources: Sequence[PushSource]) -> dict[str, bytes]:
-    """By source. Raises OperationError where two have the same."""
-    names: dict[bytes, str] = {}
-    for source in sources:
-        other = names.setdefault(read_token(source), source.name)
-        if other != source.name:
-            raise OperationError(f"sources {other} and {source.name} have the same token: each gateway needs its own")
-    return {name: token for token, name in names.items()}

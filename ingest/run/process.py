@@ -213,7 +213,7 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
         async def report() -> health.HealthReport:
             content = await _report("collector-push", True, since, gateways.statuses(), spool, gateways.evaluators())
-            return {**content, "configuration": configuration.number}
+            return {**content, "configuration": configuration.number, "tokens": gateways.tokens_used()}
 
         async with (
             health.serve(plant.health.host, port("collector-push", plant.health), report),
@@ -222,7 +222,9 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             ),
         ):
             async with serve(endpoint):
+                following = asyncio.create_task(gateways.follow_tokens(), name="tokens")
                 await configuration.follow(stop)
+                following.cancel()
                 log.info("stopping: answering open requests")
             await gateways.stop()
     finally:

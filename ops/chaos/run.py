@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from ingest.config import processes
+from ingest.config import processes, token_file
 from ingest.timestamps import now_us
 from ops import ports
 from ops.appliance.supervisor import Supervisor
@@ -163,8 +163,7 @@ def _configure(plant: PlantProcess, config: Path, ports_used: _Ports) -> str:
     """Write the plant's configuration, with the gateway; its token."""
     plant.configure(config)
     token = secrets.token_urlsafe(24)
-    (config / "gateway.token").touch(mode=0o600)
-    (config / "gateway.token").write_text(token + "\n")
+    token_file.write(config / "gateway.token", token)
     with (config / "plant.toml").open("a") as file:
         file.write(
             f'\n[writer]\ntime_out = "10s"\n\n[push]\nport = {ports_used.push}\n\n'

@@ -268,6 +268,7 @@ def _add_subcommands() -> None:
     from ops.cli.spool import app as spool
     from ops.cli.spool import replay
     from ops.cli.tag_import import import_tags
+    from ops.cli.token import app as token
 
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
     for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
@@ -281,6 +282,7 @@ def _add_subcommands() -> None:
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(service, name="service")
     app.add_typer(spool, name="spool")
+    app.add_typer(token, name="token")
 
 
 def main() -> int:

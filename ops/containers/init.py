@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from ingest.config.token_file import hash_of
 from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ops.paths import CHECKOUT
@@ -57,14 +58,15 @@ def _create_secrets(folder: Path) -> list[str]:
     for name, content in _secrets(folder).items():
         path = folder / name
         if not path.exists():
-            write_atomically(path, content(), 0o600)  # no line end: Telegraf would take it for a part of the secret
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(path, content(), 0o600)  # Telegraf takes a line end for a part of its secret
             created.append(name)
-    _chown(folder, [folder / name for name in _secrets(folder)])
+    _chown(folder, folder / "tokens", *(folder / name for name in _secrets(folder)))
     return created
 
 
 def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
-    """Name → what goes into the file. Those that repeat a DSN's password come behind it."""
+    """Name → what goes into the file. Those that repeat what is in another file come behind it."""
 
     def password_of(role: str) -> str:
         return urlsplit((folder / f"{role}_dsn").read_text().strip()).password or ""
@@ -78,6 +80,7 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
         "grafana_admin_password": _random,
         "smtp_password": str,  # empty: the mail server's, to be written into it
         "telegraf_token": _random,
+        "tokens/telegraf": lambda: f"{hash_of((folder / 'telegraf_token').read_text().strip(), 'by plantlog init')}\n",
         "viewer_token": _random,
         "webhook_secret": _random,
     }
@@ -92,10 +95,10 @@ def _random() -> str:
     return secrets.token_urlsafe(_BYTES)
 
 
-def _chown(folder: Path, paths: list[Path]) -> None:
+def _chown(*paths: Path) -> None:
     """Made by root, they belong to whom the processes run as; made by anybody else, the processes run as him."""
     if os.geteuid() == 0:
-        for path in (folder, *paths):
+        for path in paths:
             os.chown(path, _SERVICE_USER, _SERVICE_USER)
 
 

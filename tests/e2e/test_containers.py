@@ -276,7 +276,7 @@ async def test_a_lost_machine_is_restored(stack: Stack, tmp_path: Path) -> None:
     await connected(stack)
     begun = now_us() + SECOND
     backed_up(stack)
-    tokens = {name: (stack.secrets / name).read_text() for name in ("telegraf_token", "backup_passphrase")}
+    kept = {name: (stack.secrets / name).read_text() for name in ("tokens/telegraf", "backup_passphrase")}
     stack.compose("down", "--timeout", "10")
     for volume in ("database", "state"):
         stack.docker.run("docker", "volume", "rm", f"{PROJECT}_{volume}")
@@ -285,10 +285,10 @@ async def test_a_lost_machine_is_restored(stack: Stack, tmp_path: Path) -> None:
         if file.is_file():
             file.unlink()
     init(stack.folder, Console(quiet=True))
-    (stack.secrets / "backup_passphrase").write_text(tokens["backup_passphrase"])
-    (stack.secrets / "telegraf_token").unlink()  # gateways have the former one
+    (stack.secrets / "backup_passphrase").write_text(kept["backup_passphrase"])
+    (stack.secrets / "tokens" / "telegraf").unlink()  # gateways have the former token
     stack.compose("run", "--rm", "--no-TTY", "restore", "--repository", "/mnt/backup")
-    assert (stack.secrets / "telegraf_token").read_text() == tokens["telegraf_token"]
+    assert (stack.secrets / "tokens" / "telegraf").read_text() == kept["tokens/telegraf"]
     stack.compose("up", "--detach", "--no-build")
     until_well(stack)
     await connected(stack)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ingest.config import token_file
 from ingest.config.load import load
 from ingest.config.model import Plant
 from ingest.config.sources import ModbusSource, OpcuaSource, PushSource
@@ -24,7 +25,6 @@ from ingest.modbus.plan import MAX_BITS, plan
 from ingest.opcua.tags import Tags
 from ingest.push.line_protocol import Series
 from ingest.push.template import NoChannelName, Template
-from tests.secrets import write_secret
 
 MAX_LEN = 4096
 WORDS = tuple(
@@ -79,13 +79,14 @@ _MEMORY = Path("/dev/shm")
 
 def check(data: bytes) -> None:
     """Raises AssertionError where the contract does not hold for ``data``."""
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as parent:
+        folder = Path(parent)
         contents = data.split(_SEPARATOR)[: 1 + _LISTS]
         files = ["plant.toml", *(f"{number}.csv" for number in range(1, 1 + _LISTS))]
         for file, content in zip(files, contents, strict=False):
             (folder / file).write_bytes(content)
-        write_secret(folder / "token", "secret-of-a-gateway")
+        for name in ("token", "shop.token"):
+            token_file.write(folder / name, f"{name}-of-a-gateway")
         try:
             plant = load(folder / "plant.toml")
         except ConfigError as error:

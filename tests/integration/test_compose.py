@@ -102,7 +102,9 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
 
 
 def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any], environment: Path) -> None:
-    secrets = {path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir()}
+    secrets = {
+        path.name: path.read_text().strip() for path in (environment.parent / "secrets").iterdir() if path.is_file()
+    }
     assert {Path(one["file"]).name for name, one in official["secrets"].items() if name != "ca"} == set(secrets)
     output = str(official) + environment.read_text()
     assert {name for name, secret in secrets.items() if not secret} == {"backup_key", "smtp_password"}

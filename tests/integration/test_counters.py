@@ -19,6 +19,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ingest.batch import MAX_INCREMENT, Batch, Event, EventBatch, Gap, GapBatch
+from ingest.config import token_file
 from ingest.config.model import WriterOptions
 from ingest.database import connect_writer
 from ingest.spool.append import Spool
@@ -37,7 +38,6 @@ from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
 from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
-from tests.secrets import write_secret
 from tests.spooling import drained, spooled
 from tests.waiting import until
 
@@ -331,7 +331,7 @@ async def test_counts_are_exact_over_repeated_kills(
     state.claim()
     state.dsn_file("ingest").parent.mkdir(exist_ok=True)
     state.dsn_file("ingest").write_text(database.ingest_dsn)
-    write_secret(state.root / "edge.token", "token-of-edge-gateway")
+    token_file.write(state.root / "edge.token", "token-of-edge-gateway")
     (state.root / "plant.toml").write_text(
         f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[writer]\nmax_rows = 5000\n'
         '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "edge.token"\nunknown = "create"\n'

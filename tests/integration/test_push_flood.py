@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ingest.batch import SampleBatch
+from ingest.config import token_file
 from ingest.config.load import load
 from ops.bench.overload.flood import LINES, Flood, source
 from ops.paths import State
@@ -19,7 +20,6 @@ from tests.database import Database
 from tests.integration.test_http_flood import push_process
 from tests.integration.test_push import Site
 from tests.peers import free_port
-from tests.secrets import write_secret
 
 _GATEWAYS = 4
 _SECONDS = 4.0
@@ -31,7 +31,7 @@ async def flooded(folder: Path, database: Database) -> Site:
     config.mkdir()
     text = f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[push]\nport = {free_port()}\n'
     for name in map(source, range(_GATEWAYS)):
-        write_secret(config / f"{name}.token", f"token-of-{name}")
+        token_file.write(config / f"{name}.token", f"token-of-{name}")
         text += f'[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{name}.token"\nmax_rate = 10000000\n'
         text += f'channel = "{name}/{{measurement}}"\nunknown = "create"\n'
     (config / "plant.toml").write_text(text)

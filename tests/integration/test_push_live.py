@@ -13,11 +13,10 @@ from typing import Any
 import aiohttp
 
 from ingest.batch import Event, EventBatch, GapBatch
-from ingest.config import snapshot
+from ingest.config import snapshot, token_file
 from ingest.config.load import load
 from ingest.registry import Registry
 from tests.integration.test_push import Site, site
-from tests.secrets import write_secret
 from tests.waiting import until
 
 _IDS = Registry(
@@ -84,7 +83,7 @@ async def pushing(here: Site, body: bytes) -> AsyncIterator[list[int]]:
 async def test_sources_and_tags_come_and_go_while_a_gateway_pushes(tmp_path: Path) -> None:
     here = site(tmp_path)
     _IDS.save(here.state.registry)
-    write_secret(tmp_path / "p" / "other.token", "token-of-other-gateway")
+    token_file.write(tmp_path / "p" / "other.token", "token-of-other-gateway")
     both = tags(boiler__pressure="boiler.pressure", boiler__level="boiler.level")
     other = '[[source]]\nname = "other"\nkind = "push"\ntoken_file = "other.token"\n' + tags(c="x.c")
     async with here.running(), pushing(here, b"boiler pressure=1") as answers:
@@ -131,7 +130,7 @@ async def test_new_token_applies_and_invalid_configuration_is_refused(tmp_path: 
     new = {"Authorization": "Token token-of-this-gateway"}
     async with here.running():
         assert (await here.push(b"boiler pressure=1")).status == 204
-        write_secret(tmp_path / "p" / "edge.token", "token-of-this-gateway")
+        token_file.write(tmp_path / "p" / "edge.token", "token-of-this-gateway")
         await edit(here, one)
         assert (await here.push(b"boiler pressure=1")).status == 401
         assert (await here.push(b"boiler pressure=1", headers=new)).status == 204

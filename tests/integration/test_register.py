@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from ingest.batch import Event, EventBatch
+from ingest.config import token_file
 from ingest.config.load import load
 from ingest.config.model import Plant
 from ingest.errors import OperationError
@@ -180,8 +181,7 @@ async def test_created_channels_return_with_their_source(
     state, folder = state_in(tmp_path), tmp_path / "p"
     push = '[[source]]\nname = "gateway"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     folder.mkdir()
-    (folder / "token").write_text("0123456789abcdef0123456789abcdef\n")
-    (folder / "token").chmod(0o600)
+    token_file.write(folder / "token", "token-of-a-gateway")
     both = plant(folder, "a,holding:0,,,,,,,,\n", push)
     await register(both, database.owner_dsn, state)
     await owner.execute(

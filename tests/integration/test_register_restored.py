@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.config import snapshot
+from ingest.config import snapshot, token_file
 from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.registry import Registry
@@ -43,8 +43,7 @@ async def test_ids_given_since_the_backup_are_put_back(database: Database, tmp_p
     state, folder = state_in(tmp_path), tmp_path / "p"
     await up(plant(folder, _FIRST), database, state)
     async with backup_of(database) as backup:
-        (folder / "token").write_text("0123456789abcdef0123456789abcdef")
-        (folder / "token").chmod(0o600)
+        token_file.write(folder / "token", "token-of-edge-gateway")
         tags = f"{_FIRST}c,holding:2,float32,bar,0,9,third,,,CDAB\nd,holding:5,,,,,,,,\n"
         await up(plant(folder, f"{tags}gone,holding:8,,,,,,,,\n", _GATEWAY), database, state)
         async with connected(database.owner_dsn) as owner:

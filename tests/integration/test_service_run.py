@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.config import token_file
 from ops.appliance import orphans
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
@@ -43,8 +44,7 @@ _TIMES = 2  # a start may take longer than other waits
 def state(tmp_path: Path) -> State:
     """A state folder whose next ``up`` starts a plant with one push source."""
     first = free_ports(20)
-    (tmp_path / "token").touch(0o600)
-    (tmp_path / "token").write_text("0123456789abcdef0123456789abcdef\n")
+    token_file.write(tmp_path / "token", "token-of-edge-gateway")
     config = tmp_path / "plant.toml"
     config.write_text(_CONFIGURATION.format(first=first, viewer=first + 15, push=first + 16))
     state = State(tmp_path / "s")

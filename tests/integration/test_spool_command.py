@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from ingest.config import token_file
 from ingest.config.model import WriterOptions
 from ingest.registry import Registry
 from ingest.spool.append import Spool
@@ -27,7 +28,6 @@ from tests.command import in_a_process, plantlog
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
-from tests.secrets import write_secret
 from tests.spooling import drained, spooled
 from tests.waiting import PATIENCE
 
@@ -76,7 +76,7 @@ def site_in(folder: Path, database: Database | None) -> Site:
     state.claim()
     config = folder / "plant.toml"
     config.write_text(_PLANT)
-    write_secret(folder / "t", "token-of-edge-gateway")
+    token_file.write(folder / "t", "token-of-edge-gateway")
     activate(state.root, config)
     Registry({"a": 1, "b": 2}, {"a": {f"a/c{i}": i for i in range(10)}}, {"a": {"made": 77}}).save(state.registry)
     if database is not None:

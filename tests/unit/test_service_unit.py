@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.config import token_file
 from ingest.config.load import load
 from ingest.errors import OperationError
 from ops.paths import CHECKOUT, EXAMPLE
@@ -48,9 +49,8 @@ def made(folder: Path, text: str, user: str, state: str, rootfs: str = "") -> st
     """The unit, without what differs from machine to machine."""
     (folder / "tags.csv").write_text("name,address\na,holding:0\n")
     (folder / "plant.toml").write_text(text.replace("/etc/plantlog", str(folder)))
-    for name in ("passphrase", "token"):
-        (folder / name).touch(0o600)
-        (folder / name).write_text("0123456789abcdef0123456789abcdef\n")
+    for name in ("passphrase", "token"):  # the hash of a token is as good a passphrase
+        token_file.write(folder / name, "0123456789abcdef0123456789abcdef")
     plant = load(folder / "plant.toml")
     service = Service("plantlog", user, Path(state), folder / "plant.toml", plant, rootfs)
     unit = service.render().replace(str((CHECKOUT / ".venv").resolve()), "CHECKOUT/.venv")

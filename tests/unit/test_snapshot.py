@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import snapshot
+from ingest.config import snapshot, token_file
 from ingest.config.load import load
 from ingest.errors import ConfigError, OperationError
 from ops.appliance.config_drift import ConfigDrift, messages
 from ops.paths import EXAMPLE, State
 from tests.config_in_force import activate
-from tests.secrets import write_secret
 
 GOLDEN = sorted(path.parent for path in (Path(__file__).parent / "golden" / "config").glob("*/plant.toml"))
 
@@ -104,7 +103,7 @@ def test_status_says_how_the_file_differs(plant: Path, tmp_path: Path) -> None:
 
 
 def test_missing_referenced_file_is_reported(tmp_path: Path) -> None:
-    write_secret(tmp_path / "token", "secret-of-a-gateway")
+    token_file.write(tmp_path / "token", "secret-of-a-gateway")
     file = tmp_path / "plant.toml"
     file.write_text(
         '[plant]\nname = "demo"\n[[source]]\nname = "g"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'

@@ -6,6 +6,7 @@ import csv
 import secrets
 from pathlib import Path
 
+from ingest.config import token_file
 from ingest.config.processes import PORTS as HEALTH_PORTS
 from ops.bench.data import channel_names, channel_units
 
@@ -38,9 +39,7 @@ tags = "tags.csv"
 def configure(folder: Path, channels: int, port: int) -> Path:
     """Write ``plant.toml`` and what it names into ``folder``. ``port``: the first of :data:`PORTS`."""
     folder.mkdir(parents=True)
-    token = folder / "token"
-    token.touch(mode=0o600)
-    token.write_text(secrets.token_urlsafe(24) + "\n")
+    token_file.write(folder / "token", secrets.token_urlsafe(24))
     with (folder / "tags.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("name", "address", "unit"))

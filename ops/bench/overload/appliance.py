@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import psutil
 
-from ingest.config import processes
+from ingest.config import processes, token_file
 from ingest.config.model import HealthOptions
 from ingest.database import connect
 from ingest.timestamps import timestamp
@@ -55,8 +55,7 @@ class Plant(Simulated):
         for number, secret in enumerate(self.tokens):
             name = source(number)
             token = config / f"{name}.token"
-            token.touch(mode=0o600)
-            token.write_text(secret + "\n")
+            token_file.write(token, secret)
             gateways.append(
                 f'\n[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{token.name}"\nstale_after = "1d"\n'
                 f'channel = "{name}/{{measurement}}.{{field}}"\nunknown = "create"\nmax_rate = 10000000\n'

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from ingest.config import processes
+from ingest.config import processes, token_file
 from ingest.errors import OperationError
 from ingest.timestamps import now_us
 from ops import ports
@@ -171,8 +171,7 @@ async def _fail_singly(
 def _configure(folder: Path, number: int, member_ports: range, opcua: int, plant: Path, token: str) -> Path:
     """Write a member's configuration."""
     folder.mkdir()
-    (folder / "gateway.token").touch(mode=0o600)
-    (folder / "gateway.token").write_text(token + "\n")
+    token_file.write(folder / "gateway.token", token)
     path = folder / "plant.toml"
     path.write_text(
         _CONFIGURATION.format(

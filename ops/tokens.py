@@ -1,0 +1,168 @@
+"""The tokens of gateways: made, listed, removed. See ``ingest/config/token_file.py`` for the files."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ingest.config.load import load_token_files
+from ingest.config.secrets import TOKEN_LEGAL, token_fault
+from ingest.config.token_file import MAX_TOKENS, TokenHash, digest_of, hash_in, hash_of, is_token, lines, parse, read
+from ingest.errors import OperationError
+from ingest.files import atomic_path
+from ingest.folder_lock import folder_lock
+from ops import health
+from ops.deployment import Deployment, Running
+from ops.paths import EXAMPLE, State
+
+_BYTES = 32  # of a token, before it is written in base64
+_MIN_PREFIX = 4  # hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
+class ListedToken:
+    """A valid token."""
+
+    source: str
+    short: str
+    comment: str
+    used_at: int | None  # µs; 0: not since the collector was started; None: it does not answer
+
+
+def token_file_of(source: str, config: Path | None, state: State) -> Path:
+    """The token file of a source, which may not exist yet. Raises ConfigError or OperationError."""
+    files, path = _token_files(config, state)
+    if source not in files:
+        known = f"it has {', '.join(sorted(files))}" if files else "it has none"
+        raise OperationError(f"{path} has no push source {source} with a token_file; {known}")
+    return files[source]
+
+
+def add(file: Path, source: str, state: State) -> str:
+    """Make a token, and append its hash to the file. Raises OperationError."""
+    token = secrets.token_urlsafe(_BYTES)
+
+    def appended(content: list[str]) -> list[str]:
+        hashes = _hashes(file, content, source) if any(content) else ()
+        if len(hashes) == MAX_TOKENS:
+            raise OperationError(f"{file} has {MAX_TOKENS} tokens: remove one first (plantlog token list {source})")
+        return [*content, str(hash_of(token, _comment("created")))]
+
+    _edit(file, appended, state)
+    return token
+
+
+def remove(file: Path, source: str, prefix: str, state: State) -> TokenHash:
+    """Remove the token whose hash begins with ``prefix``. Raises OperationError."""
+    digits = prefix.lower().removeprefix("sha256:")
+    if len(digits) < _MIN_PREFIX:
+        raise OperationError(
+            f"{prefix!r} is too short: give {_MIN_PREFIX} or more digits (plantlog token list {source})"
+        )
+    removed: list[TokenHash] = []
+
+    def without(content: list[str]) -> list[str]:
+        hashes = _hashes(file, content, source)
+        removed[:] = [one for one in hashes if one.digest.hex().startswith(digits)]
+        if len(removed) != 1:
+            what = f"{len(removed)} tokens" if removed else "no token"
+            raise OperationError(f"source {source} has {what} whose hash begins with {prefix}")
+        if len(hashes) == 1:
+            raise OperationError(
+                f"{removed[0].short} is the only token of source {source}: add another one first "
+                f"(plantlog token add {source})"
+            )
+        return [line for line in content if hash_in(line) not in removed]
+
+    _edit(file, without, state)
+    return removed[0]
+
+
+def hash_plain(file: Path, source: str, state: State) -> TokenHash | None:
+    """Replace a token in the file by its hash; None: there is none. The gateway goes on using it.
+
+    Raises OperationError, also where more lines than one are no hash: then it is another file.
+    """
+    replaced: list[TokenHash] = []
+
+    def hashed(content: list[str]) -> list[str]:
+        tokens = [number for number, line in enumerate(content) if is_token(line)]
+        if len(tokens) != 1:
+            _hashes(file, content, source)
+            return content
+        token = content[tokens[0]].encode(errors="surrogateescape")
+        if (fault := token_fault(token)) is not None:
+            raise OperationError(f"{file} has a token with {fault}; legal: {TOKEN_LEGAL}")
+        replaced.append(TokenHash(digest_of(token), _comment("hashed")))
+        found = [*content[: tokens[0]], str(replaced[0]), *content[tokens[0] + 1 :]]
+        _hashes(file, found, source)
+        return found
+
+    _edit(file, hashed, state)
+    return replaced[0] if replaced else None
+
+
+def listed(source: str | None, config: Path | None, state: State) -> list[ListedToken]:
+    """The tokens of a source, or of all. Raises ConfigError or OperationError."""
+    files = _token_files(config, state)[0] if source is None else {source: token_file_of(source, config, state)}
+    running = Running.load(state)
+    report = None if running is None else health.fetch("collector-push", running.health)
+    found = []
+    for name, file in files.items():
+        used = (report or {}).get("tokens", {}).get(name, {})
+        with _errors(file):
+            hashes = _hashes(file, lines(read(file)), name)
+        found += [ListedToken(name, one.short, one.comment, used.get(one.short)) for one in hashes]
+    return found
+
+
+def _token_files(config: Path | None, state: State) -> tuple[dict[str, Path], Path]:
+    """By source; and the configuration file, by default the last one that was used."""
+    deployment = Deployment.load(state)
+    path = config or (EXAMPLE if deployment is None else deployment.config)
+    return load_token_files(path), path
+
+
+def _hashes(file: Path, content: list[str], source: str) -> tuple[TokenHash, ...]:
+    found = parse("\n".join(content).encode(errors="surrogateescape"), source)
+    if found.fault is not None:
+        raise OperationError("{}: found {}; legal: {}".format(file, *found.fault))
+    return found.hashes
+
+
+def _comment(what: str) -> str:
+    """By whom, and when: for people."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    return f"{what} {datetime.now(UTC):%Y-%m-%d} by {os.environ.get('SUDO_USER', name)}"
+
+
+def _edit(file: Path, change: Callable[[list[str]], list[str]], state: State) -> None:
+    """Replace the lines of a token file. It keeps its owner; that of a new one is the owner of the state folder."""
+    file = file.resolve()  # a link stays one
+    with _errors(file), folder_lock(file.parent):
+        content = lines(read(file)) if file.exists() else []
+        if content and not content[-1]:
+            content.pop()
+        owner = next((path.stat() for path in (file, state.root) if path.exists()), None)
+        changed = change(content)
+        with atomic_path(file, 0o600) as partial:
+            partial.write_bytes(("\n".join(changed) + "\n").encode(errors="surrogateescape"))
+            if owner is not None and owner.st_uid != os.geteuid():
+                os.chown(partial, owner.st_uid, owner.st_gid)
+
+
+@contextmanager
+def _errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from error
