@@ -33,6 +33,26 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+@contextmanager
+def as_owner_of(folder: Path) -> Iterator[None]:
+    """What root makes in the block belongs to the owner of ``folder``, whose processes have to read and write it.
+
+    It holds for all threads of this process: for short commands only.
+    """
+    owner = folder.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    group = os.getegid()
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+
+
 def sync(path: Path) -> None:
     """Make a file's content durable, or a folder's entries."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -18,7 +18,7 @@ _MARKER_TEXT = "This folder belongs to plantlog; `plantlog down --wipe` removes 
 _OWN_FILES = frozenset(
     {
         *("config", "installation", "log", "pki", "plant", "postgres", "push.json", "registry.json"),
-        *("run", "secrets", "simulator", "spool"),
+        *("run", "secrets", "simulator", "spool", "users.json"),
     }
 )
 

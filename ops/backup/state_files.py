@@ -21,7 +21,7 @@ from ingest.spool.file import connect, read_notes, write_notes
 from ops.paths import State
 
 NAME = "plantlog-state.tar.gz"
-_KEPT = ("config", "installation", "pki", "registry.json", "secrets", "push.json")
+_KEPT = ("config", "installation", "pki", "registry.json", "secrets", "push.json", "users.json")
 _DEPLOYMENT = "run/deployment.json"
 _UNFINISHED = "installation.restored"
 

@@ -269,6 +269,7 @@ def _add_subcommands() -> None:
     from ops.cli.spool import replay
     from ops.cli.tag_import import import_tags
     from ops.cli.token import app as token
+    from ops.cli.user import app as user
 
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
     for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
@@ -283,6 +284,7 @@ def _add_subcommands() -> None:
     app.add_typer(service, name="service")
     app.add_typer(spool, name="spool")
     app.add_typer(token, name="token")
+    app.add_typer(user, name="user")
 
 
 def main() -> int:

@@ -34,6 +34,7 @@ from ingest.redundancy import (
     remember_holder,
     write_member,
 )
+from ingest.users.directory import AUDIT_SPOOL
 from ops.paths import CHECKOUT, State
 from ops.registration.heartbeat import location
 from ops.registration.installation import installation_id
@@ -95,7 +96,7 @@ def _check_folder(state: State, plant: Plant, member: int) -> None:
                 f"[redundancy] member: found {member}; legal: {before}, which {state.root} has been so far, or a new "
                 "state folder"
             )
-    elif member == 2 and any(state.spool.glob("*.sqlite")):
+    elif member == 2 and any(path.name != AUDIT_SPOOL for path in state.spool.glob("*.sqlite")):
         raise OperationError(
             f"[redundancy] member: found 2; legal: 1, as {state.root} was an appliance of its own so far, or a new "
             "state folder"

@@ -210,7 +210,7 @@ def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) 
 # checks its words.
 NOT_RUN = {
     *("apply", "backup", "bench", "chaos", "database", "discover", "down", "export", "import"),
-    *("init", "prepare", "rename", "restore", "service", "test", "token", "up"),
+    *("init", "prepare", "rename", "restore", "service", "test", "token", "up", "user"),
 }
 LINKED = ("plantlog", "ops", "dashboards")  # what commands name relative to the checkout
 

@@ -1,0 +1,110 @@
+"""``plantlog user``: who may log in, and what they may do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ingest.errors import OperationError
+from ingest.timestamps import iso
+from ingest.users.directory import ROLES, Role, UserDirectory
+from ops.formatting import wide
+from ops.paths import State
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Add and change users: viewers look, operators also acknowledge and shelve alarms, engineers also change the "
+    "plant, auditors look, verify and export.",
+    no_args_is_help=True,
+)
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; that of the account for commands.")]
+_PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="File whose first line is the password. Default: it is asked for, or read from stdin."
+    ),
+]
+
+
+@app.command()
+def add(
+    name: _Name,
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, operator, engineer or auditor.")],
+    password_file: _PasswordFile = None,
+) -> None:
+    """Add a user. The first one must be an engineer."""
+    legal = _role(role)
+    state = State.current()
+    if not state.claimed:
+        state.claim()
+    password = _hashed_password(name, password_file)
+    UserDirectory(state.root).add(name, legal, password)
+    typer.echo(f"{name} is a user with the role {role}")
+
+
+@app.command("role")
+def set_role(name: _Name, role: Annotated[str, typer.Argument(metavar="ROLE", help="As of `user add`.")]) -> None:
+    """Give a user another role. The user's sessions end."""
+    changed = UserDirectory(State.current().root).change(name, role=_role(role))
+    typer.echo(f"{name} has the role {role}" + ("" if changed else " already"))
+
+
+@app.command("password")
+def set_password(name: _Name, password_file: _PasswordFile = None) -> None:
+    """Give a user another password. The user's sessions end."""
+    directory = UserDirectory(State.current().root)
+    directory.change(name)
+    directory.change(name, password=_hashed_password(name, password_file))
+    typer.echo(f"{name} has a new password")
+
+
+@app.command()
+def disable(name: _Name) -> None:
+    """Lock a user out, at once. The audit trail still names the user."""
+    changed = UserDirectory(State.current().root).change(name, enabled=False)
+    typer.echo(f"{name} is disabled" + ("" if changed else " already"))
+
+
+@app.command()
+def enable(name: _Name) -> None:
+    """Let a disabled user in again."""
+    changed = UserDirectory(State.current().root).change(name, enabled=True)
+    typer.echo(f"{name} is enabled" + ("" if changed else " already"))
+
+
+@app.command("list")
+def listed() -> None:
+    """List the users with their roles."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("user", "role", "enabled", "added", "changed"):
+        table.add_column(column, no_wrap=True)
+    for name, user in sorted(UserDirectory(State.current().root).users().items()):
+        times = (iso(at)[:19] + "Z" for at in (user.created_at, user.changed_at))
+        table.add_row(name, user.role, "yes" if user.enabled else "no", *times)
+    wide(Console()).print(table)
+
+
+def _role(text: str) -> Role:
+    for role in ROLES:
+        if role == text:
+            return role
+    raise OperationError(f"role: found {text!r}; legal: {', '.join(ROLES)}")
+
+
+def _hashed_password(name: str, file: Path | None) -> str:
+    from ingest.users import passwords
+
+    if file is not None:
+        password = passwords.read(file)
+    elif sys.stdin.isatty():
+        password = str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    return passwords.hashed(name, password)

@@ -1,0 +1,40 @@
+"""Users of a state folder, for tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from ingest.batch import Event, EventBatch
+from ingest.spool.reader import SpoolReader
+from ingest.users.directory import AUDIT_SPOOL, Role, UserDirectory
+from ingest.users.passwords import hashed
+
+PASSWORD = "correct horse battery"
+
+
+def add_users(state: Path, **roles: Role) -> UserDirectory:
+    """Users by name, who all have one password; an engineer has to be the first."""
+    directory = UserDirectory(state)
+    for name, role in roles.items():
+        directory.add(name, role, password_hash())
+    return directory
+
+
+@cache
+def password_hash() -> str:
+    """Of that password: it takes its time."""
+    return hashed("", PASSWORD)
+
+
+def recorded_actions(state: Path) -> list[Event]:
+    """The audit trail that waits in the spool, oldest first."""
+    path = state / "spool" / AUDIT_SPOOL
+    if not path.exists():
+        return []
+    reader = SpoolReader(path)
+    try:
+        batches = [spooled.batch for spooled in reader.read(1_000_000)]
+    finally:
+        reader.close()
+    return [event for batch in batches if isinstance(batch, EventBatch) for event in batch.events]
