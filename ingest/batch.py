@@ -22,6 +22,8 @@ Int64s: TypeAlias = NDArray[np.int64]
 Float64s: TypeAlias = NDArray[np.float64]
 UInt32s: TypeAlias = NDArray[np.uint32]
 
+NO_SOURCE = 0  # source id of batches that belong to no source, as of what people do; NULL in plant.event
+
 ROW_BYTES = 24  # channel_id 4 + time 8 + value 8 + status 4
 
 
@@ -91,6 +93,7 @@ EVENT_TYPES = (
     "alarm",  # an alarm changed its state; text: new state, detail: limit, value, priority, ...
     "server_event",  # an event of an OPC UA server that changed no alarm; text: its message, detail: its other fields
     "events_missing",  # events of an OPC UA server were lost; text: why
+    "user_action",  # what somebody did; text: who and what, detail: user, role, host, action, arguments, outcome, ...
 )
 
 

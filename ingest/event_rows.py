@@ -9,7 +9,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from ingest.batch import Event
+from ingest.batch import NO_SOURCE, Event
 from ingest.timestamps import timestamp
 
 
@@ -50,7 +50,7 @@ def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
             timestamp(event.time),
             event_id(source_id, event),
             event.type,
-            source_id,
+            None if source_id == NO_SOURCE else source_id,
             event.channel_id,
             status,
             text,

@@ -37,7 +37,7 @@ http_closed = Counter(
     "HTTP connections closed: request too slow, evicted for a new connection, or refused because all were busy",
     ["reason"],  # late, room, full
 )
-wrong_tokens = Counter("plantlog_wrong_tokens_total", "Requests with a missing or wrong token", ["endpoint"])
+wrong_tokens = Counter("plantlog_wrong_tokens_total", "Requests with a wrong token or password", ["endpoint"])
 
 # spool
 spool_append_rows = Histogram("plantlog_spool_append_rows", "Rows written per fsync", buckets=_ROWS)

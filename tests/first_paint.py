@@ -83,7 +83,7 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
     (folder / "reader.dsn").write_text(database.reader_dsn)
     reader, library = Reader(folder / "reader.dsn"), Library()
     found = []
-    async with serve(ViewerOptions(port=free_ports(1)), reader, library) as port, running_browser() as browser:
+    async with serve(ViewerOptions(port=free_ports(1)), folder, reader, library) as port, running_browser() as browser:
         for dashboard in library:
             paint, drawn = [], []
             for _ in range(times):

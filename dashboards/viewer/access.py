@@ -1,25 +1,18 @@
-"""Access control: no authentication on loopback, a token elsewhere; and security headers."""
+"""Access control: no authentication on loopback while there are no users, a login otherwise; and security headers."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import logging
-import math
-import time
+from pathlib import Path
 
 from aiohttp import web
 
-from dashboards.viewer.login_attempts import LoginAttempts
-from ingest import metrics
+from dashboards.viewer.login import COOKIE, SESSION_SECONDS, Login, Refused, session
 from ingest.addresses import is_loopback
-from ingest.http import Handler, client_network, host_of, is_cross_site
+from ingest.http import Handler, host_of, is_cross_site
+from ingest.users.directory import User, closed_viewer
 
-log = logging.getLogger(__name__)
-
-COOKIE = "plantlog-viewer"
-SESSION_SECONDS = 12 * 3600
 _OPEN = ("/login", "/static/")  # paths without authentication
+_USER = web.RequestKey("user", User)
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -35,89 +28,79 @@ HEADERS = {
 
 
 class Access:
-    """Checks every request. ``token`` None: loopback without authentication."""
+    """Checks every request to a viewer that listens on ``host``."""
 
-    def __init__(self, token: bytes | None) -> None:
-        self._token = token
-        self._key = hashlib.sha256(b"plantlog viewer session " + (token or b"")).digest()
-        self._attempts = LoginAttempts()
+    def __init__(self, host: str, state: Path) -> None:
+        self._host = host
+        self._login = Login(state)
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Reject unauthorized requests; add security headers to every response."""
-        refused = self._refused(request)
         try:
-            response = refused or await handler(request)
+            response = await self._redirect_or_check(request) or await handler(request)
+        except Refused as refused:
+            response = error_response(refused.status, str(refused))
+            response.headers.update(refused.headers)
         except web.HTTPException as error:
             response = error_response(error.status, error.reason)
         response.headers.update(HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
-    def _refused(self, request: web.Request) -> web.StreamResponse | None:
-        cross_site = _refuse_cross_site(request)
-        if cross_site is not None:
-            return cross_site
-        if self._token is None:
+    async def _redirect_or_check(self, request: web.Request) -> web.StreamResponse | None:
+        """None: the request may be answered. Raises Refused."""
+        _refuse_cross_site(request)
+        users = self._login.users()
+        if not users:
+            if (closed := closed_viewer(self._host, users)) is not None:
+                raise Refused(503, closed)
             # Another site's name that resolves to loopback must not get access (DNS rebinding).
-            named = is_loopback(host_of(request))
-            return None if named else error_response(403, "use a loopback name or address, such as localhost")
-        if request.path.startswith(_OPEN) or self._in_session(request):
+            if not is_loopback(host_of(request)):
+                raise Refused(403, "use a loopback name or address, such as localhost")
             return None
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self._check_token(request, token)
-        if request.path.startswith("/api/"):
-            return error_response(401, "a token is required")
-        return web.Response(status=303, headers={"Location": "/login"})
-
-    def _in_session(self, request: web.Request) -> bool:
-        until, _, signature = request.cookies.get(COOKIE, "").partition(".")
-        if not until.isdecimal() or len(until) > 12 or int(until) < time.time():
-            return False
-        return hmac.compare_digest(signature.encode(errors="replace"), self._signature(until).encode())
-
-    def _check_token(self, request: web.Request, token: str) -> web.StreamResponse | None:
-        """Reject wrong tokens, and any token of an address with too many attempts."""
-        address = client_network(request.remote or "")
-        if wait := self._attempts.wait(address):
-            refused = error_response(429, "too many failed attempts: try again later")
-            refused.headers["Retry-After"] = str(math.ceil(wait))
-            return refused
-        if self._is_token(token.strip()):
+        if request.path.startswith(_OPEN):
             return None
-        self._attempts.record_failure(address)
-        metrics.wrong_tokens.labels(endpoint="viewer").inc()
-        log.warning("invalid token from %s", request.remote)
-        return error_response(401, "invalid token")
-
-    def _is_token(self, token: str) -> bool:
-        return self._token is not None and hmac.compare_digest(token.encode(errors="surrogateescape"), self._token)
-
-    def _signature(self, until: str) -> str:
-        return hmac.new(self._key, until.encode(), hashlib.sha256).hexdigest()
+        try:
+            request[_USER] = await self._login.user_of(request, users)
+        except Refused as refused:
+            if refused.status != 401 or request.path.startswith("/api/") or "Authorization" in request.headers:
+                raise
+            return web.Response(status=303, headers={"Location": "/login"})
+        return None
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """``POST /login {"token": …}``: sets a session cookie if the token is correct."""
+        """``POST /login {"name": …, "password": …}``: sets a session cookie if both are correct. Raises Refused."""
         try:
             body = await request.json()
         except ValueError:
-            return error_response(400, "the request body is not valid JSON")
-        token = body.get("token") if isinstance(body, dict) else None
-        refused = self._check_token(request, token if isinstance(token, str) else "")
-        if refused is not None:
-            return refused
-        until = str(int(time.time()) + SESSION_SECONDS)
-        response = web.json_response({"until": int(until)})
+            raise Refused(400, "the request body is not valid JSON") from None
+        given = [body.get(field) if isinstance(body, dict) else None for field in ("name", "password")]
+        name, password = (one if isinstance(one, str) else "" for one in given)
+        user = await self._login.check(request, self._login.users(), name, password)
+        cookie, until = session(user)
+        response = web.json_response({"until": until})
         response.set_cookie(
-            COOKIE,
-            f"{until}.{self._signature(until)}",
-            max_age=SESSION_SECONDS,
-            httponly=True,
-            samesite="Strict",
-            secure=request.secure,
+            COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="Strict", secure=request.secure
         )
         return response
+
+    async def logout(self, request: web.Request) -> web.StreamResponse:
+        """``POST /logout``: removes the cookie."""
+        if (user := request.get(_USER)) is not None:
+            await self._login.record(request, user, "viewer logout")
+        response = web.json_response({})
+        response.del_cookie(COOKIE)
+        return response
+
+    async def who(self, request: web.Request) -> web.StreamResponse:
+        """``GET /api/user``: who is logged in; nobody while there are no users."""
+        user = request.get(_USER)
+        return web.json_response({} if user is None else {"name": user.name, "role": user.role})
+
+    def close(self) -> None:
+        """End its threads."""
+        self._login.close()
 
 
 def error_response(status: int, message: str) -> web.Response:
@@ -125,10 +108,9 @@ def error_response(status: int, message: str) -> web.Response:
     return web.json_response({"error": message}, status=status)
 
 
-def _refuse_cross_site(request: web.Request) -> web.StreamResponse | None:
-    """The response to cross-site requests."""
+def _refuse_cross_site(request: web.Request) -> None:
+    """Raises Refused for cross-site requests."""
     if is_cross_site(request):
-        return error_response(403, "cross-site request refused")
+        raise Refused(403, "cross-site request refused")
     if request.method == "POST" and request.content_type != "application/json":
-        return error_response(415, "the content type must be application/json")
-    return None
+        raise Refused(415, "the content type must be application/json")

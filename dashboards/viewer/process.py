@@ -39,7 +39,7 @@ async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     try:
         async with (
             health.serve(plant.health.host, plant.health.port + HEALTH_PORT, report),
-            serve(plant.viewer, reader, Library()),
+            serve(plant.viewer, state, reader, Library()),
         ):
             await stop.wait()
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from aiohttp import web
 
@@ -18,9 +19,7 @@ from dashboards.viewer.panel_query import PanelQuery, parse_query
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.variable_values import search_values
 from ingest import http, metrics
-from ingest.addresses import is_loopback
 from ingest.config.model import ViewerOptions
-from ingest.config.secrets import TOKEN_LEGAL, token_fault
 from ingest.errors import DatabaseError, OperationError, QueryError
 
 _MAX_BODY = 256 * 1024
@@ -119,6 +118,8 @@ def application(viewer: Viewer, access: Access) -> web.Application:
             web.get("/d/{uid}/{slug}", viewer.open),
             web.get("/login", viewer.login_page),
             web.post("/login", access.login),
+            web.post("/logout", access.logout),
+            web.get("/api/user", access.who),
             web.get("/static/{path:.+}", viewer.file),
             web.get("/api/dashboards", viewer.dashboards),
             web.get("/api/dashboards/{uid}", viewer.dashboard),
@@ -130,26 +131,16 @@ def application(viewer: Viewer, access: Access) -> web.Application:
     return app
 
 
-def token_of(options: ViewerOptions) -> bytes | None:
-    """The configured token. Raises OperationError if it is required and missing."""
-    if options.token_file is None:
-        if not is_loopback(options.host):
-            raise OperationError(f"[viewer] host {options.host} is not a loopback address: token_file is required")
-        return None
-    try:
-        token = options.token_file.read_bytes().strip()
-    except OSError as error:
-        raise OperationError(f"[viewer] token_file {options.token_file}: {error.strerror}") from error
-    if (wrong := token_fault(token)) is not None:
-        raise OperationError(f"[viewer] token_file {options.token_file}: found {wrong}; legal: {TOKEN_LEGAL}")
-    return token
-
-
 @asynccontextmanager
-async def serve(options: ViewerOptions, reader: Reader, library: Library) -> AsyncIterator[int]:
-    """Serve while the block runs; yields the port. Raises OperationError if it cannot be opened."""
-    app = application(Viewer(library, reader), Access(token_of(options)))
+async def serve(options: ViewerOptions, state: Path, reader: Reader, library: Library) -> AsyncIterator[int]:
+    """Serve while the block runs; yields the port. Raises OperationError if it cannot be opened.
+
+    ``state``: the state folder, which has the users.
+    """
+    access = Access(options.host, state)
+    app = application(Viewer(library, reader), access)
     async with AsyncExitStack() as stack:
+        stack.callback(access.close)
         try:
             # If a client disconnects, its statement is cancelled.
             served = http.serve(app, options.host, options.port, handler_cancellation=True, shutdown_timeout=3.0)

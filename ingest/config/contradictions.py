@@ -9,11 +9,11 @@ from operator import attrgetter
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ingest.addresses import OPCUA_PORT, is_loopback
+from ingest.addresses import OPCUA_PORT
 from ingest.config import modbus_address, modbus_tls, node_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
-from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, ViewerOptions
+from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
@@ -35,8 +35,6 @@ def width(tag: ModbusTag) -> int:
 
 def in_options(options: object) -> Iterator[Contradiction]:
     """Between options of one table."""
-    if isinstance(options, ViewerOptions) and options.token_file is None and not is_loopback(options.host):
-        yield "token_file", "nothing", f"a file with a token, as host {options.host} is not loopback"
     if isinstance(options, BackupOptions):
         yield from in_backup(options)
 

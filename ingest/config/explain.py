@@ -63,6 +63,9 @@ _PARSED: dict[Any, str] = {
 }
 
 UNKNOWN_OPTION = "an unknown option"
+_REMOVED = {  # class and option: what came in its place
+    ("ViewerOptions", "token_file"): "users log in with a password: `plantlog user add NAME --role engineer`",
+}
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
     int: "a whole number",
@@ -145,7 +148,8 @@ def legal_values(model: type[Any], error: ErrorDetails) -> str:
     """What may stand where ``error`` was found."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] in _UNKNOWN:
-        return did_you_mean(name, fields_of(model))
+        choices = did_you_mean(name, fields_of(model))
+        return f"{choices}; {instead}" if (instead := _REMOVED.get((model.__name__, name))) else choices
     field = fields_of(model).get(name)
     return error["msg"] if field is None else field_legal(name, field)
 

@@ -88,14 +88,12 @@ class PushOptions(Frozen):
 
 
 class ViewerOptions(Frozen):
-    """The dashboards in the browser."""
+    """The dashboards in the browser. Once there are users (`plantlog user add`), they have to log in."""
 
     host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """The address to listen on."""
+    """The address to listen on. Without users, only a loopback address is served."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
-    token_file: Path | None = None
-    """A file with one line: the token that the browser asks for. Required if `host` is not loopback."""
 
 
 class StorageOptions(Frozen):

@@ -88,7 +88,6 @@ EXAMPLES: Mapping[str, Any] = {
     "smtp_password_file": "secrets/smtp_password",
     "smtp_username": "plantlog",
     "stale_after": "10m",
-    "token_file": "secrets/viewer_token",
     "user_certificate_file": "pki/user.der",
     "user_key_file": "secrets/user_key.pem",
     "username": "plantlog",

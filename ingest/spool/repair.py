@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.batch import Gap, GapBatch
+from ingest.batch import NO_SOURCE, Event, EventBatch, Gap, GapBatch
 from ingest.errors import SpoolCorrupt, SpoolError
 from ingest.files import sync
 from ingest.spool import dead_letter, sqlite_errors
@@ -24,7 +24,7 @@ from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_s
 from ingest.spool.format import Record, decode, encode
 from ingest.spool.metadata import Mark, SpoolLock, read_mark, read_sources
 from ingest.spool.pages import Pages, Value
-from ingest.timestamps import now_us
+from ingest.timestamps import iso, now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def _intact(sequence: int, row: list[Value]) -> Record | None:
     return record
 
 
-def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch]:
+def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch | EventBatch]:
     """The gaps of each source in the file: from one intact batch of the source to the next."""
     now = max(now_us(), last.received_at)  # the clock may not be set
     end = _LAST_SEQUENCE if found.last is None else max(found.last, last.sequence)
@@ -205,14 +205,24 @@ def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> lis
         sources.setdefault(source, received_at)
     if holes and not sources:
         log.error("%s: cannot determine which sources lost batches; no gaps are recorded", path.name)
-    batches: list[GapBatch] = []
+    batches: list[GapBatch | EventBatch] = []
     for source, since in sorted(sources.items()):
         of_source = [(sequence, received_at) for sequence, of, received_at in found.intact if of == source]
         intervals = _intervals(holes, of_source, max(since, head.received_at - _CLOCK_US), now)
+        if source == NO_SOURCE:
+            batches += [_lost_actions(begin, to, why) for begin, to in intervals]
+            continue
         gaps = tuple(Gap(begin, to, "spool_corrupt", None, f"spool file damaged: {why}") for begin, to in intervals)
         if gaps:
             batches.append(GapBatch(source, now_us(), gaps))
     return batches
+
+
+def _lost_actions(begin: int, to: int, why: str) -> EventBatch:
+    """That the audit trail may lack actions between two times (µs)."""
+    detail = {"outcome": "lost", "from": iso(begin), "to": iso(to), "error": f"spool file damaged: {why}"}
+    event = Event("user_action", now_us(), text="records of actions may be lost: spool file damaged", detail=detail)
+    return EventBatch(NO_SOURCE, event.time, (event,))
 
 
 def _holes(intact_rows: Sequence[int], first: int, end: int) -> list[_LostRange]:

@@ -17,13 +17,15 @@ from schema.queries import load
 
 
 def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
-    """Whether the other member has the same data, in batches of its own; ``event``: in this event of the batch.
+    """Whether it is looked up by what it is; ``event``: this event of the batch.
 
-    All other events are what a member reports of itself, and so are the texts that it polls.
+    The other member has the same data, in batches of its own; what people do is recorded at once (``standby.py``). All
+    other events are what a member reports of itself, and so are the texts that it polls.
     """
     batch = spooled.batch
     if event is not None:
-        return (event.type == "text" and not spooled.is_polled) or "event_id" in event.detail
+        text = event.type == "text" and not spooled.is_polled
+        return text or event.type == "user_action" or "event_id" in event.detail
     if isinstance(batch, EventBatch):
         return any(is_content(spooled, one) for one in batch.events)
     return not isinstance(batch, GapBatch)

@@ -28,8 +28,12 @@ class SelfReports:
 
 
 def operator_commands(spooled: SpooledBatch) -> list[Event]:
-    """What an operator did."""
-    return [event for event in _events(spooled) if event.type == "alarm" and event.detail["action"] in OPERATOR_ACTIONS]
+    """What an operator did, and the audit trail."""
+    return [event for event in _events(spooled) if event.type == "user_action" or _is_command(event)]
+
+
+def _is_command(event: Event) -> bool:
+    return event.type == "alarm" and event.detail["action"] in OPERATOR_ACTIONS
 
 
 def reports_standby(spooled: SpooledBatch) -> bool:

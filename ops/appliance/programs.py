@@ -100,11 +100,9 @@ def maintenance(plant: Plant, state: State) -> Program:
 def viewer(plant: Plant, state: State) -> Program:
     """The process that shows the dashboards."""
     settings = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
-    secrets = [path.read_bytes() for path in (state.dsn_file("reader"), plant.viewer.token_file) if path is not None]
     command = _python("dashboards.viewer", "--state", str(state.root))
-    return Program(
-        "viewer", command, _environment(_digest([settings.encode(), *secrets]), "ingest", "schema", "dashboards")
-    )
+    digest = _digest([settings.encode(), state.dsn_file("reader").read_bytes()])
+    return Program("viewer", command, _environment(digest, "ingest", "schema", "dashboards"))
 
 
 def wanted(deployment: Deployment, plant: Plant, state: State, *, own_database: bool) -> list[Program]:

@@ -22,6 +22,7 @@ from ingest.config.snapshot import Snapshot, in_force
 from ingest.config.sources import OpcuaSource
 from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
+from ingest.users.directory import UserDirectory, closed_viewer
 from ops import health, ports
 from ops.appliance import database, orphans, programs, service
 from ops.appliance.database import Database
@@ -158,6 +159,8 @@ def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Pla
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
         _export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
+    if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
+        step.note(closed)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = (
         f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"

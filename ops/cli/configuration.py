@@ -24,6 +24,7 @@ def check(
 ) -> None:
     """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
     from ingest.config.load import load
+    from ingest.users.directory import UserDirectory, closed_viewer
     from ops.backup.repository import check_database
     from ops.deployment import Deployment
 
@@ -38,6 +39,8 @@ def check(
             typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
         elif source.tags:
             typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
+    if (closed := closed_viewer(plant.viewer.host, UserDirectory(State.current().root).users())) is not None:
+        typer.echo(f"{config}: warning: {closed}")
     typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
 
 

@@ -28,7 +28,7 @@ _VARIABLES = (
     ("PLANTLOG_BACKUP", "", "Folder for [backup], mounted at /mnt/backup; it must belong to PLANTLOG_UID."),
     ("PLANTLOG_BIND", "127.0.0.1", "Address on which ports are published. With 0.0.0.0, use a firewall."),
     ("PLANTLOG_PUSH_PORT", "8186", "Port of the push endpoint."),
-    ("PLANTLOG_VIEWER_PORT", "9110", "Port of the viewer; the token is in secrets/viewer_token."),
+    ("PLANTLOG_VIEWER_PORT", "9110", "Port of the viewer. `plantlog user add` makes its users."),
     ("PLANTLOG_GRAFANA_PORT", "3000", "Port of Grafana; user admin, password in secrets/grafana_admin_password."),
     ("PLANTLOG_PROMETHEUS_PORT", "9090", "Port of Prometheus."),
     ("PLANTLOG_DATABASE_PORT", "5432", "Port of PostgreSQL; DSNs by role are in secrets/ (with the host `database`)."),
@@ -81,7 +81,6 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
         "smtp_password": str,  # empty: the mail server's, to be written into it
         "telegraf_token": _random,
         "tokens/telegraf": lambda: f"{hash_of((folder / 'telegraf_token').read_text().strip(), 'by plantlog init')}\n",
-        "viewer_token": _random,
         "webhook_secret": _random,
     }
 

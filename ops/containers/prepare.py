@@ -13,6 +13,7 @@ from rich.console import Console
 from ingest.config import snapshot
 from ingest.config.load import load_with_digests
 from ingest.errors import OperationError
+from ingest.users.directory import UserDirectory, closed_viewer
 from ops.appliance.database import Database
 from ops.appliance.steps import Steps
 from ops.backup.repository import configure
@@ -41,6 +42,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
         _check_repository(config, plant.backup.repository)
         if plant.redundancy.member is not None:
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
+        if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
+            step.note(closed)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     db = Database(state, None)
     with steps.step("upgrade schema") as step:

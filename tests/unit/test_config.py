@@ -58,7 +58,7 @@ def test_templates_give_what_plain_rows_give() -> None:
 def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, message: str) -> None:
     file = tmp_path / "plant.toml"
     file.write_text(
-        '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\ntoken_file = "t"\n'
+        '[plant]\nname = "p"\n[backup]\nrepository = "/r"\npassphrase_file = "t"\n'
         '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
     )
     (tmp_path / "t.csv").write_text("name,address\na,holding:0\n")
@@ -69,7 +69,7 @@ def test_a_token_is_a_secret(tmp_path: Path, token: str, mode: int, message: str
         return
     with pytest.raises(ConfigError) as caught:
         load(file)
-    assert [problem.field for problem in caught.value.problems] == ["viewer.token_file"]
+    assert [problem.field for problem in caught.value.problems] == ["backup.passphrase_file"]
     assert all(message in str(problem) for problem in caught.value.problems)
     assert token not in str(caught.value) or len(token) == 1
 

@@ -26,23 +26,23 @@ def made(folder: Path) -> tuple[dict[str, str], str]:
 
 def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
     first, output = made(tmp_path)
-    assert "created secrets/viewer_token" in output
+    assert "created secrets/webhook_secret" in output
     assert "created .env: PLANTLOG_BIND" in output
     second, output = made(tmp_path)
     assert second == first
     assert "nothing to do; all files exist" in output
-    (tmp_path / "secrets" / "viewer_token").unlink()
+    (tmp_path / "secrets" / "webhook_secret").unlink()
     lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
     (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
     third, output = made(tmp_path)
     assert [line for line in output.splitlines() if line.startswith("created")] == [
-        "created secrets/viewer_token",
+        "created secrets/webhook_secret",
         "created .env: PLANTLOG_BIND",
     ]
     assert "PLANTLOG_PUSH_PORT=18186\n" in third[".env"]
     assert third[".env"].endswith("PLANTLOG_BIND=127.0.0.1\n")
-    assert {name: text for name, text in third.items() if name not in (".env", "secrets/viewer_token")} == {
-        name: text for name, text in first.items() if name not in (".env", "secrets/viewer_token")
+    assert {name: text for name, text in third.items() if name not in (".env", "secrets/webhook_secret")} == {
+        name: text for name, text in first.items() if name not in (".env", "secrets/webhook_secret")
     }
 
 

@@ -1,11 +1,12 @@
-// Asks for the token once; the server answers with a session's cookie.
+// Asks for name and password once; the server answers with a session's cookie.
+const value = (id) => document.getElementById(id).value;
+
 document.getElementById("login").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const token = document.getElementById("token").value;
   const answer = await fetch("/login", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ token }),
+    body: JSON.stringify({ name: value("name"), password: value("password") }),
   });
   if (answer.ok) {
     location.href = "/";

@@ -29,6 +29,6 @@ async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[Reader]:
 
 @pytest.fixture
 async def page(reader: Reader) -> AsyncIterator[str]:
-    """Where a viewer answers, on loopback without a token."""
+    """Where a viewer answers, on loopback without users."""
     async with served(reader) as address:
         yield address

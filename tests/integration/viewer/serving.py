@@ -26,7 +26,7 @@ async def reading(dsn: str, folder: Path) -> AsyncIterator[Reader]:
 
 
 @asynccontextmanager
-async def served(reader: Reader) -> AsyncIterator[str]:
-    """Where a viewer answers, on loopback without a token."""
-    async with serve(ViewerOptions(port=free_ports(1)), reader, Library()) as port:
+async def served(reader: Reader, state: Path = Path("/nonexistent")) -> AsyncIterator[str]:
+    """Where a viewer answers, on loopback; ``state``: the folder with its users, none by default."""
+    async with serve(ViewerOptions(port=free_ports(1)), state, reader, Library()) as port:
         yield f"http://127.0.0.1:{port}"

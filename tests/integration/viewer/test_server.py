@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -15,14 +16,15 @@ from prometheus_client import REGISTRY
 from dashboards.viewer import login_attempts
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
-from dashboards.viewer.server import serve, token_of
+from dashboards.viewer.server import serve
 from ingest.config.model import ViewerOptions
-from ingest.errors import OperationError
+from ingest.users.directory import UserDirectory
+from ingest.users.passwords import hashed
 from ops.ports import free_ports
 from tests.integration.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.viewer.serving import reading, served
+from tests.users import PASSWORD, add_users, recorded_actions
 
-_TOKEN = "a-token-of-these-tests"
 _STRANGE = [
     "'; DROP TABLE plant.event; --",
     "' OR ''='",
@@ -42,14 +44,29 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
+class Guarded(NamedTuple):
+    """A viewer with users: anna, an engineer, and otto, an operator."""
+
+    page: str
+    state: Path
+    users: UserDirectory
+
+
 @pytest.fixture
-async def guarded(reader: Reader, tmp_path: Path) -> AsyncIterator[str]:
-    """Where a viewer answers that asks for a token."""
-    file = tmp_path / "token"
-    file.write_text(_TOKEN + "\n")
-    options = ViewerOptions(port=free_ports(1), token_file=file)
-    async with serve(options, reader, Library()) as port:
-        yield f"http://127.0.0.1:{port}"
+async def guarded(reader: Reader, tmp_path: Path) -> AsyncIterator[Guarded]:
+    users = add_users(tmp_path, anna="engineer", otto="operator")
+    async with served(reader, tmp_path) as page:
+        yield Guarded(page, tmp_path, users)
+
+
+async def _log_in(session: aiohttp.ClientSession, guarded: Guarded, name: str, password: str = PASSWORD) -> int:
+    async with session.post(f"{guarded.page}/login", json={"name": name, "password": password}) as response:
+        return response.status
+
+
+async def _user(session: aiohttp.ClientSession, guarded: Guarded) -> Any:
+    async with session.get(f"{guarded.page}/api/user") as response:
+        return await response.json() if response.status == 200 else None
 
 
 def _question(**given: Any) -> dict[str, Any]:
@@ -157,67 +174,112 @@ async def test_cross_origin_request_is_refused(page: str, session: aiohttp.Clien
         assert response.status == 403  # a name that somebody else's name server resolves to loopback
 
 
-async def test_token_is_required(guarded: str, session: aiohttp.ClientSession) -> None:
-    async with session.get(f"{guarded}/", allow_redirects=False) as response:
+async def test_users_have_to_log_in(guarded: Guarded, session: aiohttp.ClientSession) -> None:
+    async with session.get(f"{guarded.page}/", allow_redirects=False) as response:
         assert (response.status, response.headers["Location"]) == (303, "/login")
-    async with session.get(f"{guarded}/api/dashboards") as response:
+    async with session.get(f"{guarded.page}/api/dashboards") as response:
         assert response.status == 401
-    async with session.get(f"{guarded}/api/dashboards", headers={"Authorization": f"Bearer {_TOKEN}"}) as response:
-        assert response.status == 200
-    async with session.post(f"{guarded}/login", json={"token": "another"}) as response:
+    for name, password in (("anna", "another password"), ("nobody", PASSWORD), ("", ""), ("anna", "\ud83d")):
+        assert await _log_in(session, guarded, name, password) == 401
+    for cookie in ("9999999999.00", "9999999999.616e6e61.00", "9999999999.zz.00", "x"):
+        async with session.get(f"{guarded.page}/api/dashboards", cookies={"plantlog-viewer": cookie}) as response:
+            assert response.status == 401
+    recorded = [(event.text, event.detail["outcome"]) for event in recorded_actions(guarded.state)]
+    assert recorded[:2] == [
+        ("anna: viewer login: refused: wrong name or password", "refused"),
+        ("an unknown user: viewer login: refused: wrong name or password", "refused"),
+    ]
+
+
+async def test_a_session_is_the_users_own(guarded: Guarded) -> None:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        async with session.post(f"{guarded.page}/login", json={"name": "anna", "password": PASSWORD}) as response:
+            assert response.status == 200
+            cookie = response.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and PASSWORD not in cookie
+        assert await _user(session, guarded) == {"name": "anna", "role": "engineer"}
+        async with session.post(f"{guarded.page}/logout", json={}) as response:
+            assert response.status == 200
+        assert await _user(session, guarded) is None
+    events = recorded_actions(guarded.state)
+    assert [event.text for event in events] == ["anna: viewer login", "anna: viewer logout"]
+    assert events[0].detail["host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "change", [{"enabled": False}, {"role": "auditor"}, {"password": "$argon2id$another"}], ids=str
+)
+async def test_a_change_of_a_user_ends_the_sessions(guarded: Guarded, change: dict[str, Any]) -> None:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        assert await _log_in(session, guarded, "otto") == 200
+        assert await _user(session, guarded) == {"name": "otto", "role": "operator"}
+        guarded.users.change("otto", **change)
+        assert await _user(session, guarded) is None
+        if "enabled" in change:
+            assert await _log_in(session, guarded, "otto") == 401
+            guarded.users.change("otto", enabled=True)
+            assert await _user(session, guarded) is None
+
+
+async def test_programs_use_basic_authentication(guarded: Guarded, session: aiohttp.ClientSession) -> None:
+    for name, password, status in (("anna", PASSWORD, 200), ("anna", "another password", 401)):
+        given = {"Authorization": aiohttp.encode_basic_auth(name, password)}
+        for _ in range(3):
+            async with session.get(f"{guarded.page}/api/user", headers=given) as response:
+                assert response.status == status
+    assert len(recorded_actions(guarded.state)) == 1 + 3  # a right password is checked once, and known for a while
+    guarded.users.change("anna", password=hashed("anna", "a new password of hers"))
+    given = {"Authorization": aiohttp.encode_basic_auth("anna", PASSWORD)}
+    async with session.get(f"{guarded.page}/api/user", headers=given) as response:
         assert response.status == 401
-    async with session.get(f"{guarded}/api/dashboards", cookies={"plantlog-viewer": "9999999999.00"}) as response:
-        assert response.status == 401
+    async with session.get(f"{guarded.page}/api/user", headers={"Authorization": "Basic anna"}) as response:
+        assert response.status == 400
 
 
 @pytest.mark.parametrize("way", ["api", "login"])
-async def test_wrong_tokens_are_limited(guarded: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some wrong tokens an address is told to wait, whatever it says next; a session goes on."""
+async def test_wrong_passwords_are_limited(guarded: Guarded, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some wrong passwords an address is told to wait, whatever it says next; a session goes on."""
 
-    async def tries(session: aiohttp.ClientSession, token: str) -> int:
+    async def tries(session: aiohttp.ClientSession, password: str) -> int:
         if way == "login":
-            async with session.post(f"{guarded}/login", json={"token": token}) as response:
-                return response.status
-        given = {"Authorization": f"Bearer {token}"}
-        async with session.get(f"{guarded}/api/dashboards", headers=given) as response:
+            return await _log_in(session, guarded, "anna", password)
+        given = {"Authorization": aiohttp.encode_basic_auth("anna", password)}
+        async with session.get(f"{guarded.page}/api/dashboards", headers=given) as response:
             return response.status
 
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as known,
         aiohttp.ClientSession() as stranger,
     ):
-        async with known.post(f"{guarded}/login", json={"token": _TOKEN}) as response:
-            assert response.status == 200
+        assert await _log_in(known, guarded, "anna") == 200
         before = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
         begun = time.monotonic()
-        answers = [await tries(stranger, f"guess-{n}-of-the-token") for n in range(200)]
+        # Those of one address count before they are checked, so that many at once are no way around.
+        answers = await asyncio.gather(*(tries(stranger, f"guess-{n}-of-the-password") for n in range(90)))
         assert 10 <= answers.count(401) <= 11 + (time.monotonic() - begun) / login_attempts._RETRY_SECONDS
-        assert answers.count(429) == 200 - answers.count(401)
+        assert answers.count(429) == 90 - answers.count(401)
         monkeypatch.setattr(login_attempts, "_RETRY_SECONDS", 1e6)  # however long this takes
-        assert await tries(stranger, _TOKEN) == 429
+        assert await tries(stranger, PASSWORD) == 429
         after = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
         assert after - before == answers.count(401)
-        async with known.get(f"{guarded}/api/dashboards") as response:
-            assert response.status == 200
+        assert await _user(known, guarded) == {"name": "anna", "role": "engineer"}
 
 
-async def test_the_token_opens_a_session(guarded: str) -> None:
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        async with session.post(f"{guarded}/login", json={"token": _TOKEN}) as response:
-            assert response.status == 200
-            cookie = response.headers["Set-Cookie"]
-            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and _TOKEN not in cookie
-        async with session.get(f"{guarded}/api/dashboards") as response:
-            assert response.status == 200
-
-
-def test_token_is_needed_beyond_loopback(tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match="token_file is required"):
-        token_of(ViewerOptions(host="0.0.0.0"))
-    short = tmp_path / "token"
-    short.write_text("short")
-    with pytest.raises(OperationError, match="16"):
-        token_of(ViewerOptions(host="0.0.0.0", token_file=short))
+async def test_beyond_loopback_nothing_is_shown_without_users(
+    reader: Reader, session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
+    async with serve(options, tmp_path, reader, Library()) as port:
+        for path in ("/", "/login", "/static/app.js", "/api/dashboards"):
+            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                assert response.status == 503
+                assert "plantlog user add NAME --role engineer" in (await response.json())["error"]
+        add_users(tmp_path, anna="engineer")
+        async with session.get(f"http://127.0.0.1:{port}/api/dashboards") as response:
+            assert response.status == 401
+        (tmp_path / "users.json").write_text("{")
+        async with session.get(f"http://127.0.0.1:{port}/api/dashboards") as response:
+            assert response.status == 503
 
 
 async def test_unreachable_database_is_reported(tmp_path: Path, session: aiohttp.ClientSession) -> None:

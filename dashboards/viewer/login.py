@@ -1,0 +1,161 @@
+"""Who logs in to the viewer: by a page and a cookie, or by HTTP Basic authentication (RFC 7617) for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from aiohttp import web
+
+from dashboards.viewer.login_attempts import LoginAttempts
+from ingest import metrics
+from ingest.errors import OperationError
+from ingest.http import client_network
+from ingest.users import audit, passwords
+from ingest.users.directory import User, UserDirectory
+
+log = logging.getLogger(__name__)
+
+COOKIE = "plantlog-viewer"
+SESSION_SECONDS = 12 * 3600
+_HASHES = 2  # passwords that are checked at a time, each with 64 MiB
+_MAX_WAITING = 30  # passwords that wait for that
+_BASIC_SECONDS = 600.0  # for which a program's password is not checked again
+_MAX_BASIC = 1000  # programs
+
+
+class Refused(Exception):  # noqa: N818  (an answer, not a fault)
+    """A request is not answered; ``status`` is the HTTP status."""
+
+    def __init__(self, status: int, message: str, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {"Retry-After": str(math.ceil(wait))} if wait else {}
+
+
+class Login:
+    """The users, and their sessions. A session ends with any change of its user."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._directory = UserDirectory(state)
+        self._attempts = LoginAttempts()
+        self._threads = ThreadPoolExecutor(_HASHES, "argon2")
+        self._waiting = 0
+        self._key = secrets.token_bytes()
+        self._programs: OrderedDict[bytes, float] = OrderedDict()  # digest of name and password → monotonic s
+
+    def users(self) -> Mapping[str, User]:
+        """The users by name. Raises Refused."""
+        try:
+            return self._directory.users()
+        except OperationError as error:
+            log.error("%s", error)
+            raise Refused(503, "the users can't be read: see the log of the viewer") from error
+
+    async def user_of(self, request: web.Request, users: Mapping[str, User]) -> User:
+        """Who sent the request. Raises Refused."""
+        if (user := _in_session(request, users)) is not None:
+            return user
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            raise Refused(401, "log in first")
+        try:
+            name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise Refused(400, "Authorization: found no base64 of NAME:PASSWORD")
+        digest = hmac.digest(self._key, f"{users.get(name)}\0{password}".encode(), "sha256")
+        if self._programs.get(digest, 0.0) > time.monotonic():
+            return users[name]
+        user = await self.check(request, users, name, password)
+        self._programs[digest] = time.monotonic() + _BASIC_SECONDS
+        if len(self._programs) > _MAX_BASIC:
+            self._programs.popitem(last=False)
+        return user
+
+    async def check(self, request: web.Request, users: Mapping[str, User], name: str, password: str) -> User:
+        """The user with this name and password. Raises Refused; for a name that is unknown after the same time."""
+        address = client_network(request.remote or "")
+        if wait := self._attempts.wait(address):
+            raise Refused(429, "too many failed attempts: try again later", wait)
+        if self._waiting >= _MAX_WAITING:
+            raise Refused(503, "too many logins at once: try again", 1.0)
+        user = users.get(name)
+        self._attempts.record_failure(address)  # until it is none: others of the address may be on their way
+        self._waiting += 1
+        try:
+            right = await asyncio.get_running_loop().run_in_executor(
+                self._threads, passwords.matches, None if user is None else user.password, password
+            )
+        finally:
+            self._waiting -= 1
+        if user is None or not right or not user.enabled:
+            metrics.wrong_tokens.labels(endpoint="viewer").inc()
+            log.warning("failed login from %s", request.remote)
+            why = "disabled" if user is not None and right else "wrong name or password"
+            await self.record(request, user, "viewer login", "refused", why)
+            raise Refused(401, "wrong name or password")
+        self._attempts.withdraw_failure(address)
+        await self.record(request, user, "viewer login")
+        return user
+
+    async def record(
+        self,
+        request: web.Request,
+        user: User | None,
+        action: str,
+        outcome: audit.Outcome = "done",
+        error: str = "",
+        arguments: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put an action into the audit trail. If that fails, the log has it: looking does no harm."""
+        name, role = (None, None) if user is None else (user.name, user.role)
+        person = audit.Person(name, role, None, request.remote or "")
+        try:
+            done = audit.Action(action, arguments or {}, outcome, error)
+            await asyncio.to_thread(audit.record, self._state, person, done)
+        except OperationError as problem:
+            log.error("%s: %s: %s by %s from %s", problem, action, outcome, person.user, person.host)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def session(user: User) -> tuple[str, int]:
+    """The value of a new session's cookie, and when it ends (s since 1970)."""
+    until = int(time.time()) + SESSION_SECONDS
+    return f"{until}.{user.name.encode().hex()}.{_signature(user, str(until))}", until
+
+
+def _in_session(request: web.Request, users: Mapping[str, User]) -> User | None:
+    until, _, rest = request.cookies.get(COOKIE, "").partition(".")
+    name, _, signature = rest.partition(".")
+    if not until.isdecimal() or len(until) > 12 or int(until) < time.time():
+        return None
+    try:
+        user = users.get(bytes.fromhex(name).decode())
+    except ValueError:
+        return None
+    if user is None or not user.enabled:
+        return None
+    right = hmac.compare_digest(signature.encode(errors="replace"), _signature(user, until).encode())
+    return user if right else None
+
+
+def _signature(user: User, until: str) -> str:
+    """Of a session. Its key is the user with the hash of the password: whatever of it changes, the session ends."""
+    key = hashlib.sha256(f"plantlog viewer session {user!r}".encode()).digest()
+    return hmac.new(key, until.encode(), hashlib.sha256).hexdigest()
