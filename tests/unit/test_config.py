@@ -14,7 +14,7 @@ from ingest.config.locate import line_of, locate
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource
 from ingest.config.tags import read_tags
 from ingest.errors import ConfigError, OperationError, Problem
-from ops.cli.app import app
+from ops.cli import app as command_line
 
 GOLDEN = Path(__file__).parent / "golden" / "config"
 
@@ -80,9 +80,10 @@ def test_check_warns_of_a_source_that_reads_nothing(tmp_path: Path) -> None:
         '[plant]\nname = "p"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
     )
     (tmp_path / "t.csv").write_text("name,address\n")
-    assert "warning: source s reads nothing" in CliRunner().invoke(app, ("check", str(file))).output
+    command_line._add_subcommands()  # what main() does
+    assert "warning: source s reads nothing" in CliRunner().invoke(command_line.app, ("check", str(file))).output
     (tmp_path / "t.csv").write_text("name,address\na,holding:1\n")
-    assert "warning" not in CliRunner().invoke(app, ("check", str(file))).output
+    assert "warning" not in CliRunner().invoke(command_line.app, ("check", str(file))).output
 
 
 def test_missing_configuration_file_is_named(tmp_path: Path) -> None:
