@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+from contextlib import suppress
+from pathlib import Path
 
 OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 
@@ -14,6 +17,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def machine_addresses() -> set[str]:
+    """The addresses of this machine's interfaces, without those of IPv6 that are valid on one link only."""
+    found: set[str] = set()
+    with suppress(OSError):  # proc(5): an address of this machine is followed by "/32 host LOCAL"
+        found |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", Path("/proc/net/fib_trie").read_text()))
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            address = ipaddress.IPv6Address(bytes.fromhex(line[:32]))
+            found |= {str(address)} if not address.is_link_local else set()
+    return found
 
 
 def unreachable(address: str, error: Exception) -> str:

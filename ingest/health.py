@@ -10,12 +10,15 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import http
+from ingest.server_tls import ServerTls
 
 HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
 
 
 @asynccontextmanager
-async def serve(host: str, port: int, report: Callable[[], Awaitable[HealthReport]]) -> Any:
+async def serve(
+    host: str, port: int, report: Callable[[], Awaitable[HealthReport]], tls: ServerTls | None = None
+) -> Any:
     """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use."""
 
     async def health(_: web.Request) -> web.Response:
@@ -31,5 +34,5 @@ async def serve(host: str, port: int, report: Callable[[], Awaitable[HealthRepor
 
     app = web.Application(middlewares=[http.check_host(host)])
     app.add_routes([web.get("/health", health), web.get("/health/live", live), web.get("/metrics", metrics)])
-    async with http.serve(app, host, port):
+    async with http.serve(app, host, port, tls):
         yield

@@ -1,15 +1,17 @@
 """HTTP server of all plantlog processes, with limits on connections and on the time of a request.
 
-A request that is not complete in time closes its connection. If there are too many connections, from one address
-or in total, the one that has been incomplete for the longest time is evicted: a client that sends its request at once
-is served, however many others never do.
+A request that is not complete in time closes its connection; a TLS handshake counts as a part of its header. If there
+are too many connections, from one address or in total, the one that has been incomplete for the longest time is
+evicted: a client that sends its request at once is served, however many others never do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -19,12 +21,17 @@ from aiohttp import web
 
 from ingest import metrics
 from ingest.addresses import is_loopback
+from ingest.server_tls import ServerTls
+from ingest.tls import reason
+
+log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _MAX_CONNECTIONS = 400  # connections of a server
 _MAX_PER_ADDRESS = 100  # of them, of one address
 _HEADER_SECONDS = 10.0  # from its first byte, or the connection's beginning, until a request's header is there
+_GOODBYE_SECONDS = 5.0  # for a client to answer the end of TLS
 _BODY_SECONDS = 60.0  # from there until its body is there
 _WRITE_SECONDS = 60.0  # for which a client may leave an answer lying
 _IDLE_SECONDS = 75.0  # between two requests
@@ -36,12 +43,14 @@ _MAX_SECONDS = {_HEADER: _HEADER_SECONDS, _BODY: _BODY_SECONDS}  # aiohttp itsel
 
 
 @asynccontextmanager
-async def serve(app: web.Application, host: str, port: int, **options: Any) -> AsyncIterator[int]:
+async def serve(
+    app: web.Application, host: str, port: int, tls: ServerTls | None = None, **options: Any
+) -> AsyncIterator[int]:
     """Serve on ``host:port`` while the block runs; yields the port. ``options`` are passed to aiohttp's AppRunner.
 
-    Raises OSError where the port is taken.
+    ``tls``: for HTTPS. Raises OSError where the port is taken.
     """
-    limiter = _ConnectionLimiter()
+    limiter = _ConnectionLimiter(tls)
     app.middlewares.insert(0, limiter.track)
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=_IDLE_SECONDS, **options)
     await runner.setup()
@@ -60,6 +69,7 @@ async def serve(app: web.Application, host: str, port: int, **options: Any) -> A
     finally:
         closing.cancel()
         await runner.cleanup()
+        limiter.close_all()
 
 
 def check_host(host: str) -> Callable[..., Any]:
@@ -96,7 +106,8 @@ def is_cross_site(request: web.Request) -> bool:
 class _ConnectionLimiter:
     """The connections of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ServerTls | None) -> None:
+        self.tls = tls
         self._open: dict[Any, _Connection] = {}  # by transport
 
     def admit(self, connection: _Connection) -> bool:
@@ -116,8 +127,12 @@ class _ConnectionLimiter:
         elif full:
             metrics.http_closed.labels(reason="full").inc()
             return False
-        self._open[connection.transport] = connection
+        self.add(connection)
         return True
+
+    def add(self, connection: _Connection) -> None:
+        """It has a transport."""
+        self._open[connection.transport] = connection
 
     def remove(self, connection: _Connection) -> None:
         """It has ended."""
@@ -136,12 +151,19 @@ class _ConnectionLimiter:
             connection.end()
 
     async def close_late(self) -> None:
-        """Close connections that are too slow, until cancelled."""
+        """Close connections that are too slow, and look for a new certificate, until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
+            if self.tls is not None:
+                self.tls.refresh()
             now = time.monotonic()
             for connection in [one for one in self._open.values() if one.late(now)]:
                 self._close(connection, "late")
+
+    def close_all(self) -> None:
+        """The server ends."""
+        for connection in [*self._open.values()]:
+            connection.transport.abort()
 
     def _close(self, connection: _Connection, why: str) -> None:
         metrics.http_closed.labels(reason=why).inc()
@@ -150,9 +172,12 @@ class _ConnectionLimiter:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: what it waits for, and since when. Everything else is done by aiohttp's protocol."""
+    """One connection: what it waits for, and since when. Everything else is done by aiohttp's protocol.
 
-    transport: asyncio.Transport
+    TLS begins here, and not in ``create_server``, which would tell of a connection only after its handshake.
+    """
+
+    transport: asyncio.Transport  # that of TLS after the handshake
 
     def __init__(self, inner: asyncio.Protocol, limiter: _ConnectionLimiter) -> None:
         self._inner = inner
@@ -160,7 +185,9 @@ class _Connection(asyncio.Protocol):
         self._request: web.Request | None = None  # that is being answered
         self._in_header = True  # a header is coming
         self._blocked_since: float | None = None  # since when an answer is not taken
-        self._admitted = False
+        self._open = False  # for aiohttp: after the handshake
+        self._early: list[bytes] = []  # what came with the end of the handshake
+        self._handshake: asyncio.Task[None] | None = None
         self.since = time.monotonic()
         self.address = ""
 
@@ -169,20 +196,54 @@ class _Connection(asyncio.Protocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.address = client_network(peer[0]) if peer else ""
-        self._admitted = self._limiter.admit(self)
-        if self._admitted:
-            self._inner.connection_made(transport)
-        else:
+        if not self._limiter.admit(self):
             transport.abort()
+        elif self._limiter.tls is None:
+            self._begin()
+        else:
+            transport.pause_reading()  # until TLS takes over
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(self._limiter.tls.context))
+
+    def _begin(self) -> None:
+        self._open = True
+        self._inner.connection_made(self.transport)
+
+    async def _secure(self, context: ssl.SSLContext) -> None:
+        """Begin with TLS; its time limit is that of the header."""
+        try:
+            secured: asyncio.Transport | None = await asyncio.get_running_loop().start_tls(
+                self.transport, self, context, server_side=True, ssl_shutdown_timeout=_GOODBYE_SECONDS
+            )
+        except OSError as error:
+            self._limiter.remove(self)
+            self._note(error)
+            return
+        self._limiter.remove(self)
+        if secured is None or secured.is_closing():  # lost meanwhile
+            return
+        self.transport = secured
+        self._limiter.add(self)
+        self._begin()
+        for data in self._early:
+            self.data_received(data)
+        self._early.clear()
+
+    def _note(self, error: Exception | None) -> None:
+        """What a client does not like about our TLS, or we about its own."""
+        if isinstance(error, ssl.SSLError):
+            metrics.http_closed.labels(reason="tls").inc()
+            log.warning("TLS with %s failed: %s", self.address, reason(error))
 
     def data_received(self, data: bytes) -> None:
+        if not self._open:
+            self._early.append(data)
+            return
         if self._request is None and not self._in_header:
             self._in_header, self.since = True, time.monotonic()
-        if self._admitted:
-            self._inner.data_received(data)
+        self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._admitted else None
+        return self._inner.eof_received() if self._open else None
 
     def pause_writing(self) -> None:
         self._blocked_since = time.monotonic()
@@ -194,7 +255,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._limiter.remove(self)
-        if self._admitted:
+        self._note(error)
+        if self._open:
             self._inner.connection_lost(error)
 
     def begin(self, request: web.Request) -> None:

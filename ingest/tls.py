@@ -1,4 +1,4 @@
-"""Contexts of TLS clients that verify the server and show a certificate of their own, from files."""
+"""Certificates and keys in files: contexts of TLS clients that verify the server, and certificates that we show."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def trusting(path: Path) -> ssl.SSLContext:
 
 
 def present(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Show this certificate, behind which its issuers may be, to servers that ask. Raises UnusableFile."""
+    """Show this certificate, behind which its issuers may be, to the peer. Raises UnusableFile."""
     if _PEM not in _read(certificate, "a certificate, PEM"):
         raise UnusableFile(certificate, "is not PEM", "a certificate, PEM")
     trusting(certificate)  # from here on, the key is to blame

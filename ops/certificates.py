@@ -1,4 +1,4 @@
-"""The OPC UA client certificate and the trust list, as ``plantlog certificate`` shows and changes them."""
+"""What ``plantlog certificate`` shows and changes: the OPC UA client certificate, the trust list, our servers' one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from ingest import own_certificate
+from ingest.config import https
+from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.opcua import certificate as client_certificate
 from ingest.opcua import revocation
@@ -106,13 +109,63 @@ def listed(pki: Path) -> Iterator[str]:
         yield f"  {crl.path.name}: {revocation.described(crl, datetime.now(UTC))}"
 
 
+def server(plant: Plant, state: Path) -> str:
+    """The certificate that plantlog's servers show, and whom clients have to trust."""
+    file = https.certificate_file(plant, state)
+    if file is None:
+        raise OperationError("all servers listen on loopback, or have plain_http = true: they have no certificate")
+    https.ensure(plant, state)
+    lines = _server("certificate", file)
+    own = plant.tls.certificate_file is None
+    return "\n".join([*lines, *(_server("CA, to be trusted", own_certificate.ca_file(state / "pki")) if own else ())])
+
+
+def authority_pem(plant: Plant, state: Path) -> str:
+    """The certificate of plantlog's own CA, for clients to trust."""
+    if plant.tls.certificate_file is not None or https.certificate_file(plant, state) is None:
+        raise OperationError("the servers show no certificate of plantlog's own CA")
+    https.ensure(plant, state)
+    return own_certificate.ca_file(state / "pki").read_text()
+
+
+def expired(plant: Plant) -> str | None:
+    """What is wrong with the dates of the certificate in [tls]; None: nothing."""
+    file = plant.tls.certificate_file
+    if file is None:
+        return None
+    found = client_certificate.read(file.read_bytes(), file)
+    begins, ends, now = found.not_valid_before_utc, client_certificate.expires_at(found), datetime.now(UTC)
+    if begins <= now < ends:
+        return None
+    return f"found one that is valid from {_dates(found)}; legal: one that is valid now"
+
+
+def _server(title: str, file: Path) -> list[str]:
+    try:
+        found = client_certificate.read(file.read_bytes(), file)
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from error
+    names = ", ".join(own_certificate.names_of(found))
+    return [
+        f"{title + ':':<19}{file}",
+        f"  subject          {found.subject.rfc4514_string()}",
+        *([f"  names            {names}"] if names else ()),
+        f"  valid            {_dates(found)}",
+        f"  SHA-256          {trust_list.fingerprint(found)}",
+    ]
+
+
+def _dates(certificate: x509.Certificate) -> str:
+    return f"{certificate.not_valid_before_utc:%Y-%m-%d} to {client_certificate.expires_at(certificate):%Y-%m-%d}"
+
+
 def _describe(identity: client_certificate.Identity) -> str:
-    certificate, expires = identity.certificate, client_certificate.expires_at(identity.certificate)
+    certificate = identity.certificate
     return (
         f"certificate      {identity.path}\n"
         f"application URI  {identity.uri}\n"
         f"subject          {certificate.subject.rfc4514_string()}\n"
-        f"valid            {certificate.not_valid_before_utc:%Y-%m-%d} to {expires:%Y-%m-%d}\n"
+        f"valid            {_dates(certificate)}\n"
         f"key              RSA, {identity.key.key_size} bits\n"
         f"SHA-256          {trust_list.fingerprint(certificate)}\n"
         f"thumbprint       {client_certificate.thumbprint(certificate)}"

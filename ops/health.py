@@ -1,9 +1,10 @@
-"""Client of the processes' health endpoints (HTTP on loopback)."""
+"""Client of the processes' health endpoints."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from typing import Any
 
 from ingest.config.model import HealthOptions, Plant
@@ -33,7 +34,13 @@ def processes(plant: Plant) -> list[str]:
 def fetch(process: str, options: HealthOptions) -> dict[str, Any] | None:
     """``/health`` of a process; None if it does not respond."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    connection = http.client.HTTPConnection(host, port(process, options), timeout=_TIMEOUT)
+    connection: http.client.HTTPConnection
+    if options.scheme == "http":
+        connection = http.client.HTTPConnection(host, port(process, options), timeout=_TIMEOUT)
+    else:
+        # Not verified: it is this machine's own address.
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(host, port(process, options), timeout=_TIMEOUT, context=context)
     try:
         connection.request("GET", "/health")
         report = json.loads(connection.getresponse().read())

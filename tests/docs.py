@@ -155,13 +155,16 @@ def completed(text: str, folder: Path) -> str:
     for path in re.findall(r'^\w+_(?:file|certificate) = "(.+)"', text, re.MULTILINE):
         (folder / path).parent.mkdir(exist_ok=True)
         token_file.write(folder / path, f"token in {path}")  # its hash is also one, and a passphrase
-    for source in tomllib.loads(text)["source"]:
-        if str(source.get("address")).startswith("tls:"):  # whose files are read
+    tls = tomllib.loads(text).get("tls", {})
+    for source in (*tomllib.loads(text)["source"], tls):
+        if source is tls or str(source.get("address")).startswith("tls:"):  # whose files are read
             made, key = certificates.make(folder / "made")
             files = {
                 "server_certificate": made,
                 "client_certificate_file": certificates.pem(made),
                 "client_key_file": key,
+                "certificate_file": certificates.pem(made),
+                "key_file": key,
             }
             for option in files.keys() & source.keys():
                 (folder / source[option]).write_bytes(files[option].read_bytes())

@@ -10,6 +10,7 @@ from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest import health
+from ingest.config import https
 from ingest.config.model import Plant
 from ingest.errors import DatabaseError
 from ingest.timestamps import now_us
@@ -38,8 +39,10 @@ async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
     try:
         async with (
-            health.serve(plant.health.host, plant.health.port + HEALTH_PORT, report),
-            serve(plant.viewer, state, reader, Library()),
+            health.serve(
+                plant.health.host, plant.health.port + HEALTH_PORT, report, https.of(plant, plant.health, state)
+            ),
+            serve(plant.viewer, state, reader, Library(), https.of(plant, plant.viewer, state)),
         ):
             await stop.wait()
     finally:

@@ -21,6 +21,7 @@ from dashboards.viewer.variable_values import search_values
 from ingest import http, metrics
 from ingest.config.model import ViewerOptions
 from ingest.errors import DatabaseError, OperationError, QueryError
+from ingest.server_tls import ServerTls
 
 _MAX_BODY = 256 * 1024
 
@@ -132,22 +133,32 @@ def application(viewer: Viewer, access: Access) -> web.Application:
 
 
 @asynccontextmanager
-async def serve(options: ViewerOptions, state: Path, reader: Reader, library: Library) -> AsyncIterator[int]:
+async def serve(
+    options: ViewerOptions, state: Path, reader: Reader, library: Library, tls: ServerTls | None = None
+) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port. Raises OperationError if it cannot be opened.
 
     ``state``: the state folder, which has the users.
     """
     access = Access(options.host, state)
     app = application(Viewer(library, reader), access)
+    if tls is not None and not tls.is_own:
+        # Not with plantlog's own certificate: it would also hold for Grafana and others on this host.
+        app.on_response_prepare.append(_require_https)
     async with AsyncExitStack() as stack:
         stack.callback(access.close)
         try:
             # If a client disconnects, its statement is cancelled.
-            served = http.serve(app, options.host, options.port, handler_cancellation=True, shutdown_timeout=3.0)
+            served = http.serve(app, options.host, options.port, tls, handler_cancellation=True, shutdown_timeout=3.0)
             port = await stack.enter_async_context(served)
         except OSError as error:
             raise OperationError(f"[viewer] {options.host}:{options.port} cannot listen: {error}") from error
         yield port
+
+
+async def _require_https(_: web.Request, response: web.StreamResponse) -> None:
+    """Let browsers call this host by HTTPS only (RFC 6797)."""
+    response.headers["Strict-Transport-Security"] = "max-age=31536000"
 
 
 def _json(content: object) -> web.Response:

@@ -10,10 +10,10 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.addresses import OPCUA_PORT
-from ingest.config import modbus_address, modbus_tls, node_address
+from ingest.config import certificate_files, modbus_address, modbus_tls, node_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
-from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions
+from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
@@ -37,6 +37,8 @@ def in_options(options: object) -> Iterator[Contradiction]:
     """Between options of one table."""
     if isinstance(options, BackupOptions):
         yield from in_backup(options)
+    if isinstance(options, TlsOptions):
+        yield from certificate_files.contradictions(options, "certificate_file", "key_file")
 
 
 def in_backup(options: BackupOptions) -> Iterator[Contradiction]:

@@ -62,6 +62,11 @@ _PARSED: dict[Any, str] = {
     parse_span: SPAN_LEGAL,
 }
 
+_LISTS = {
+    "addresses": "a list of addresses as in opc.tcp://host:4840",
+    "names": "a list of host names and addresses",
+}
+
 UNKNOWN_OPTION = "an unknown option"
 _REMOVED = {  # class and option: what came in its place
     ("ViewerOptions", "token_file"): "users log in with a password: `plantlog user add NAME --role engineer`",
@@ -166,8 +171,8 @@ def field_legal(name: str, field: FieldInfo) -> str:
         annotation = annotation.__origin__
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
-    if name == "addresses":
-        return "a list of addresses as in opc.tcp://host:4840"
+    if name in _LISTS:
+        return _LISTS[name]
     if get_origin(annotation) is tuple and get_origin(get_args(annotation)[0]) is Literal:
         return "a list of " + ", ".join(map(str, get_args(get_args(annotation)[0])))
     for item in metadata:

@@ -31,6 +31,7 @@ from ingest.config.model import (
     SealingOptions,
     SpoolOptions,
     StorageOptions,
+    TlsOptions,
     ViewerOptions,
     WriterOptions,
 )
@@ -62,6 +63,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "health": HealthOptions,
     "push": PushOptions,
     "viewer": ViewerOptions,
+    "tls": TlsOptions,
     "storage": StorageOptions,
     "sealing": SealingOptions,
     "backup": BackupOptions,
@@ -71,7 +73,7 @@ _TABLES: dict[str, type[BaseModel]] = {
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
 _NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = (  # options that name a file
-    *("ca_file", "key_file", "known_hosts_file"),
+    *("ca_file", "certificate_file", "key_file", "known_hosts_file"),
     *("passphrase_file", "password_file", "server_certificate", "token_file"),
     *("client_certificate_file", "client_key_file", "user_certificate_file", "user_key_file"),
 )

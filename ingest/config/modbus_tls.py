@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from ingest.config import certificate_files
 from ingest.config.explain import shown
 from ingest.config.modbus_address import TlsOptions
 from ingest.config.sources import ModbusSource
@@ -31,25 +31,11 @@ def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
         return
     if source.server_certificate is None:
         yield "server_certificate", "nothing", "a file with the certificate of the server, or of its authority"
-    if (source.client_certificate_file is None) != (source.client_key_file is None):
-        name = "client_key_file" if source.client_key_file is None else "client_certificate_file"
-        yield name, "nothing", "client_certificate_file and client_key_file, or neither"
-    elif all(path.is_file() for path in named.values() if isinstance(path, Path)):
-        yield from _in_files(source)
+    elif source.server_certificate.is_file():
+        from ingest import tls  # noqa: PLC0415  (imports ssl, which others don't need)
 
-
-def _in_files(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
-    from ingest import tls  # noqa: PLC0415  (imports ssl, which others don't need)
-
-    server, certificate, key = source.server_certificate, source.client_certificate_file, source.client_key_file
-    try:
-        if server is not None:
-            tls.trusting(server)
-    except tls.UnusableFile as fault:
-        yield "server_certificate", f"{shown(str(fault.path))}, which {fault.found}", fault.legal
-    try:
-        if certificate is not None and key is not None:
-            tls.present(tls.trusting(certificate), certificate, key)
-    except tls.UnusableFile as fault:
-        name = "client_key_file" if fault.path == key else "client_certificate_file"
-        yield name, f"{shown(str(fault.path))}, which {fault.found}", fault.legal
+        try:
+            tls.trusting(source.server_certificate)
+        except tls.UnusableFile as fault:
+            yield "server_certificate", f"{shown(str(fault.path))}, which {fault.found}", fault.legal
+    yield from certificate_files.contradictions(source, "client_certificate_file", "client_key_file")

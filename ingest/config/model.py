@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from ingest.addresses import is_loopback
 from ingest.config.base import Frozen, Name
-from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Span, Texts
+from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Span, Texts, parse_texts
 from ingest.config.sources import DEFAULT_CLASS, AlarmPriority, ModbusSource, OpcuaSource, PushSource, Source
 
 
@@ -64,21 +65,34 @@ class WriterOptions(Frozen):
     """Samples and events that are older than this when they arrive are quarantined."""
 
 
-class HealthOptions(Frozen):
+Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
+
+
+class ServerOptions(Frozen):
+    """A server of HTTP, or of HTTPS where others than this machine can reach it."""
+
+    host: Host = "127.0.0.1"
+    """The address to listen on. A server that is not on loopback speaks HTTPS."""
+    plain_http: bool = False
+    """Speak HTTP also where `host` is not loopback: in a network of your own, such as that of containers."""
+
+    @property
+    def scheme(self) -> Literal["http", "https"]:
+        """What it speaks."""
+        return "http" if self.plain_http or is_loopback(self.host) else "https"
+
+
+class HealthOptions(ServerOptions):
     """Where the processes answer `/health` and `/metrics`."""
 
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
     """The port of the OPC UA collector. Modbus collector +1, writer +2, push +3, maintenance +4, viewer +5, notifier
     +6. The second collectors of OPC UA and Modbus have +20 and +21, the third ones +22 and +23, and so on."""
 
 
-class PushOptions(Frozen):
+class PushOptions(ServerOptions):
     """The endpoint for gateways that push, and its limits."""
 
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """The address to listen on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8186
     """The port to listen on."""
     max_body: ByteCount = 8 * 1024**2
@@ -87,13 +101,26 @@ class PushOptions(Frozen):
     """The maximum number of lines in a request."""
 
 
-class ViewerOptions(Frozen):
-    """The dashboards in the browser. Once there are users (`plantlog user add`), they have to log in."""
+class ViewerOptions(ServerOptions):
+    """The dashboards in the browser. Once there are users (`plantlog user add`), they have to log in. Without users, it
+    is served on loopback only."""
 
-    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """The address to listen on. Without users, only a loopback address is served."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
+
+
+class TlsOptions(Frozen):
+    """The certificate of the servers that speak HTTPS. Without `certificate_file`, plantlog makes and renews its own,
+    issued by a CA of its own that clients have to trust."""
+
+    certificate_file: Path | None = None
+    """Your certificate, PEM, with those of its issuers behind it. New contents are used within seconds, without a
+    restart. It requires `key_file`."""
+    key_file: Path | None = None
+    """Its private key, PEM, without a password."""
+    names: Annotated[tuple[Host, ...], BeforeValidator(parse_texts)] = ()
+    """Host names and addresses that plantlog's own certificate has besides those of the machine: what clients call it
+    by, behind a router or in containers."""
 
 
 class StorageOptions(Frozen):
@@ -231,6 +258,7 @@ class Plant(Frozen):
     health: HealthOptions = HealthOptions()
     push: PushOptions = PushOptions()
     viewer: ViewerOptions = ViewerOptions()
+    tls: TlsOptions = TlsOptions()
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
@@ -238,6 +266,10 @@ class Plant(Frozen):
     redundancy: RedundancyOptions = RedundancyOptions()
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None
+
+    def servers(self) -> tuple[ServerOptions, ...]:
+        """The servers that it has."""
+        return (self.health, self.viewer, *((self.push,) if self.push_sources() else ()))
 
     def opcua_sources(self) -> tuple[OpcuaSource, ...]:
         """The sources that the OPC UA collector reads."""

@@ -68,14 +68,16 @@ _LISTED = ("one of ", "a list of bad-signature", "a whole number from ")  # what
 # What the sample shows of options that have no default, and of those whose default is an empty list.
 EXAMPLES: Mapping[str, Any] = {
     "ca_file": "pki/s3.pem",
+    "certificate_file": "pki/server.crt",
     "client_certificate_file": "pki/client.crt",
     "client_key_file": "secrets/client_key.pem",
     "compression": "packed",
     "disk_budget": "200 GiB",
-    "key_file": "secrets/backup_key",
+    "key_file": "secrets/key",
     "known_hosts_file": "secrets/known_hosts",
     "mail_from": "plantlog@example.org",
     "mail_to": ["operators@example.org"],
+    "names": ["historian.example.org", "192.0.2.5"],
     "member": 1,
     "passphrase_file": "secrets/backup_passphrase",
     "password_file": "secrets/kiln_password",

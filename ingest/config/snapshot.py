@@ -68,7 +68,7 @@ class Snapshot(BaseModel):
 
     def named_files(self) -> Iterator[Path]:
         """Secret and certificate files that options name."""
-        return named_files(*self.plant.sources, self.plant.viewer, self.plant.backup, self.plant.notify)
+        return named_files(*self.plant.sources, self.plant.viewer, self.plant.tls, self.plant.backup, self.plant.notify)
 
 
 def save(

@@ -24,6 +24,7 @@ from ingest.push.channels import RETRY_SECONDS
 from ingest.push.gateway import Gateway, WriteResult
 from ingest.push.gateways import Gateways
 from ingest.push.line_protocol import PRECISIONS, parse
+from ingest.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serve(endpoint: Endpoint) -> AsyncIterator[int]:
+async def serve(endpoint: Endpoint, tls: ServerTls | None = None) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port. Raises OperationError if it cannot listen."""
     options = endpoint.options
     app = web.Application(middlewares=[_influx_errors])
@@ -63,7 +64,9 @@ async def serve(endpoint: Endpoint) -> AsyncIterator[int]:
     )
     async with AsyncExitStack() as stack:
         try:
-            served = http.serve(app, options.host, options.port, shutdown_timeout=_DRAIN_SECONDS, auto_decompress=False)
+            served = http.serve(
+                app, options.host, options.port, tls, shutdown_timeout=_DRAIN_SECONDS, auto_decompress=False
+            )
             port = await stack.enter_async_context(served)
         except OSError as error:
             raise OperationError(f"[push] {options.host}:{options.port} cannot listen: {error}") from error

@@ -18,7 +18,7 @@ from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.notifier import process as notifier
 from ingest.alarms.operator_api import OperatorApi
-from ingest.config import snapshot
+from ingest.config import https, snapshot
 from ingest.config.model import Plant
 from ingest.config.processes import collector, port
 from ingest.config.snapshot import Snapshot
@@ -135,7 +135,7 @@ async def run_collectors(
         return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
-        health.serve(plant.health.host, port(process, plant.health), report),
+        health.serve(plant.health.host, port(process, plant.health), report, https.of(plant, plant.health, state)),
         command_socket.serve(
             command_socket.socket_path(state, process),
             OperatorApi(collectors.evaluators, plant.alarms, collectors.conditions),
@@ -216,12 +216,14 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             return {**content, "configuration": configuration.number, "tokens": gateways.tokens_used()}
 
         async with (
-            health.serve(plant.health.host, port("collector-push", plant.health), report),
+            health.serve(
+                plant.health.host, port("collector-push", plant.health), report, https.of(plant, plant.health, state)
+            ),
             command_socket.serve(
                 command_socket.socket_path(state, "collector-push"), OperatorApi(gateways.evaluators, plant.alarms)
             ),
         ):
-            async with serve(endpoint):
+            async with serve(endpoint, https.of(plant, plant.push, state)):
                 following = asyncio.create_task(gateways.follow_tokens(), name="tokens")
                 await configuration.follow(stop)
                 following.cancel()
@@ -254,7 +256,9 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             "redundancy": writer.report() if isinstance(writer, PairWriter) else None,
         }
 
-    async with health.serve(plant.health.host, port("writer", plant.health), report):
+    async with health.serve(
+        plant.health.host, port("writer", plant.health), report, https.of(plant, plant.health, state)
+    ):
         writing = asyncio.create_task(writer.run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -280,7 +284,7 @@ def _writer(plant: Plant, state: Path, dsn: str) -> Writer | PairWriter:
 async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Send alarm notifications until ``stop``."""
     installation = installation_of(state)
-    await notifier.run(plant, ingest_dsn(state), port("notifier", plant.health), stop, installation)
+    await notifier.run(plant, state, ingest_dsn(state), port("notifier", plant.health), stop, installation)
 
 
 def ingest_dsn(state: Path) -> str:

@@ -67,18 +67,19 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
 def ingest(plant: Plant, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
     collector_settings = [plant.spool.model_dump(), plant.alarms.model_dump()]
+    push = [plant.push.scheme, plant.push.host, plant.push.port]
     settings_of: dict[str, list[Any]] = {
         "writer": [plant.writer.model_dump(), plant.redundancy.member, state.dsn_file("ingest").read_text()],
         "collector-opcua": collector_settings,
         "collector-modbus": collector_settings,
-        "collector-push": [*collector_settings, plant.push.host, plant.push.port, state.dsn_file("ingest").read_text()],
+        "collector-push": [*collector_settings, *push, state.dsn_file("ingest").read_text()],
         "notifier": [_notifier_settings(plant), plant.redundancy.member, state.dsn_file("ingest").read_text()],
     }
     return [
         Program(
             name,
             _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
-            _environment(_digest([json.dumps([plant.health.model_dump(), *settings]).encode()]), "ingest", "schema"),
+            _environment(_digest([json.dumps([*_servers(plant), *settings]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
         if (settings := settings_of.get(processes.base_name(name))) is not None
@@ -88,7 +89,7 @@ def ingest(plant: Plant, state: State) -> list[Program]:
 def maintenance(plant: Plant, state: State) -> Program:
     """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
     options = plant.model_dump(include={"storage", "sealing", "retention"})
-    settings = json.dumps([plant.health.model_dump(), options, processes.collectors(plant, "modbus")])
+    settings = json.dumps([*_servers(plant), options, processes.collectors(plant, "modbus")])
     environment = _environment(
         _digest([settings.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops"),
@@ -99,7 +100,7 @@ def maintenance(plant: Plant, state: State) -> Program:
 
 def viewer(plant: Plant, state: State) -> Program:
     """The process that shows the dashboards."""
-    settings = json.dumps([plant.health.model_dump(), plant.viewer.model_dump(mode="json")])
+    settings = json.dumps([*_servers(plant), plant.viewer.model_dump(mode="json")])
     command = _python("dashboards.viewer", "--state", str(state.root))
     digest = _digest([settings.encode(), state.dsn_file("reader").read_bytes()])
     return Program("viewer", command, _environment(digest, "ingest", "schema", "dashboards"))
@@ -190,6 +191,11 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
     return digest.hexdigest()[:16]
+
+
+def _servers(plant: Plant) -> list[Any]:
+    """The options of health pages and of TLS. New contents of certificates need no restart."""
+    return [plant.health.model_dump(), plant.tls.model_dump(mode="json")]
 
 
 def _notifier_settings(plant: Plant) -> Any:

@@ -77,7 +77,8 @@ class StatusMonitor:
             "writer": writer and {key: writer[key] for key in ("written", "lag_seconds", "backlog_rows", "database")},
             "journal": (writer or {}).get("journal"),
             "redundancy": (writer or {}).get("redundancy"),
-            "certificates": [one for report in collectors for one in report.get("certificates", [])],  # that end soon
+            # Those that end soon
+            "certificates": [one for report in reports.values() if report for one in report.get("certificates", [])],
             "jobs": (reports.get("maintenance") or {}).get("jobs", []),
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
             "database": asyncio.run(_database(self._state, self._installation)),

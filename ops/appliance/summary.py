@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ingest.config import processes
+from ingest.config import https, processes
 from ingest.config.model import Plant
 from ingest.config.sources import PushSource, Source
 from ops import health
@@ -17,6 +17,7 @@ def print_summary(
     deployment: Deployment, plant: Plant, database: str, state: State, console: Console, *, database_is_away: bool
 ) -> None:
     """Sources, addresses and next commands. ``database``: where it is."""
+    health_page = f"{plant.health.scheme}://{plant.health.host}"
     served = " (simulated)" if deployment.simulator else ""
     away = " does not respond; samples wait in the spool" if database_is_away else ""
     lines = [
@@ -24,16 +25,22 @@ def print_summary(
         *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
         f"  {'database':<24} {database}{away}  (passwords in {state.root / 'secrets'})",
         *(
-            f"  {name:<24} http://{plant.health.host}:{processes.port(name, plant.health)}/health and /metrics"
+            f"  {name:<24} {health_page}:{processes.port(name, plant.health)}/health and /metrics"
             for name in health.processes(plant)
         ),
-        f"  {'dashboards':<24} http://{plant.viewer.host}:{plant.viewer.port}/",
+        f"  {'dashboards':<24} {plant.viewer.scheme}://{plant.viewer.host}:{plant.viewer.port}/",
+        *_certificate(plant, state),
         f"  {'state and logs':<24} {state.root}",
         "Next: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
     ]
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
 
 
+def _certificate(plant: Plant, state: State) -> list[str]:
+    file = https.certificate_file(plant, state.root)
+    return [] if file is None else [f"  {'certificate':<24} {file}  (./plantlog certificate server)"]
+
+
 def _address(source: Source, plant: Plant) -> str:
-    at = f"http://{plant.push.host}:{plant.push.port}" if isinstance(source, PushSource) else ""
+    at = f"{plant.push.scheme}://{plant.push.host}:{plant.push.port}" if isinstance(source, PushSource) else ""
     return at + source.address

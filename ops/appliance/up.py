@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ingest.config import https
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
 from ingest.config.snapshot import Snapshot, in_force
@@ -161,6 +162,7 @@ def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Pla
     plant, digests = load_with_digests(deployment.config)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
+    https.ensure(plant, state.root, all_names=True)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = (
         f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"

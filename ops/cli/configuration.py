@@ -25,6 +25,7 @@ def check(
     """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
     from ingest.config.load import load
     from ingest.users.directory import UserDirectory, closed_viewer
+    from ops import certificates
     from ops.backup.repository import check_database
     from ops.deployment import Deployment
 
@@ -33,6 +34,8 @@ def check(
         config = EXAMPLE if last is None else last.config
     plant = load(config)
     check_database(State.current(), config, plant.backup)
+    if expired := certificates.expired(plant):
+        raise OperationError(f"{config}: tls.certificate_file: {expired}")
     tags = sum(len(source.tags) for source in plant.sources)
     for source in plant.sources:
         if not source.tags and source.kind != "push":

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ingest import health, metrics
+from ingest.config import https
 from ingest.config.model import Plant
 from ingest.config.processes import collectors, port
+from ingest.run.capacity import measure_certificates
 from ingest.timestamps import now_us
 from ops.maintenance.jobs import jobs
 from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
@@ -167,9 +169,12 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
             "database": maintenance.database,
             "jobs": maintenance.reports(),
             "overload": overload_monitor.overload.report(),
+            "certificates": await asyncio.to_thread(_certificates, plant, state),
         }
 
-    async with health.serve(plant.health.host, port("maintenance", plant.health), report):
+    async with health.serve(
+        plant.health.host, port("maintenance", plant.health), report, https.of(plant, plant.health, state)
+    ):
         working = asyncio.create_task(maintenance.run(overload_monitor))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -179,6 +184,13 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
         working.cancel()
         log.info("stopping; running jobs are cancelled and continue after the next start")
         await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
+
+
+def _certificates(plant: Plant, state: Path) -> list[str]:
+    """What is wrong with the certificate of the servers, or will be soon."""
+    file, problem = https.certificate_file(plant, state), https.problem(plant)
+    expiring = measure_certificates([] if file is None else [file])
+    return [*map(str, expiring), *([] if problem is None else [problem])]
 
 
 def job_context(state: State) -> JobContext:

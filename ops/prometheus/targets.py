@@ -19,10 +19,11 @@ def targets(state: State) -> str:
     if running is None:
         raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(running.health.host, running.health.host)
+    scheme = {} if running.health.scheme == "http" else {"__scheme__": "https"}
     found = [
         {
             "targets": [f"{host}:{processes.port(process, running.health)}"],
-            "labels": {"process": process, "plant": running.plant},
+            "labels": {"process": process, "plant": running.plant, **scheme},
         }
         for process in running.processes
     ]

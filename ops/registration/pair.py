@@ -43,7 +43,7 @@ from schema.queries import load
 _POLL_SECONDS = 0.5
 _LONGEST_LEASE = 60.0  # s; much more than a lease lasts
 _MAX_DIFFERENCES = 3  # that a message names
-_OWN = {"health", "push", "viewer", "spool", "collectors", "writer", "backup", "redundancy"}  # each machine's
+_OWN = {"health", "push", "viewer", "tls", "spool", "collectors", "writer", "backup", "redundancy"}  # each machine's
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,9 @@ _FILES = 1024  # what a process may open, as on most machines
 
 
 @asynccontextmanager
-async def push_process(here: Site, log: Path) -> AsyncIterator[None]:
+async def push_process(
+    here: Site, log: Path, ready: Callable[[], Awaitable[bool]] | None = None
+) -> AsyncIterator[None]:
     """The push endpoint in a process of its own, which may open 1,024 files."""
 
     def limited() -> None:
@@ -35,7 +37,7 @@ async def push_process(here: Site, log: Path) -> AsyncIterator[None]:
             stderr=log_file,
         )
     try:
-        await until(here.ready)
+        await until(ready or here.ready)
         yield
     finally:
         process.terminate()

@@ -64,11 +64,16 @@ def test_targets_are_the_running_processes(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="has no appliance yet"):
         targets(state)
     state.claim()
-    Running("demo", HealthOptions(host="0.0.0.0", port=9201), ("writer", "collector-modbus")).save(state)
-    assert json.loads(targets(state)) == [
-        {"targets": ["127.0.0.1:9203"], "labels": {"process": "writer", "plant": "demo"}},
-        {"targets": ["127.0.0.1:9202"], "labels": {"process": "collector-modbus", "plant": "demo"}},
-    ]
+    for options, more in (
+        (HealthOptions(port=9201), {}),
+        (HealthOptions(host="0.0.0.0", port=9201, plain_http=True), {}),
+        (HealthOptions(host="0.0.0.0", port=9201), {"__scheme__": "https"}),
+    ):
+        Running("demo", options, ("writer", "collector-modbus")).save(state)
+        assert json.loads(targets(state)) == [
+            {"targets": ["127.0.0.1:9203"], "labels": {"process": "writer", "plant": "demo", **more}},
+            {"targets": ["127.0.0.1:9202"], "labels": {"process": "collector-modbus", "plant": "demo", **more}},
+        ]
 
 
 def certificate(path: Path, ends: datetime, encoding: Encoding) -> None:

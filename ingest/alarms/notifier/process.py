@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from ingest import health, metrics
 from ingest.alarms.notifier.messages import Message, Notice, decide
 from ingest.alarms.notifier.receivers import Receiver, StoredMessage, receivers
 from ingest.backoff import exponential, jittered
+from ingest.config import https
 from ingest.config.model import NotifyOptions, Plant
 from ingest.database import FAILURES, connect_writer
 from ingest.errors import DeliveryError
@@ -177,7 +179,7 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
     return [notice.time for notice in notices], [notice.event_id for notice in notices]
 
 
-async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event, installation: UUID | None) -> None:
+async def run(plant: Plant, state: Path, dsn: str, port: int, stop: asyncio.Event, installation: UUID | None) -> None:
     """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
     Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
@@ -190,7 +192,7 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event, installati
         async def idle() -> dict[str, Any]:
             return {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
 
-        async with health.serve(plant.health.host, port, idle):
+        async with health.serve(plant.health.host, port, idle, https.of(plant, plant.health, state)):
             await stop.wait()
         return
     notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation, plant.redundancy.member)
@@ -207,7 +209,7 @@ async def run(plant: Plant, dsn: str, port: int, stop: asyncio.Event, installati
             "delivered": notifier.delivered,
         }
 
-    async with health.serve(plant.health.host, port, report):
+    async with health.serve(plant.health.host, port, report, https.of(plant, plant.health, state)):
         notifying = asyncio.create_task(notifier.run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((notifying, stopping), return_when=asyncio.FIRST_COMPLETED)

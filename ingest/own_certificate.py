@@ -1,0 +1,199 @@
+"""The certificate of plantlog's own servers, issued by a CA of its own.
+
+Clients trust the CA, once; so certificates that it issues can be short-lived, and are replaced without their doing.
+In ``pki/tls`` of the state folder: ``ca.crt`` and ``ca.key``, and in one file, so that it is replaced as one,
+``server.pem``: key and certificate.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+import socket
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ingest.addresses import machine_addresses
+from ingest.errors import SourceError
+from ingest.files import write_atomically
+from ingest.folder_lock import folder_lock
+
+_CA_DAYS = 20 * 365
+_DAYS = 397  # some clients accept no more
+_RENEW_DAYS = 45.0  # left; before anybody is warned of its end
+_SKEW = timedelta(days=1)  # a client's clock may be behind
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+def ca_file(pki: Path) -> Path:
+    """The certificate that clients trust."""
+    return pki / "tls" / "ca.crt"
+
+
+def server_file(pki: Path) -> Path:
+    """Key and certificate of the servers."""
+    return pki / "tls" / "server.pem"
+
+
+def machine_names() -> set[str]:
+    """What this machine is called by: its name and its addresses."""
+    name = socket.gethostname()
+    return {"localhost", *machine_addresses(), *([name] if _HOST_NAME.fullmatch(name) else ())}
+
+
+def ensure(pki: Path, required: Collection[str], more: Collection[str] = ()) -> None:
+    """Make CA and certificate if there are none, or if the certificate ends soon or lacks a ``required`` name.
+
+    ``more``: names that a new one has besides. Raises SourceError, and OSError.
+    """
+    required = {_normal(name) for name in required} - {*_WILDCARDS}
+    if _is_good(pki, required):
+        return
+    with folder_lock(pki / "tls"):
+        if not _is_good(pki, required):  # another process may have made one meanwhile
+            _issue(pki, required | {_normal(name) for name in more})
+
+
+def adopt(pki: Path, certificate: Path, key: Path) -> None:
+    """Issue certificates by a CA that was made elsewhere, as :func:`make_authority` does."""
+    with folder_lock(pki / "tls"):
+        if _content(ca_file(pki)) != (content := certificate.read_bytes()):
+            write_atomically(pki / "tls" / "ca.key", key.read_bytes(), 0o600)
+            write_atomically(ca_file(pki), content, 0o600)
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """Host names and addresses that a certificate is for."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
+    return [*found.get_values_for_type(x509.DNSName), *addresses]
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _is_good(pki: Path, required: Collection[str]) -> bool:
+    try:
+        ca = x509.load_pem_x509_certificate(ca_file(pki).read_bytes())
+        found = x509.load_pem_x509_certificate(server_file(pki).read_bytes())
+        found.verify_directly_issued_by(ca)
+        names = {_normal(name) for name in names_of(found)}
+    except (OSError, ValueError, TypeError, InvalidSignature):
+        return False
+    return found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(required)
+
+
+def _issue(pki: Path, names: Collection[str]) -> None:
+    ca, ca_key = _authority(pki)
+    key = ec.generate_private_key(ec.SECP256R1())
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    certificate = (
+        _builder("plantlog", ca.subject, key.public_key(), _DAYS)
+        .add_extension(x509.SubjectAlternativeName(list(_alternatives(names))), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(of_authority=False), critical=True)
+        .add_extension(usage, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
+            critical=False,
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    write_atomically(server_file(pki), _pem(key) + certificate.public_bytes(Encoding.PEM), 0o600)
+
+
+def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The CA, which is made if there is none."""
+    path, key_path = ca_file(pki), pki / "tls" / "ca.key"
+    if not path.exists():
+        return make_authority(path, key_path)
+    way_out = f"restore it, or remove {path.parent} and let clients trust the new CA that `plantlog up` makes"
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        key = load_pem_private_key(key_path.read_bytes(), None)
+    except OSError as error:
+        raise SourceError(f"{error.filename} can't be read ({error.strerror}): {way_out}") from error
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{path} or {key_path} is damaged ({error}): {way_out}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise SourceError(f"{key_path} is not the key of {path}: {way_out}")
+    return certificate, key
+
+
+def make_authority(path: Path, key_path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A new CA, in these files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Several appliances may be trusted by one client: each CA has a name of its own.
+    name = f"plantlog CA {socket.gethostname()[:32]} {secrets.token_hex(4)}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        _builder(name, subject, key.public_key(), _CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(of_authority=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    write_atomically(key_path, _pem(key), 0o600)
+    write_atomically(path, certificate.public_bytes(Encoding.PEM), 0o600)
+    return certificate, key
+
+
+def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days) - _SKEW)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _key_usage(*, of_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not of_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=of_authority,
+        crl_sign=of_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(names: Iterable[str]) -> Iterable[x509.GeneralName]:
+    for name in sorted(names):
+        try:
+            yield x509.IPAddress(ipaddress.ip_address(name))
+        except ValueError:
+            yield x509.DNSName(name)
+
+
+def _normal(name: str) -> str:
+    """Host names in lower case, addresses in their one short form."""
+    with suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    return name.lower()
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,0 +1,319 @@
+"""HTTPS of plantlog's own servers, by foreign clients: whose certificate they see, when, and who keeps them out."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography import x509
+
+from ingest import http, own_certificate, server_tls
+from ingest.addresses import machine_addresses
+from ingest.config import https
+from ingest.config.model import Plant, ServerOptions, TlsOptions, ViewerOptions
+from ingest.errors import SourceError
+from ingest.server_tls import ServerTls
+from ops.ports import free_ports
+from tests.certificates import make, pem
+from tests.config_in_force import activate
+from tests.integration.test_http_flood import push_process
+from tests.integration.test_push import Site, site
+from tests.telegraf import Telegraf
+from tests.waiting import PATIENCE, until
+
+_SOMEWHERE = ServerOptions(host="0.0.0.0")
+_HALF_OPEN = 450  # more than a server's connections
+
+
+def plant(**tls: Any) -> Plant:
+    """A plant whose viewer listens beyond loopback."""
+    return Plant(name="p", sources=(), viewer=ViewerOptions(host="0.0.0.0"), tls=TlsOptions(**tls))
+
+
+def own(state: Path) -> ServerTls:
+    found = https.of(plant(), _SOMEWHERE, state)
+    assert found is not None
+    return found
+
+
+def yours(folder: Path, name: str, days: tuple[float, float] = (-1, 365)) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key, PEM."""
+    certificate, key = make(folder / name, days, name=name)
+    return pem(certificate), key
+
+
+@asynccontextmanager
+async def serving(tls: ServerTls | None) -> AsyncIterator[int]:
+    """Answers GET with the scheme, and POST with the length of the body."""
+
+    async def scheme(request: web.Request) -> web.Response:
+        return web.Response(text=request.scheme)
+
+    async def length(request: web.Request) -> web.Response:
+        return web.Response(text=str(len(await request.read())))
+
+    app = web.Application(client_max_size=10_000_000)
+    app.add_routes([web.get("/", scheme), web.post("/", length)])
+    async with http.serve(app, "0.0.0.0", free_ports(1), tls) as port:
+        yield port
+
+
+async def command(*words: str) -> tuple[int, str]:
+    """Exit code and output."""
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert process.returncode is not None
+    return process.returncode, output.decode(errors="replace")
+
+
+async def shown(port: int) -> str:
+    """The common name of the certificate that a new connection gets."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        found = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        return found.subject.rfc4514_string()
+    finally:
+        writer.close()
+
+
+async def test_clients_that_trust_the_ca_verify_host_names_and_addresses(tmp_path: Path) -> None:
+    tls = own(tmp_path)
+    ca = str(own_certificate.ca_file(tmp_path / "pki"))
+    async with serving(tls) as port:
+        for host in ("localhost", "127.0.0.1", *sorted(a for a in machine_addresses() if ":" not in a)):
+            assert await command("curl", "-sS", "--cacert", ca, f"https://{host}:{port}/") == (0, "https")
+        big = "x" * 300_000
+        (tmp_path / "body").write_text(big)
+        body = ("--data-binary", f"@{tmp_path / 'body'}")
+        assert await command("curl", "-sS", "--cacert", ca, *body, f"https://localhost:{port}/") == (0, "300000")
+        to = ("openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-verify_return_error")
+        status, output = await command(*to, "-CAfile", ca, "-verify_ip", "127.0.0.1", "-x509_strict")
+        assert "Verify return code: 0 (ok)" in output, output
+        assert status == 0
+        for refused in (("-verify_hostname", "other.example.org", "-CAfile", ca), ("-tls1_1", "-CAfile", ca), ()):
+            status, output = await command(*to, *refused)
+            assert status != 0, output
+        status, _ = await command("curl", "-sS", f"http://127.0.0.1:{port}/")
+        assert status != 0
+
+
+async def test_servers_on_loopback_and_those_that_are_told_speak_http(tmp_path: Path) -> None:
+    for options in (ServerOptions(), ServerOptions(host="::1"), ServerOptions(host="0.0.0.0", plain_http=True)):
+        assert https.of(Plant(name="p", sources=()), options, tmp_path) is None
+    assert not (tmp_path / "pki").exists()
+    async with serving(None) as port:
+        assert await command("curl", "-sS", f"http://127.0.0.1:{port}/") == (0, "http")
+
+
+async def test_new_certificate_is_shown_while_open_connections_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.02)
+    first, second = yours(tmp_path, "first"), yours(tmp_path, "second")
+    used = tmp_path / "server.crt", tmp_path / "server.key"
+    for source, target in zip(first, used, strict=True):
+        shutil.copyfile(source, target)
+    tls = https.of(plant(certificate_file=used[0], key_file=used[1]), _SOMEWHERE, tmp_path)
+    trusting = ssl.create_default_context(cafile=str(first[0]))
+
+    def put(source: Path, target: Path) -> None:
+        """As a program does that renews certificates."""
+        shutil.copyfile(source, target.with_suffix(".new"))
+        target.with_suffix(".new").replace(target)
+
+    async with serving(tls) as port, aiohttp.ClientSession(f"https://127.0.0.1:{port}") as session:
+        # Before anything changes: this connection stays.
+        async with session.get("/", ssl=trusting) as response:
+            assert await response.text() == "https"
+            opened = response.connection and response.connection.transport
+        assert await shown(port) == "CN=first"
+        put(second[0], used[0])
+        await until(lambda: "is not the key of" in caplog.text)
+        assert await shown(port) == "CN=first"
+        put(second[1], used[1])
+
+        async def is_second() -> bool:
+            return await shown(port) == "CN=second"
+
+        await until(is_second)
+        put(second[1], used[0])  # no certificate at all
+        await until(lambda: "the previous certificate stays in use" in caplog.text.rpartition("new certificate")[2])
+        used[1].unlink()
+        assert await is_second()
+        async with session.get("/", ssl=trusting) as response:
+            assert response.connection is None or response.connection.transport is opened
+            assert await response.text() == "https"
+
+
+async def test_own_certificate_is_renewed_by_the_same_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pki = tmp_path / "pki"
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(server_tls, "_RENEW_SECONDS", 0.1)
+    with monkeypatch.context() as short:
+        short.setattr(own_certificate, "_DAYS", 50)
+        own_certificate.ensure(pki, ["localhost"])
+    ca, file = own_certificate.ca_file(pki), own_certificate.server_file(pki)
+    before = file.read_bytes()
+    assert file.stat().st_mode & 0o077 == 0
+    assert (pki / "tls" / "ca.key").stat().st_mode & 0o077 == 0
+    async with serving(own(tmp_path)) as port:
+        assert file.read_bytes() == before
+        monkeypatch.setattr(own_certificate, "_RENEW_DAYS", 60.0)
+        await until(lambda: file.read_bytes() != before)
+        new = x509.load_pem_x509_certificate(file.read_bytes())
+        assert new.not_valid_after_utc - datetime.now(UTC) > timedelta(days=300)
+
+        async def shows_the_new_one() -> bool:
+            text = ssl.get_server_certificate
+            found = await asyncio.to_thread(text, ("127.0.0.1", port))
+            return x509.load_pem_x509_certificate(found.encode()) == new
+
+        await until(shows_the_new_one)
+        assert await command("curl", "-sS", "--cacert", str(ca), f"https://localhost:{port}/") == (0, "https")
+
+
+def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
+    def names() -> set[str]:
+        found = x509.load_pem_x509_certificate(own_certificate.server_file(tmp_path / "pki").read_bytes())
+        return set(own_certificate.names_of(found))
+
+    https.ensure(plant(), tmp_path)
+    assert {"localhost", "127.0.0.1", socket.gethostname().lower()} <= names()
+    assert "0.0.0.0" not in names()
+    before = own_certificate.server_file(tmp_path / "pki").read_bytes()
+    https.ensure(plant(), tmp_path, all_names=True)
+    assert own_certificate.server_file(tmp_path / "pki").read_bytes() == before
+    https.ensure(plant(names=("Historian.example.org", "2001:DB8::5")), tmp_path)
+    assert {"historian.example.org", "2001:db8::5", "localhost"} <= names()
+    ca = own_certificate.ca_file(tmp_path / "pki").read_bytes()
+    (tmp_path / "pki" / "tls" / "ca.key").unlink()
+    https.ensure(plant(), tmp_path)  # nothing to do
+    with pytest.raises(SourceError, match=r"ca\.key can't be read .*restore it, or remove"):
+        https.ensure(plant(names=("other",)), tmp_path)
+    assert own_certificate.ca_file(tmp_path / "pki").read_bytes() == ca
+
+
+async def test_unusable_certificate_does_not_keep_a_process_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.02)
+    certificate, key = yours(tmp_path, "yours")
+    content = key.read_bytes()
+    key.write_bytes(b"")
+    here = plant(certificate_file=certificate, key_file=key)
+    tls = https.of(here, _SOMEWHERE, tmp_path)
+    assert f"{key} can't be used with" in caplog.text
+    assert f"{key} can't be used with" in (https.problem(here) or "")
+    async with serving(tls) as port:
+        assert await shown(port) == "CN=plantlog"
+        key.write_bytes(content)
+
+        async def is_yours() -> bool:
+            return await shown(port) == "CN=yours"
+
+        await until(is_yours)
+    assert https.problem(here) is None
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"], ids=["nothing", "a beginning"])
+async def test_silent_handshake_is_given_up(said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(http, "_MAX_SECONDS", dict.fromkeys(http._MAX_SECONDS, 0.3))
+    async with serving(own(tmp_path)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        with pytest.raises(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+            raise ConnectionResetError
+        writer.close()
+
+
+async def test_wrong_client_is_logged_once_and_costs_nothing_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with serving(own(tmp_path)) as port:
+        assert (await command("curl", "-sS", f"http://127.0.0.1:{port}/"))[0] != 0
+        await until(lambda: "TLS with 127.0.0.1 failed: http request" in caplog.text)
+        assert (await command("curl", "-sS", f"https://127.0.0.1:{port}/"))[0] == 60  # the CA is not known
+        await until(lambda: "unknown ca" in caplog.text)
+
+
+@asynccontextmanager
+async def push_with_tls(here: Site) -> AsyncIterator[ssl.SSLContext]:
+    """The push process; what a client trusts that it serves."""
+    activate(here.state.root, here.root / "p" / "plant.toml")
+    https.ensure(here.plant, here.state.root)
+    trusting = ssl.create_default_context(cafile=str(own_certificate.ca_file(here.state.pki)))
+
+    async def answers() -> bool:
+        with suppress(aiohttp.ClientError):
+            return await pushed(here, trusting, 1) in (204, 400)
+        return False
+
+    async with push_process(here, here.root / "log", answers):
+        yield trusting
+
+
+async def pushed(here: Site, trusting: ssl.SSLContext, number: int) -> int:
+    """The status of the response to a line."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"https://127.0.0.1:{here.plant.push.port}/api/v2/write?org=o&bucket=b",
+            data=io.BytesIO(b"boiler pressure=1 %d000" % number),
+            headers={"Authorization": "Token token-of-edge-gateway"},
+            ssl=trusting,
+        ) as response,
+    ):
+        return response.status
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one address", "many addresses"])
+async def test_gateway_is_served_despite_half_open_handshakes(several: bool, tmp_path: Path) -> None:
+    here = site(tmp_path, push='host = "0.0.0.0"')
+    opened: list[socket.socket] = []
+
+    def half_open(number: int) -> None:
+        connection = socket.socket()
+        connection.bind((f"127.0.{1 + number % 200}.1" if several else "127.0.0.1", 0))
+        connection.connect(("127.0.0.1", here.plant.push.port))
+        if number % 2:
+            connection.sendall(b"\x16\x03\x01\x02")
+        opened.append(connection)
+
+    async with push_with_tls(here) as trusting:
+        for number in range(_HALF_OPEN):
+            await asyncio.to_thread(half_open, number)
+            if number % 50 == 49:
+                assert await pushed(here, trusting, number) == 204
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.timeout(1800)  # where Telegraf has to be built
+async def test_telegraf_pushes_over_tls(tmp_path: Path) -> None:
+    tags = '[[source.tag]]\nname = "boiler/pressure"\naddress = "mem.available"\n'
+    here = site(tmp_path, push='host = "0.0.0.0"', tags=tags)
+    secrets = {"telegraf_token": "token-of-edge-gateway", "reader_dsn": here.dsn}
+    ca = {"PLANTLOG_CA": str(own_certificate.ca_file(here.state.pki))}
+    ca["PLANTLOG_PUSH"] = f"https://localhost:{here.plant.push.port}"
+    async with push_with_tls(here):
+        with Telegraf(tmp_path, "telegraf.conf", secrets, ca).running():
+            await until(here.samples)
