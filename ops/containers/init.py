@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from ingest import own_certificate
 from ingest.config.token_file import hash_of
 from ingest.errors import OperationError
 from ingest.files import write_atomically
@@ -61,7 +62,11 @@ def _create_secrets(folder: Path) -> list[str]:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_atomically(path, content(), 0o600)  # Telegraf takes a line end for a part of its secret
             created.append(name)
-    _chown(folder, folder / "tokens", *(folder / name for name in _secrets(folder)))
+    authority = folder / "tls_ca", folder / "tls_ca_key"
+    if not authority[0].exists():
+        own_certificate.make_authority(*authority)
+        created += [path.name for path in authority]
+    _chown(folder, folder / "tokens", *(folder / name for name in _secrets(folder)), *authority)
     return created
 
 

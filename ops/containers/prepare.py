@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.config import snapshot
+from ingest import own_certificate
+from ingest.config import https, snapshot
 from ingest.config.load import load_with_digests
 from ingest.errors import OperationError
 from ingest.users.directory import UserDirectory, closed_viewer
@@ -25,6 +26,7 @@ from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 
 _ANSWER_SECONDS = 60.0
+_CA = (Path("/run/secrets/tls_ca"), Path("/run/secrets/tls_ca_key"))  # that `init` made
 
 
 def prepare(config: Path, console: Console, take_over: str | None, decisions: TagDecisions) -> None:
@@ -44,6 +46,9 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
             step.note(closed)
+        if _CA[0].exists():
+            own_certificate.adopt(state.pki, *_CA)
+        https.ensure(plant, state.root, all_names=True)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     db = Database(state, None)
     with steps.step("upgrade schema") as step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import ssl
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -207,9 +208,10 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
 def push(stack: Stack, lines: bytes) -> None:
     """As a gateway does, with the token that init made."""
     token = (stack.secrets / "telegraf_token").read_text()
-    address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
+    address = f"https://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
     request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    trusting = ssl.create_default_context(cafile=str(stack.secrets / "tls_ca"))
+    with urllib.request.urlopen(request, timeout=10, context=trusting) as answer:
         assert answer.status == 204
 
 

@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from rich.console import Console
@@ -86,7 +87,7 @@ def test_containers_have_minimal_privileges(official: dict[str, Any]) -> None:
         assert ("healthcheck" in service) == (name not in ONE_SHOT), name
 
 
-def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
+def test_nothing_is_published_beyond_loopback(official: dict[str, Any], plant: Plant) -> None:
     published = {
         name: [(port["host_ip"], port["published"]) for port in service["ports"]]
         for name, service in official["services"].items()
@@ -99,6 +100,13 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any]) -> None:
         "prometheus": [("127.0.0.1", "9090")],
         "viewer": [("127.0.0.1", "9110")],
     }
+    # What plantlog publishes is HTTPS; health pages and metrics are not published.
+    assert (plant.push.scheme, plant.viewer.scheme, plant.health.scheme) == ("https", "https", "http")
+    telegraf = official["services"]["telegraf"]
+    address = urlsplit(telegraf["environment"]["PLANTLOG_PUSH"])
+    assert address.scheme == "https"
+    assert address.hostname in plant.tls.names
+    assert telegraf["environment"]["PLANTLOG_CA"].rpartition("/")[2] in {one["source"] for one in telegraf["secrets"]}
 
 
 def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any], environment: Path) -> None:
@@ -169,6 +177,7 @@ def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any
         # Its health page is asked where the configuration puts it, and scraped there.
         port = processes.port(name, plant.health)
         assert f"http://127.0.0.1:{port}/" in service["healthcheck"]["test"][-1], name
+        assert plant.health.plain_http
         scraped = (CHECKOUT / "ops" / "prometheus" / "containers" / "plantlog.yml").read_text()
         assert f'- targets: ["{name}:{port}"]\n  labels: {{process: {name},' in scraped
 
@@ -200,6 +209,6 @@ def test_grafana_and_telegraf_get_their_variables(official: dict[str, Any]) -> N
     assert asked <= grafana["environment"].keys()
     config = (CHECKOUT / "ops" / "telegraf" / "telegraf.conf").read_text()
     mounted = {one.get("target", one["source"]).rpartition("/")[2] for one in telegraf["secrets"]}
-    assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) == mounted
+    assert set(re.findall(r"@\{plantlog:(\w+)\}", config)) | {"tls_ca"} == mounted
     variables = {name for name in re.findall(r"\$\{(\w+):-", config) if name != "PLANTLOG_SECRETS"}
     assert variables == {name for name in telegraf["environment"] if name.startswith("PLANTLOG_")}
