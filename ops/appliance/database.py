@@ -17,6 +17,7 @@ from ingest.files import write_atomically
 from ops import ports
 from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
 from ops.paths import State
+from ops.postgres import verified
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
@@ -140,11 +141,14 @@ def provide(state: State, progress: Callable[[str], None]) -> Database:
                 f"PLANTLOG_DSN is set, but {state.root} has its own database: unset it, or set PLANTLOG_STATE "
                 "to a new folder"
             )
+        verified.check(_checked(external_dsn), "PLANTLOG_DSN")
         _store_dsns(state, external_dsn)
         marker.touch()
         return Database(state, None)
     if marker.exists():
         _store_dsns(state, state.dsn("owner"))  # an earlier plantlog knew fewer logins
+        if hosts := verified.unverified_hosts(state.dsn("owner")):  # no reason to end the collection
+            progress(f"the connection to the database at {', '.join(hosts)} is not verified: its DSN lacks verify-full")
         return Database(state, None)
     return Database(state, provision(state.root, progress))
 

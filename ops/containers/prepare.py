@@ -20,6 +20,7 @@ from ops.appliance.steps import Steps
 from ops.backup.repository import configure
 from ops.formatting import count
 from ops.paths import State
+from ops.postgres import verified
 from ops.postgres.bootstrap import wait_until_ready
 from ops.postgres.mounted import REPOSITORY, existing, is_mounted
 from ops.registration.redefined_tags import TagDecisions
@@ -50,6 +51,7 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             own_certificate.adopt(state.pki, *_CA)
         https.ensure(plant, state.root, all_names=True)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
+    verified.check(state.dsn("owner"), "secrets/owner_dsn")
     db = Database(state, None)
     with steps.step("upgrade schema") as step:
         asyncio.run(wait_until_ready(state.dsn("owner"), _ANSWER_SECONDS))

@@ -44,6 +44,7 @@ from ops.postgres.membership import (
     secret_of,
 )
 from ops.postgres.server import Server
+from ops.postgres.verified import TOLD
 from schema.queries import load
 
 _READY_SECONDS = 120.0
@@ -101,7 +102,8 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             step.result = mine.state
     hosts = ",".join(f"{one.address}:{one.port}" for one in found)
     console.print(
-        f"For the appliances: PLANTLOG_DSN='postgresql://{OWNER}:PASSWORD@{hosts}/plantlog?sslmode=require'\n"
+        f"For the appliances: {TOLD}={','.join(dict.fromkeys(one.address for one in found))} "
+        f"PLANTLOG_DSN='postgresql://{OWNER}:PASSWORD@{hosts}/plantlog?sslmode=require'\n"
         f"  the password is {_password_place(state, ours)}",
         highlight=False, soft_wrap=True,
     )  # fmt: skip

@@ -185,6 +185,7 @@ def test_logs_of_an_unknown_process_are_refused(tmp_path: Path) -> None:
 
 def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = claimed(tmp_path)
+    monkeypatch.setenv("PLANTLOG_UNVERIFIED_DATABASE", "db.example")
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://boss:s%2Fx@db.example:5433/plant?sslmode=require")
     used = provide(state, lambda line: None)
     assert used.where == "db.example:5433/plant"
@@ -193,7 +194,10 @@ def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeyp
     assert reader.endswith("@db.example:5433/plant?sslmode=require")
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in (state.root / "secrets").iterdir())
     monkeypatch.delenv("PLANTLOG_DSN")
-    again = provide(state, lambda line: None)
+    monkeypatch.delenv("PLANTLOG_UNVERIFIED_DATABASE")
+    said: list[str] = []
+    again = provide(state, said.append)
+    assert said == ["the connection to the database at db.example is not verified: its DSN lacks verify-full"]
     assert (again.state.dsn("reader"), again.state.dsn("owner")) == (reader, used.state.dsn("owner"))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PLANTLOG_ROOTFS", str(tmp_path / "none"))
@@ -215,6 +219,7 @@ def test_invalid_dsn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("query", ["", "?target_session_attrs=read-write", "?target_session_attrs=primary"])
 def test_of_several_hosts_the_primary_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    monkeypatch.setenv("PLANTLOG_UNVERIFIED_DATABASE", "db1")
     monkeypatch.setenv("PLANTLOG_DSN", f"postgresql://boss:s%2Fx@db1:5433,[::1]/plant{query}")
     used = provide(claimed(tmp_path), lambda line: None)
     assert used.where == "db1:5433,[::1]/plant"
@@ -240,6 +245,51 @@ def test_a_dsn_that_does_not_ask_for_the_primary_is_refused(
     monkeypatch.setenv("PLANTLOG_DSN", dsn)
     with pytest.raises(OperationError, match=reason):
         provide(claimed(tmp_path), lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("rest", "hosts"),
+    [
+        ("db.example/d", "db.example"),
+        ("db.example/d?sslmode=require", "db.example"),
+        ("db.example/d?sslmode=verify-ca", "db.example"),
+        ("127.0.0.1,db2:5433/d", "db2"),
+        ("192.0.2.1,192.0.2.2/d", "192.0.2.1,192.0.2.2"),
+        ("/d?host=db.example", "db.example"),
+    ],
+)
+def test_database_on_another_host_is_refused_unless_verified_or_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str, hosts: str
+) -> None:
+    state = claimed(tmp_path)
+    monkeypatch.setenv("PLANTLOG_DSN", f"postgresql://u:p@{rest}")
+    for told in ("", "1", "yes", "other.example"):
+        monkeypatch.setenv("PLANTLOG_UNVERIFIED_DATABASE", told)
+        with pytest.raises(OperationError, match=f"=verify-full&sslrootcert=.* PLANTLOG_UNVERIFIED_DATABASE={hosts} "):
+            provide(state, print)
+        assert not state.dsn_file("owner").exists()
+    monkeypatch.setenv("PLANTLOG_UNVERIFIED_DATABASE", hosts.upper())
+    provide(state, print)
+    assert state.dsn_file("owner").exists()
+
+
+def test_database_with_verify_full_needs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dsn = "postgresql://u:p@db.example/d?sslmode=verify-full&sslrootcert="
+    state, file = claimed(tmp_path / "state"), tmp_path / "ca.crt"
+    for root in ("ca.crt", str(file)):
+        monkeypatch.setenv("PLANTLOG_DSN", dsn + root)
+        with pytest.raises(OperationError, match=r"sslrootcert: found .*ca\.crt; legal: the absolute path"):
+            provide(state, print)
+    file.touch()
+    provide(state, print)
+
+
+@pytest.mark.parametrize("rest", ["localhost/d", "127.0.0.1:5433,[::1]/d", "/d?host=/run/postgresql", "%2Frun%2Fx/d"])
+def test_database_of_this_machine_needs_no_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", f"postgresql://u:p@{rest}")
+    provide(claimed(tmp_path), print)
 
 
 def test_no_database_is_accepted_before_one_was_written_to(tmp_path: Path) -> None:
@@ -312,7 +362,7 @@ def test_backup_of_another_server_names_the_tools_to_use(
 ) -> None:
     state = claimed(tmp_path)
     assert "has no database yet" in run(state.root, "backup", *arguments).err
-    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@h/d")
+    monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@127.0.0.1/d")
     provide(state, print)
     monkeypatch.delenv("PLANTLOG_DSN")
     result = run(state.root, "backup", *arguments)

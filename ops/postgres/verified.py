@@ -1,0 +1,43 @@
+"""Whether the connection to a database on another host is verified."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ingest.addresses import is_loopback
+from ingest.database import addresses
+from ingest.errors import OperationError
+
+TOLD = "PLANTLOG_UNVERIFIED_DATABASE"  # hosts whose certificate nobody verifies
+
+
+def unverified_hosts(dsn: str) -> list[str]:
+    """Hosts of a DSN that another server could pass for: neither this machine nor with ``sslmode=verify-full``."""
+    options = parse_qs(urlsplit(dsn).query)
+    if options.get("sslmode") == ["verify-full"]:
+        return []
+    named = [urlsplit(address).hostname for address in addresses(dsn)]
+    hosts = [unquote(host) for host in (*named, *options.get("host", ())) if host]
+    return [host for host in dict.fromkeys(hosts) if not host.startswith("/") and not is_loopback(host)]
+
+
+def check(dsn: str, name: str) -> None:
+    """Refuse a DSN whose connection is not verified, unless told. Raises OperationError.
+
+    ``name``: what it is called in the error. https://www.postgresql.org/docs/17/libpq-ssl.html
+    """
+    told = {host.strip().lower() for host in os.environ.get(TOLD, "").split(",")}
+    if hosts := [host for host in unverified_hosts(dsn) if host not in told]:
+        found = "".join(parse_qs(urlsplit(dsn).query).get("sslmode", ["nothing"]))
+        raise OperationError(
+            f"{name}: sslmode: found {found}; legal for {', '.join(hosts)}, as anybody between could pass for it: "
+            "sslmode=verify-full&sslrootcert=/PATH/OF/THE/CA.crt behind a ? at the end of the DSN; "
+            f"or, in a network that you trust, set {TOLD}={','.join(hosts)} for this command"
+        )
+    root = "".join(parse_qs(urlsplit(dsn).query).get("sslrootcert", []))
+    if root and not (Path(root).is_absolute() and Path(root).is_file()):
+        raise OperationError(
+            f"{name}: sslrootcert: found {root}; legal: the absolute path of a file of CA certificates"
+        )
