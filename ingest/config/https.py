@@ -1,9 +1,10 @@
-"""Which of the plant's servers speak HTTPS, and with which certificate."""
+"""Which of the plant's servers have TLS, and with which certificate."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ingest.addresses import is_loopback
 from ingest.config.model import Plant, ServerOptions
 from ingest.errors import SourceError
 from ingest.server_tls import Files, ServerTls, context
@@ -18,11 +19,19 @@ def of(plant: Plant, server: ServerOptions, state: Path) -> ServerTls | None:
 
 
 def certificate_file(plant: Plant, state: Path) -> Path | None:
-    """The certificate that the servers show; None: all speak HTTP."""
-    if not _secure(plant):
-        return None
-    yours = _yours(plant)
-    return state / "pki" / "tls" / "server.pem" if yours is None else yours[0]
+    """The certificate that the servers show; None: no server has TLS."""
+    return files(plant, state)[0] if _hosts(plant) else None
+
+
+def files(plant: Plant, state: Path) -> Files:
+    """The certificate of servers with TLS, and its key."""
+    own = state / "pki" / "tls" / "server.pem"
+    return _yours(plant) or (own, own)
+
+
+def is_remote(host: str) -> bool:
+    """Whether a server that listens there is reached by other machines."""
+    return not is_loopback(host)
 
 
 def ensure(plant: Plant, state: Path, *, all_names: bool = False) -> None:
@@ -30,12 +39,13 @@ def ensure(plant: Plant, state: Path, *, all_names: bool = False) -> None:
 
     ``all_names``: also if it lacks a present name of the machine, besides those that options name.
     """
-    if not _secure(plant):
+    hosts = _hosts(plant)
+    if not hosts:
         return
     from ingest import own_certificate  # noqa: PLC0415  (servers on loopback don't need its library)
 
     machine = own_certificate.machine_names()
-    named = {*plant.tls.names, *(server.host for server in _secure(plant))}
+    named = {*plant.tls.names, *hosts}
     try:
         own_certificate.ensure(state / "pki", named | (machine if all_names else set()), machine)
     except OSError as error:
@@ -45,7 +55,7 @@ def ensure(plant: Plant, state: Path, *, all_names: bool = False) -> None:
 def problem(plant: Plant) -> str | None:
     """Why your certificate can't be used; None: it can, or plantlog's own is used."""
     yours = _yours(plant)
-    if yours is None or not _secure(plant):
+    if yours is None or not _hosts(plant):
         return None
     try:
         context(*yours)
@@ -54,8 +64,10 @@ def problem(plant: Plant) -> str | None:
     return None
 
 
-def _secure(plant: Plant) -> list[ServerOptions]:
-    return [server for server in plant.servers() if server.scheme == "https"]
+def _hosts(plant: Plant) -> list[str]:
+    """Where servers with TLS listen."""
+    secure = [server.host for server in plant.servers() if server.scheme == "https"]
+    return [*secure, *([plant.database.host] if is_remote(plant.database.host) else ())]
 
 
 def _yours(plant: Plant) -> Files | None:

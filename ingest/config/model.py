@@ -123,6 +123,14 @@ class TlsOptions(Frozen):
     by, behind a router or in containers."""
 
 
+class DatabaseOptions(Frozen):
+    """plantlog's own database. Not in containers, and not with `PLANTLOG_DSN`."""
+
+    host: Host = "127.0.0.1"
+    """The address to listen on, besides loopback. From other machines, only the login `plantlog_reader` is accepted,
+    and only with TLS. The certificate is that of `[tls]`. A change restarts the database."""
+
+
 class StorageOptions(Frozen):
     """How samples are stored, and how much disk space they may use."""
 
@@ -259,6 +267,7 @@ class Plant(Frozen):
     push: PushOptions = PushOptions()
     viewer: ViewerOptions = ViewerOptions()
     tls: TlsOptions = TlsOptions()
+    database: DatabaseOptions = DatabaseOptions()
     storage: StorageOptions = StorageOptions()
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})

@@ -21,6 +21,7 @@ from ops.postgres import verified
 from ops.postgres.binaries import find
 from ops.postgres.bootstrap import create_database, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
+from ops.postgres.listening import Listening
 from ops.postgres.membership import check_appliance
 from ops.registration import heartbeat, pair
 from ops.registration.installation import find_other, installation_id, login_mark
@@ -130,8 +131,14 @@ class Database:
         return logins
 
 
-def provide(state: State, progress: Callable[[str], None]) -> Database:
-    """The database of PLANTLOG_DSN, that of the last ``up``, or an own server, created if missing."""
+def provide(state: State, progress: Callable[[str], None], plant: Plant | None = None) -> Database:
+    """The database of PLANTLOG_DSN, that of the last ``up``, or an own server, created if missing.
+
+    ``plant``: says where an own server listens.
+    """
+    listens = None if plant is None else Listening.of(plant, state.root)
+    if listens is not None and state.has_external_database:
+        raise OperationError(f"[database] host: found {listens.host!r}; legal: no [database] with PLANTLOG_DSN")
     check_appliance(state)
     external_dsn = os.environ.get("PLANTLOG_DSN")
     marker = state.external_database_marker
@@ -150,7 +157,10 @@ def provide(state: State, progress: Callable[[str], None]) -> Database:
         if hosts := verified.unverified_hosts(state.dsn("owner")):  # no reason to end the collection
             progress(f"the connection to the database at {', '.join(hosts)} is not verified: its DSN lacks verify-full")
         return Database(state, None)
-    return Database(state, provision(state.root, progress))
+    cluster = provision(state.root, progress)
+    if plant is not None:
+        cluster.listening = listens
+    return Database(state, cluster)
 
 
 def _store_dsns(state: State, external_dsn: str) -> None:

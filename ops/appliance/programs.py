@@ -21,6 +21,7 @@ from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
+from ops.postgres import listening
 from ops.postgres.archive import Archive
 from ops.postgres.cluster import ARCHIVE_FILE
 
@@ -31,7 +32,10 @@ def postgres(state: State) -> Program:
     """The state folder's own database server."""
     rootfs = os.environ.get("PLANTLOG_ROOTFS")
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
-    digest = _digest([archive.repository.encode()]) if archive is not None and archive.archiving else ""
+    settings = [archive.repository.encode()] if archive is not None and archive.archiving else []
+    if (listens := state.root / "postgres" / listening.FILE).exists():
+        settings.append(listens.read_bytes())
+    digest = _digest(settings) if settings else ""
     environment = _environment(digest) | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
     command = _python("ops.postgres", "--state", str(state.root))
     return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown

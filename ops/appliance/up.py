@@ -78,7 +78,7 @@ def up(options: UpOptions, console: Console) -> None:
             pair.check_database(state, plant, state.has_external_database)
             repository.check_database(state, deployment.config, plant.backup)
         with steps.step("prepare PostgreSQL") as step:
-            db = database.provide(state, step.note)
+            db = database.provide(state, step.note, plant)
             for problem in repository.configure(state, db.cluster, plant.backup, step.note):
                 step.note(problem)
             step.result = "server of PLANTLOG_DSN" if db.cluster is None else "PostgreSQL 17 with TimescaleDB"

@@ -43,6 +43,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
                 "per protocol; legal: 1 (or use `plantlog up`)"
             )
         _check_repository(config, plant.backup.repository)
+        if https.is_remote(plant.database.host):
+            raise OperationError(f"{config}: [database] is not supported in containers; legal: no table [database]")
         if plant.redundancy.member is not None:
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:

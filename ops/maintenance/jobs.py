@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from ingest import metrics
+from ingest.config import https
+from ingest.config.snapshot import plant_in_force
 from ingest.database import addresses
 from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
@@ -22,6 +24,7 @@ from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.settings import settings
+from ops.postgres.mounted import existing
 from ops.registration import heartbeat
 from schema.queries import load
 
@@ -79,6 +82,16 @@ def jobs() -> tuple[Job, ...]:
             False,
             Storage().work,
             "measure database size and days until the disk is full",
+            own=True,
+        ),
+        Job(
+            "certificate",
+            60.0,
+            30.0,
+            False,
+            renew_certificate,
+            "let the database use a new certificate",
+            owner=True,
             own=True,
         ),
         Job("backup", 60.0, 6 * 3600.0, False, back_up_when_due, "back up by [backup]", owner=True, own=True),
@@ -166,6 +179,18 @@ async def record_heartbeat(context: JobContext, connection: Connection) -> JobRe
     """``ops.heartbeat.say``."""
     await heartbeat.record(connection, context.state)
     return JobResult()
+
+
+async def renew_certificate(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
+    """Where the own server listens beyond loopback, it gets the present certificate, for new sessions."""
+    plant = plant_in_force(context.state.root, ())
+    if not https.is_remote(plant.database.host):
+        return JobSkipped("[database] host is loopback")
+    https.ensure(plant, context.state.root)
+    if not existing(context.state.root).renew_certificate():
+        return JobResult()
+    await connection.fetchval(load("maintenance")["reload_settings"])
+    return JobResult(detail="new certificate")
 
 
 class Storage:

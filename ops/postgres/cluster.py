@@ -18,11 +18,13 @@ import psutil
 
 from ingest.errors import OperationError
 from ingest.files import atomic_path, write_atomically
+from ingest.tls import UnusableFile
 from ops import ports
 from ops.paths import State
-from ops.postgres import archive
+from ops.postgres import archive, listening
 from ops.postgres.archive import Archive
 from ops.postgres.binaries import Binaries, provide
+from ops.postgres.listening import Listening
 
 OWNER = "plantlog_owner"
 DATABASE = "plantlog"
@@ -164,6 +166,28 @@ class Cluster:
             archive.save(self._archive_file)
 
     @property
+    def listening(self) -> Listening | None:
+        """Where it listens besides loopback. Not without a certificate: what is on this machine goes on."""
+        return Listening.load(self._home / listening.FILE) if self._pem.exists() else None
+
+    @listening.setter
+    def listening(self, wanted: Listening | None) -> None:
+        """Takes effect with the next start of the server."""
+        if wanted is None:
+            (self._home / listening.FILE).unlink(missing_ok=True)
+        elif wanted != Listening.load(self._home / listening.FILE):
+            wanted.save(self._home / listening.FILE)
+
+    def renew_certificate(self) -> bool:
+        """Give the server the present certificate; whether that is another one. Raises UnusableFile."""
+        wanted = Listening.load(self._home / listening.FILE)
+        return wanted is not None and self._write(self._pem.name, wanted.pem())
+
+    @property
+    def _pem(self) -> Path:
+        return self.folder / "tls.pem"
+
+    @property
     def _archive_file(self) -> Path:
         return self._home / ARCHIVE_FILE
 
@@ -198,13 +222,15 @@ class Cluster:
         if root and wanted.folder is not None:
             archive.give(wanted.folder, *self._server_ids(), ours=wanted.archiving or wanted.held)
 
-    def _write(self, name: str, content: str) -> None:
+    def _write(self, name: str, content: str) -> bool:
         """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
         path = self.folder / name
-        if not path.exists() or path.read_text() != content:
-            with atomic_path(path, 0o600) as partial:
-                partial.write_text(content)
-                self.give(partial)
+        if path.exists() and path.read_text() == content:
+            return False
+        with atomic_path(path, 0o600) as partial:
+            partial.write_text(content)
+            self.give(partial)
+        return True
 
     def _make_secrets(self) -> None:
         self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -226,6 +252,8 @@ class Cluster:
 
     def configure(self) -> None:
         """Write the server's configuration."""
+        with suppress(UnusableFile):  # the previous certificate is still there; the job says what is wrong
+            self.renew_certificate()
         (self.data / "postgresql.conf").write_text(self._settings())
         (self.data / "pg_hba.conf").write_text(self._logins())
 
@@ -244,11 +272,14 @@ class Cluster:
             max_wal_mb=max(1024, min(memory // 3, 8192, shutil.disk_usage(self.data).free // 1024**2 // 8)),
             parallel=max(1, cores // 2),
         )
-        return text + archive.SERVER.format(command=self.archive_command) * self._archives
+        text += archive.SERVER.format(command=self.archive_command) * self._archives
+        listens = self.listening
+        return text if listens is None else text + listens.settings(self.path_in_namespace(self._pem))
 
     def _logins(self) -> str:
         """``pg_hba.conf``: loopback and a password, also for the superuser, also on this machine."""
-        return "host all all 127.0.0.1/32 scram-sha-256\n"
+        own = "host all all 127.0.0.1/32 scram-sha-256\n"
+        return own if self.listening is None else own + listening.READERS
 
     @property
     def _archives(self) -> bool:

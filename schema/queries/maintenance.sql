@@ -190,3 +190,6 @@ SELECT plant.end_long_readers(large => $1::int[]);
 
 -- name: count_standbys
 SELECT count(*) FROM pg_stat_replication;
+
+-- name: reload_settings
+SELECT pg_reload_conf();

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
+from ingest import own_certificate
+from ingest.config import https
 from ingest.database import connect
-from ops.postgres.bootstrap import maintenance_dsn
+from ops.maintenance.jobs import renew_certificate
+from ops.maintenance.run import JobContext, JobResult
+from ops.migration.migrate import Login
+from ops.paths import State
+from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.cluster import Cluster, provision
+from ops.postgres.listening import Listening
 from ops.postgres.server import Server
 from tests.certificates import Authority, make, pem
+from tests.config_in_force import activate
 from tests.database import connected
 from tests.waiting import until
 
+LOGINS = ("ingest", "reader", "maintenance")
 CA, OTHER = Authority("the plant's CA"), Authority("another CA")
 
 
@@ -55,6 +67,27 @@ async def show(cluster: Cluster, dsn: str, folder: Path, by: Authority, host: st
     await until(shown)
 
 
+@asynccontextmanager
+async def from_elsewhere(port: int) -> AsyncIterator[int]:
+    """A port behind which the server sees a client that is not 127.0.0.1."""
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.3", 0))
+        await asyncio.gather(copy(reader, inner[1]), copy(inner[0], writer))
+
+    listening = await asyncio.start_server(relay, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+
+
 async def test_only_the_right_host_of_the_right_ca_is_accepted(cluster: Cluster, tmp_path: Path) -> None:
     dsn = maintenance_dsn(cluster._state.dsn("owner"))
     (tmp_path / "ca.crt").write_bytes(CA.pem)
@@ -72,3 +105,62 @@ async def test_only_the_right_host_of_the_right_ca_is_accepted(cluster: Cluster,
     connection = await connect(verified, "test")
     assert await connection.fetchval("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
     await connection.close()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[State]:
+    """A state folder whose own server listens for other machines, too."""
+    with TemporaryDirectory(prefix="tls.") as folder:
+        state = State(Path(folder))
+        plant = tmp_path / "plant.toml"
+        plant.write_text(
+            '[plant]\nname = "p"\n[database]\nhost = "0.0.0.0"\n'
+            '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
+        )
+        (tmp_path / "t.csv").write_text("name,address\na,holding:0\n")
+        current = activate(state.root, plant)
+        https.ensure(current.plant, state.root)
+        cluster = provision(state.root, lambda line: None)
+        cluster.listening = Listening.of(current.plant, state.root)
+        with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB"), cluster) as server:
+            asyncio.run(bootstrap(server.owner_dsn, {role: Login.of(server.role(role)).password for role in LOGINS}))
+            yield state
+
+
+async def test_other_machines_reach_the_reader_with_tls_only(shared: State) -> None:
+    ca = own_certificate.ca_file(shared.pki)
+    context = JobContext(shared.dsn("maintenance"), shared.dsn("owner"), shared)
+
+    async def certificate(dsn: str) -> bytes:
+        session: Any = await connect(f"{dsn}?sslmode=verify-full&sslrootcert={ca}", "test")
+        try:
+            assert await session.fetchval("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+            return bytes(session._transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        finally:
+            await session.close()
+
+    async with from_elsewhere(urlsplit(shared.dsn("owner")).port or 0) as port:
+        reader, owner = (urlsplit(shared.dsn(role)) for role in ("reader", "owner"))
+        remote, other = (
+            urlunsplit(one._replace(netloc=f"{one.netloc.rpartition('@')[0]}@127.0.0.1:{port}"))
+            for one in (reader, owner)
+        )
+        first = await certificate(remote)
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no encryption"):
+            await connect(f"{remote}?sslmode=disable", "test")
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match=r"no pg_hba\.conf entry.*owner"):
+            await certificate(other)
+
+        async with connected(shared.dsn("owner")) as owned:  # without TLS: it is this machine
+            assert await renew_certificate(context, owned) == JobResult()
+            kept = await connect(f"{remote}?sslmode=require", "test")
+            own_certificate.server_file(shared.pki).unlink()
+            assert await renew_certificate(context, owned) == JobResult(detail="new certificate")
+
+            async def is_new() -> bool:
+                return await certificate(remote) != first
+
+            await until(is_new)
+            assert await kept.fetchval("SELECT 1") == 1
+            await kept.close()
+            assert await renew_certificate(context, owned) == JobResult()

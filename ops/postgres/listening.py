@@ -1,0 +1,56 @@
+"""Where plantlog's own database listens besides loopback: there, only the reader logs in, and only with TLS."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ingest.config import https
+from ingest.config.model import Plant
+from ingest.files import write_atomically
+from ingest.server_tls import context
+from ingest.tls import UnusableFile
+
+FILE = "listening.json"  # beside the cluster's folder
+READERS = "hostssl plantlog plantlog_reader all scram-sha-256\n"  # of pg_hba.conf
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """``[database]`` and the files of its certificate. Kept in the state folder, as the server reads no plant.toml."""
+
+    host: str
+    certificate: str
+    key: str
+
+    @classmethod
+    def of(cls, plant: Plant, state: Path) -> Listening | None:
+        """None: on loopback only."""
+        if not https.is_remote(plant.database.host):
+            return None
+        certificate, key = https.files(plant, state)
+        return cls(plant.database.host, str(certificate), str(key))
+
+    @classmethod
+    def load(cls, path: Path) -> Listening | None:
+        """None: on loopback only."""
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+    def save(self, path: Path) -> None:
+        """Keep it."""
+        write_atomically(path, json.dumps(asdict(self)), 0o600)
+
+    def pem(self) -> str:
+        """Certificate and key, to be one file. Raises UnusableFile."""
+        certificate, key = Path(self.certificate), Path(self.key)
+        context(certificate, key)
+        try:
+            return "".join(path.read_text() for path in dict.fromkeys((certificate, key)))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnusableFile(certificate, f"can't be read ({error})", "PEM") from error
+
+    def settings(self, pem: str) -> str:
+        """Of ``postgresql.conf``; ``pem``: the path of the file as the server sees it."""
+        addresses = {"0.0.0.0": "0.0.0.0", "::": "0.0.0.0,::"}.get(self.host, f"127.0.0.1,{self.host}")
+        return f"listen_addresses = '{addresses}'\nssl = on\nssl_cert_file = '{pem}'\nssl_key_file = '{pem}'\n"
