@@ -17,6 +17,7 @@ from ingest.config.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
 _PARITY = {"N": 0, "E": termios.PARENB, "O": termios.PARENB | termios.PARODD}
+_THIS = "another source of this collector"
 _PSEUDO_TERMINALS = range(136, 144)  # major numbers (Documentation/admin-guide/devices.txt of Linux)
 
 
@@ -95,6 +96,9 @@ def open_serial(address: ModbusAddress, protocol: asyncio.BufferedProtocol) -> S
         fd = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.ioctl(fd, termios.TIOCEXCL)
+        if any(process != _THIS for process in _holders(device)):  # without a lock; each would read part of the bytes
+            fcntl.ioctl(fd, termios.TIOCNXCL)
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         _configure(fd, address)
         return SerialTransport(device, fd, protocol)
     except (OSError, termios.error) as error:
@@ -154,16 +158,28 @@ def _holders(device: str) -> Iterator[str]:
         number = Path(device).stat().st_rdev
     except OSError:
         return
+    is_pseudo = os.major(number) in _PSEUDO_TERMINALS
     for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         with suppress(OSError):
-            if any(_is_device(fd, number) for fd in (process / "fd").iterdir()):
+            links = [(fd, _link(fd)) for fd in (process / "fd").iterdir()]
+            if is_pseudo and any(link.endswith("/ptmx") for _, link in links):
+                continue  # what is at the other end of a pseudo-terminal may have both open
+            # A file elsewhere may be on a disk that does not answer
+            if any(link.startswith("/dev/") and _is_device(fd, number) for fd, link in links):
                 this = process.name == str(os.getpid())
                 name = (process / "comm").read_text().strip()
-                yield "another source of this collector" if this else f"process {process.name} ({name})"
+                yield _THIS if this else f"process {process.name} ({name})"
+
+
+def _link(fd: Path) -> str:
+    try:
+        return str(fd.readlink())
+    except OSError:  # closed meanwhile
+        return ""
 
 
 def _is_device(fd: Path, number: int) -> bool:
     try:
         return fd.stat().st_rdev == number
-    except OSError:  # closed meanwhile
+    except OSError:
         return False

@@ -157,8 +157,9 @@ async def test_device_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path
         assert [gap.to_time is None for gap in found] == [False] * (len(found) - 1) + [True]
 
 
-async def test_device_of_another_process_is_not_shared(tmp_path: Path) -> None:
-    holds = "import fcntl,sys; f=open(sys.argv[1],'r+b',0); fcntl.flock(f,fcntl.LOCK_EX); print(flush=True); input()"
+@pytest.mark.parametrize("lock", ["fcntl.flock(f,fcntl.LOCK_EX)", "0"], ids=["locked", "open"])
+async def test_device_of_another_process_is_not_shared(tmp_path: Path, lock: str) -> None:
+    holds = f"import fcntl,sys; f=open(sys.argv[1],'r+b',0); {lock}; print(flush=True); input()"
     async with line(tmp_path) as (client, end), answering(end, {1}):
         other = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", holds, str(client)), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
