@@ -49,6 +49,7 @@ _PATTERNS = {
     "modbus": modbus_address.LEGAL,
     "webhook": "an address as in https://host/path",
     "smtp": "a mail server's HOST:PORT, as in mail.example.org:587",
+    "member": "a member of a structure, as in Speed, or Motor.Speed for one of a structure within",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {
@@ -187,14 +188,12 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
+    if name in ("host", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]
     if name == "address" and not pattern.startswith(r"^[\p{L}"):
         return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "modbus"]
-    if name == "host":
-        return _PATTERNS["host"]
     return _PATTERNS["channel" if "/" in pattern else "name"]
 
 

@@ -118,7 +118,10 @@ class OpcuaTag(Tag):
     """The node id, as in `nsu=http://vendor.com/line;s=boiler1.pressure`, which names the namespace by its URI, or
     `ns=2;s=boiler1.pressure`, by its index. In a URI, `%3B` stands for a semicolon and `%25` for a percent sign."""
     index: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    """If the variable is an array: the element to read, from 0. Not set: the variable is no array."""
+    """If the variable, or its `member`, is an array: the element to read, from 0. Not set: it is no array."""
+    member: Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")] = ""
+    """If the variable is a structure: the member to read, as in `Speed`, or `Motor.Speed` if the member `Motor` is a
+    structure itself. Not set: the variable is no structure."""
     interval: Duration | None = None
     """The publishing interval, and the sampling interval unless the source sets one. Not set: that of the source."""
     stale_after: Duration | None = None

@@ -25,6 +25,7 @@ from ingest.opcua.history import read_history, server_start
 from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.service import chunks
+from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -66,6 +67,7 @@ class Backfill:
         self._wake_up = asyncio.Event()
         self._rounded: set[int] = set()  # channels whose rounding was recorded
         self._whole_arrays = False  # the server does not support IndexRange
+        self._structures = Structures()
         self._tries = 0  # consecutive ones that ended with the session
 
     def configure(self, tags: Tags) -> None:
@@ -87,6 +89,7 @@ class Backfill:
 
     async def run(self, client: Client) -> None:
         """Read until cancelled. Raises OSError or ua.UaError if the session is broken."""
+        self._structures.begin_session()
         while True:
             while not self._pending:
                 self._wake_up.clear()
@@ -200,7 +203,8 @@ class Backfill:
         changes: list[tuple[int, DataChange]] = []  # values of a channel
         events: list[Event] = []
         texts = 0
-        async for page in read_history(client, self._tags.source, tags, start, end, self._whole_arrays):
+        source, whole_arrays = self._tags.source, self._whole_arrays
+        async for page in read_history(client, source, tags, start, end, whole_arrays, self._structures):
             channel = int(self._tags.ids[page.tag])
             if page.change is None:
                 unknown[channel] = end

@@ -13,7 +13,7 @@ from ingest.errors import DecodeError
 
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01
 _MAX_DEPTH = 8  # of recursive types: diagnostic infos, variants
-_SIZES = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 8: 8, 9: 8, 10: 4, 11: 8, 13: 8, 14: 16, 19: 4}  # of built-in types
+SIZES = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 8: 8, 9: 8, 10: 4, 11: 8, 13: 8, 14: 16, 19: 4}  # of built-in types
 
 _BYTE, _UINT16, _UINT32, _INT32, _INT64 = (struct.Struct(f) for f in ("<B", "<H", "<I", "<i", "<q"))
 
@@ -145,16 +145,16 @@ class Reader:
         encoding = self.byte()
         kind = encoding & 0x3F
         if encoding & 0x80:
-            size = _SIZES.get(kind)
+            size = SIZES.get(kind)
             if kind == 0:
                 raise DecodeError("array of null variants")
             if size is not None:
                 self.skip(size * self.count(size))
             else:
                 for _ in range(self.count(1)):
-                    self._built_in(kind, depth)
+                    self.built_in(kind, depth)
         else:
-            self._built_in(kind, depth)
+            self.built_in(kind, depth)
         if encoding & 0x40:
             self.skip(4 * self.count(4))  # dimensions
 
@@ -165,7 +165,7 @@ class Reader:
         """
         kind = self.byte() & 0x3F
         has_dimensions = self.body[self.at - 1] & 0x40
-        size = _SIZES.get(kind)
+        size = SIZES.get(kind)
         if kind == 0:
             raise DecodeError("array of null variants")
         n = self.count(size or 1)
@@ -177,15 +177,15 @@ class Reader:
         else:
             for k in range(n):
                 at = self.at if k == wanted else at
-                self._built_in(kind, 0)
+                self.built_in(kind)
         dimensions = self.count(4) if has_dimensions else 1
         self.skip(4 * dimensions if has_dimensions else 0)
         return Element(kind, at, dimensions)
 
-    def _built_in(self, kind: int, depth: int) -> None:
+    def built_in(self, kind: int, depth: int = 0) -> None:
         """Skip one value of a built-in type (OPC 10000-6, 5.1.2); each takes at least one byte."""
-        if kind in _SIZES:
-            self.skip(_SIZES[kind])
+        if kind in SIZES:
+            self.skip(SIZES[kind])
         elif kind in (12, 15, 16) or 26 <= kind <= 31:  # the latter are reserved: encoded as a ByteString
             self.string()
         elif kind in (17, 18):

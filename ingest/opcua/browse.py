@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from asyncua import Client, ua
@@ -16,6 +16,7 @@ T = TypeVar("T")
 _NODES_PER_CALL = 250  # large enough to be fast, small enough to be answered in time
 _IN_FLIGHT = 3  # calls
 _MAX_REFERENCES = 2_000_000  # a server that generates nodes on request never ends
+_MAX_TYPE_DEPTH = 32  # levels of subtypes
 _LIMITS = ua.ObjectIds
 
 
@@ -52,6 +53,23 @@ class Browser:
         """The node id of each one's supertype."""
         found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
         return [references[0].NodeId if references else None for references in found]
+
+    async def ancestors(self, types: Iterable[Any], is_known: Callable[[Any], bool]) -> dict[Any, Any | None]:
+        """Each type → the nearest known one above it, or itself; None: there is none."""
+        above: dict[Any, Any | None] = {one: one for one in types}
+        for _ in range(_MAX_TYPE_DEPTH):
+            unknown = {one: top for one, top in above.items() if top is not None and not is_known(top)}
+            if not unknown:
+                break
+            for one, top in zip(unknown, await self.supertypes(list(unknown.values())), strict=True):
+                above[one] = None if top is None else local(top)
+        return {one: top if top is not None and is_known(top) else None for one, top in above.items()}
+
+    async def binary_encodings(self, types: Sequence[Any]) -> list[Any | None]:
+        """The node id of each type's binary encoding (OPC 10000-3, 5.8.3)."""
+        found = await self._browse(types, ua.ObjectIds.HasEncoding, ua.BrowseDirection.Forward, 0)
+        named = [{r.BrowseName.Name: local(r.NodeId) for r in references} for references in found]
+        return [names.get("Default Binary") for names in named]
 
     async def read(self, wanted: Sequence[tuple[Any, int]]) -> list[Any]:
         """The DataValues of (node id, attribute)."""
@@ -139,3 +157,12 @@ def _checked(results: list[Any] | None, requested: Sequence[Any]) -> list[Any]:
     if len(results or []) != len(requested):
         raise SourceError(f"the server returned {len(results or [])} results for {len(requested)} operations")
     return results or []
+
+
+def local(node: Any) -> Any | None:
+    """A node id of this server without URI and server; None: of another server."""
+    if getattr(node, "ServerIndex", 0):
+        return None
+    if isinstance(node, ua.ExpandedNodeId):
+        return ua.NodeId(node.Identifier, node.NamespaceIndex, node.NodeIdType)
+    return node

@@ -12,8 +12,8 @@ from dataclasses import astuple
 from typing import Any
 
 from ingest.appender import Notes
-from ingest.opcua.items import EventItem, Item, Refusal, Subscription, SubscriptionState
 from ingest.opcua.sequence import SequenceTracker
+from ingest.opcua.subscription_state import EventItem, Item, Refusal, Subscription, SubscriptionState
 
 
 def note_name(source_id: int, subscription: Subscription) -> str:
@@ -27,6 +27,7 @@ def encode(source_id: int, address: str, state: SubscriptionState, before: Mappi
         "address": address,
         "bad": {str(channel): astuple(refusal) for channel, refusal in state.refused.items()},
         "read": state.definitions,
+        "handles": state.handles,
         "subscriptions": [
             {
                 **{"id": s.id, "asked": s.requested_interval, "interval": s.interval, "keep_alive": s.keep_alive},
@@ -50,6 +51,7 @@ def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) 
     if owner:
         state.refused = {int(channel): Refusal(*r) for channel, r in facts.get("bad", {}).items()}
         state.definitions = {int(channel): meaning for channel, meaning in facts.get("read", {}).items()}
+    state.handles = facts.get("handles", 0)
     for s in facts.get("subscriptions", ()):
         tracker = SequenceTracker.read(notes.get(f"opcua:{source_id}:{s['id']}", "1 0"))
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}

@@ -29,15 +29,13 @@ from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import ConnectionBackoff, connection_refused
 from ingest.opcua.difference import difference
 from ingest.opcua.history import server_time
-from ingest.opcua.index_range import sends_whole_arrays
-from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification
-from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.server_events import ServerEvents
 from ingest.opcua.servers import Servers
 from ingest.opcua.session import close, connect
+from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
@@ -196,6 +194,7 @@ class Collector:
             tasks.create_task(self._retract_outage(publisher))
             tasks.create_task(self._retry_refused(client))
             tasks.create_task(self._follow(client))
+            tasks.create_task(self._subscriptions.state.structures.follow(client, self._source.time_out))
             tasks.create_task(self._backfill.run(client))
             tasks.create_task(self._watch())
             tasks.create_task(self._servers.watch_own(client, self._source.at(address)))
@@ -212,10 +211,9 @@ class Collector:
         """
         managed = self._subscriptions
         subscriptions = managed.state.subscriptions
-        namespaces = await read_namespaces(client, self._source.time_out)
+        namespaces = await managed.begin_session(client, self._source)
         self._events.begin_session(namespaces)
-        whole_arrays = await sends_whole_arrays(client, self._source.time_out)
-        managed.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
+        whole_arrays = managed.state.whole_arrays
         same_server = managed.server == address
         transferred = await transfer(client, self._source, managed.state) if same_server else {}
         unfinished = subscriptions.keys() - managed.saved_ids

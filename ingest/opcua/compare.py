@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ingest.config.sources import ChannelKind, OpcuaTag
 from ingest.config.templates import TagPlace
 from ingest.errors import SourceError
-from ingest.opcua.discover import ARRAY, Discovered, SkippedVariable
+from ingest.opcua.discover import ARRAY, STRUCTURE, Discovered, SkippedVariable
 
 Values: TypeAlias = tuple[Any, Any]  # in the tag list, on the server
 
@@ -67,16 +67,27 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Com
         except SourceError as error:
             comparison.only_list.append(Unreadable(tag, place, str(error)))
             continue
-        listed.add(node)
-        there = found.by_node[node]
-        if reason := _unreadable(tag, there):
+        listed.add((node, tag.member))
+        there = found.by_node.get((node, tag.member))
+        if there is None:
+            comparison.only_list.append(Unreadable(tag, place, _no_member(found.by_node[node, ""])))
+        elif reason := _unreadable(tag, there):
             comparison.only_list.append(Unreadable(tag, place, reason))
         elif columns := dict(_differences(tag, there)):
             comparison.different.append(Different(tag, place, columns))
         else:
             comparison.same += 1
-    comparison.only_server = [tag for tag in found.tags if found.namespaces.node_id(tag.address) not in listed]
+    comparison.only_server = [
+        tag for tag in found.tags if (found.namespaces.node_id(tag.address), tag.member) not in listed
+    ]
     return comparison
+
+
+def _no_member(there: OpcuaTag | SkippedVariable) -> str:
+    """Why a variable has no members, or not the one of the tag."""
+    if isinstance(there, OpcuaTag):
+        return "not a structure, but the tag has a member"
+    return "the structure has no such member" if there.reason == STRUCTURE else there.reason
 
 
 def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:

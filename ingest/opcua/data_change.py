@@ -7,6 +7,7 @@ once; then the same again. Only items without a fixed size (strings, arrays …)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,15 +18,17 @@ from numpy.typing import NDArray
 from ingest.batch import Int64s, UInt32s, is_rounded
 from ingest.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
-from ingest.opcua.decoded import PLAIN, DataChange, Forms, Text, Unsupported
+from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms, Text, Unsupported
+from ingest.opcua.members import Picker
+from ingest.opcua.structure import STRUCTURE
 from ingest.opcua.text import FORMS
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
-_STRUCTURE = 22
 _NO_ARRAY = ", not an array: clear the column index"
 _NO_ELEMENT = ": the column index reads an element"
+_NO_STRUCTURE = ", not a structure: clear the column member"
 _TYPE_NAMES = {kind.value: kind.name for kind in ua.VariantType}
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD = 0x80000000
@@ -126,14 +129,21 @@ def _run(
     time = _times(items, handles, mask, arrival, decoded)
     status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
     if not mask & _VALUE:
+        if forms.structures:
+            handles, status, time = _each_member(handles, status, time, forms)
         decoded.handle.append(handles)
         decoded.status.append(status)
         decoded.time.append(time)
-        decoded.value.append(np.full(len(items), np.nan))
+        decoded.value.append(np.full(len(handles), np.nan))
         return run
     value = items["value"]
+    if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
+        for one in handles[structured].tolist():
+            decoded.unsupported += _unsupported(_channels(one, forms), _type_name(kind) + _NO_STRUCTURE)
+        value = value[~structured]
+        handles, status, time = handles[~structured], status[~structured], time[~structured]
     if forms.index is not None and (no_array := _by_handle(forms.index, handles) >= 0).any():
-        decoded.unsupported += [Unsupported(one, _type_name(kind) + _NO_ARRAY) for one in handles[no_array].tolist()]
+        decoded.unsupported += _unsupported(handles[no_array], _type_name(kind) + _NO_ARRAY)
         value = value[~no_array]
         handles, status, time = handles[~no_array], status[~no_array], time[~no_array]
     _numbers(value, kind, handles, status, time, decoded, forms.exact)
@@ -168,6 +178,25 @@ def _numbers(
     decoded.value.append(value)
 
 
+def _unsupported(handles: UInt32s, what: str) -> list[Unsupported]:
+    return [Unsupported(handle, what) for handle in handles.tolist()]
+
+
+def _channels(handle: int, forms: Forms) -> UInt32s:
+    """The channels that a monitored item is for."""
+    picker = forms.structures.get(handle)
+    return np.array([handle], np.uint32) if picker is None else picker.channels
+
+
+def _each_member(handles: UInt32s, status: UInt32s, time: Int64s, forms: Forms) -> tuple[UInt32s, UInt32s, Int64s]:
+    """What is true of a structure is true of each member."""
+    if not (handles >= FIRST_STRUCTURE).any():
+        return handles, status, time
+    channels = [_channels(handle, forms) for handle in handles.tolist()]
+    sizes = [len(one) for one in channels]
+    return np.concatenate(channels), np.repeat(status, sizes), np.repeat(time, sizes)
+
+
 def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
     found: NDArray[Any] = column[np.minimum(handles, np.uint32(len(column) - 1))]
     return found
@@ -191,6 +220,9 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     """Decode an item without a fixed size."""
     if head:
         handle = reader.uint32()
+    if forms.structures and (picker := forms.structures.get(handle)):
+        _structured(reader, picker, arrival, decoded, forms)
+        return
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
     index = -1 if forms.index is None else int(forms.index[min(handle, len(forms.index) - 1)])
@@ -203,17 +235,7 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
         text = FORMS[kind][1](reader)
     else:
         reader.variant()
-    status = reader.uint32() if mask & _STATUS else 0
-    source = reader.int64() if mask & _SOURCE else 0
-    if mask & _SOURCE_PICO:
-        reader.skip(2)
-    server = reader.int64() if mask & _SERVER else 0
-    if mask & _SERVER_PICO:
-        reader.skip(2)
-    ticks = source if source > 0 else server
-    time = microseconds(ticks) if ticks > 0 else arrival
-    if source <= 0:
-        (decoded.server_time if ticks > 0 else decoded.arrival_time).append(np.array([handle], np.uint32))
+    status, time = _status_and_time(reader, mask, arrival, np.array([handle], np.uint32), decoded)
     if element is not None:
         _element(reader.body, element, handle, status, time, decoded, forms)
     elif index >= 0 and kind:
@@ -225,6 +247,37 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
         decoded.unsupported.append(Unsupported(handle, _type_name(kind) + (_NO_ELEMENT if has_elements else "")))
     else:
         decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+
+
+def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChange, forms: Forms) -> None:
+    """Decode an item whose members are channels."""
+    mask = reader.byte()
+    kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
+    values: Sequence[Any] | int = 0
+    if kind == STRUCTURE:
+        values = picker.read(reader)
+    else:
+        reader.variant()
+    status, time = _status_and_time(reader, mask, arrival, picker.channels, decoded)
+    if kind in (0, STRUCTURE):
+        picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, forms.exact)
+    else:
+        decoded.unsupported += _unsupported(picker.channels, _type_name(kind) + _NO_STRUCTURE)
+
+
+def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
+    """What follows the value."""
+    status = reader.uint32() if mask & _STATUS else 0
+    source = reader.int64() if mask & _SOURCE else 0
+    if mask & _SOURCE_PICO:
+        reader.skip(2)
+    server = reader.int64() if mask & _SERVER else 0
+    if mask & _SERVER_PICO:
+        reader.skip(2)
+    ticks = source if source > 0 else server
+    if source <= 0:
+        (decoded.server_time if ticks > 0 else decoded.arrival_time).append(handles)
+    return status, microseconds(ticks) if ticks > 0 else arrival
 
 
 def _element(
@@ -253,6 +306,6 @@ def _type_name(encoding: int) -> str:
     name = _TYPE_NAMES.get(encoding & _TYPE, "an unknown type")
     if encoding & _ARRAY:
         return f"an array of {name}"
-    if encoding == _STRUCTURE:
-        return "a structure"
-    return f"a variant of encoding 0x{encoding:02X}" if encoding > _STRUCTURE else f"a {name}"
+    if encoding == STRUCTURE:
+        return "a structure: the column member reads a member"
+    return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"

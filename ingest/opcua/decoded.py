@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s, UInt32s
+
+if TYPE_CHECKING:
+    from ingest.opcua.members import Picker
+
+FIRST_STRUCTURE = 2**31  # handles of structures, which several channels share, are at least this; others are channels
 
 
 @dataclass(slots=True)
@@ -51,6 +58,13 @@ class DataChange:
         self.status.append(np.array([status], np.uint32))
         self.time.append(np.array([time], np.int64))
 
+    def append_all(self, handles: UInt32s, value: Float64s, status: int, time: int) -> None:
+        """Append samples of one time."""
+        self.handle.append(handles)
+        self.value.append(value)
+        self.status.append(np.full(len(handles), status, np.uint32))
+        self.time.append(np.full(len(handles), time, np.int64))
+
 
 @dataclass(frozen=True, slots=True)
 class Forms:
@@ -59,6 +73,7 @@ class Forms:
     exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
     index: Int64s | None = None  # the element of an array that is wanted, -1: the value itself; None: of all items
     whole_arrays: bool = False  # the server sends whole arrays, not only the element
+    structures: Mapping[int, Picker] = field(default_factory=dict)  # by handle
 
 
 PLAIN = Forms()

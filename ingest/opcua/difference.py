@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ingest.opcua.items import SubscriptionState, parameters
+from ingest.opcua.items import parameters
+from ingest.opcua.subscription_state import SubscriptionState
 from ingest.opcua.tags import Tags
 
 
@@ -18,9 +19,9 @@ class Difference:
 
     create: list[int] = field(default_factory=list)  # channels without an item in their subscription
     modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels with changed parameters
-    replace: list[int] = field(default_factory=list)  # channels with another node or index: the old item goes first
-    obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids, to delete once published
-    retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → item ids no longer needed
+    replace: list[int] = field(default_factory=list)  # channels with another Tags.place_of: the old item goes first
+    obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels, to delete once published
+    retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels without a tag
 
     def __bool__(self) -> bool:
         return bool(self.create or self.modify or self.replace or self.obsolete or self.retired)
@@ -33,26 +34,19 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
     for subscription in state.subscriptions.values():
         for channel, item in subscription.items.items():
             if tags.place(channel) is None:
-                found.retired.setdefault(subscription.id, []).append(item.id)
+                found.retired.setdefault(subscription.id, []).append(channel)
                 continue
             interval, wanted = parameters(tags, channel)
-            if _place(tags, channel) != (item.node_id, item.index):
+            if tags.place_of(channel) != item.place:
                 found.replace.append(channel)
-                found.obsolete.setdefault(subscription.id, []).append(item.id)
+                found.obsolete.setdefault(subscription.id, []).append(channel)
             elif subscription.requested_interval != interval:
-                found.obsolete.setdefault(subscription.id, []).append(item.id)
+                found.obsolete.setdefault(subscription.id, []).append(channel)
             else:
                 unchanged.add(channel)
                 if item.parameters != wanted:
                     found.modify.setdefault(subscription.id, []).append(channel)
-    refused = {
-        c for c, r in state.refused.items() if tags.place(c) is not None and _place(tags, c) == (r.node_id, r.index)
-    }
+    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.place_of(c) == r.place}
     others = set(found.replace)
     found.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
     return found
-
-
-def _place(tags: Tags, channel: int) -> tuple[str, int | None]:
-    tag = tags.tag(channel)
-    return tag.address, tag.index

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import csv
-import re
-import unicodedata
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
 
-from ingest.config.sources import CHANNEL_NAME_LENGTH, ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from ingest.errors import SourceError
-from ingest.opcua.browse import Browser
+from ingest.opcua.browse import Browser, local
+from ingest.opcua.channel_names import legal_name, unique_names
+from ingest.opcua.definitions import Definitions
 from ingest.opcua.engineering_units import units_and_ranges
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session import close, connect
+from ingest.opcua.structure import why_not
 
 Progress: TypeAlias = Callable[[int], None]
 
@@ -52,10 +54,11 @@ _KINDS: dict[int, ChannelKind | None] = {
     **dict.fromkeys((_IDS.Structure, _IDS.DataValue, _IDS.DiagnosticInfo)),  # not supported
 }
 _ANY = ua.NodeId(_IDS.BaseDataType)
-_MAX_TYPE_DEPTH = 32  # levels of subtypes
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
+_MAX_MEMBERS = 10_000  # of one structure
 ARRAY = "an array: the column index reads an element"
-COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "description")
+STRUCTURE = "a structure: the column member reads a member"
+COLUMNS = ("name", "address", "member", "kind", "unit", "lo", "hi", "description")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Discovered:
 
     tags: list[OpcuaTag] = field(default_factory=list)
     skipped: list[SkippedVariable] = field(default_factory=list)
-    by_node: dict[Any, OpcuaTag | SkippedVariable] = field(default_factory=dict)  # also those of ``source.tags``
+    # By node id and member, also those of ``source.tags``; a structure itself has no member.
+    by_node: dict[tuple[Any, str], OpcuaTag | SkippedVariable] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces, compare=False)
 
 
@@ -87,6 +91,11 @@ class _Variable:
     scalar: bool | None = None  # None: depends on the value
     description: str = ""
     reason: str = ""  # for skipping it
+    member: str = ""  # it is this member of the node's value
+
+    @property
+    def key(self) -> tuple[Any, str]:
+        return self.node, self.member
 
 
 async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _: None) -> Discovered:
@@ -106,35 +115,45 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         every = [*variables, *elsewhere]
         await _attributes(browser, every)
         kinds = await _kinds(browser, every)
+        members = await _members(browser, every, kinds)
         units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
     finally:
         await close(client, source.time_out)
     found = Discovered(namespaces=namespaces)
+    variables = [one for variable in variables for one in (variable, *members.get(variable.node, ()))]
+    every = [one for variable in every for one in (variable, *members.get(variable.node, ()))]
     addresses = {variable.node: namespaces.address(variable.node) for variable in every}
-    names = _unique(every, addresses)
+    names = unique_names((v.key, v.path, addresses[v.node]) for v in every)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
         found.skipped.append(SkippedVariable("", address, f"its children cannot be browsed: {status}"))
     for variable in every:
-        name, address = names[variable.node], addresses[variable.node]
+        name, address = names[variable.key], addresses[variable.node]
         if variable.reason:
-            found.by_node[variable.node] = SkippedVariable(name, address, variable.reason)
+            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason)
             continue
-        unit, lo, hi = units[variable.node]
-        kind = kinds[variable.node]
-        found.by_node[variable.node] = OpcuaTag(
-            name=name, address=address, kind=kind, unit=unit, lo=lo, hi=hi, description=variable.description
+        unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
+        found.by_node[variable.key] = OpcuaTag(
+            name=name,
+            address=address,
+            member=variable.member,
+            kind=kinds[variable.key],
+            unit=unit,
+            lo=lo,
+            hi=hi,
+            description=variable.description,
         )
-    for one in (found.by_node[variable.node] for variable in variables):
+    for one in (found.by_node[variable.key] for variable in variables if variable.reason != STRUCTURE):
         (found.tags if isinstance(one, OpcuaTag) else found.skipped).append(one)  # type: ignore[arg-type]
     return found
 
 
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
     """The tags as a CSV file for ``plant.toml``."""
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    columns = [name for name in COLUMNS if name != "member" or any(tag.member for tag in tags)]
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     for tag in tags:
-        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in COLUMNS})
+        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in columns})
 
 
 async def _connect(source: OpcuaSource, pki: Path) -> Client:
@@ -159,7 +178,7 @@ async def _variables(browser: Browser) -> list[_Variable]:
         answers = await browser.children([node for node, *_ in level], int(classes))
         for (_, path, place, parent), references in zip(level, answers, strict=True):
             for number, reference in enumerate(references):
-                node = _local(reference.NodeId)
+                node = local(reference.NodeId)
                 if node is None:
                     continue
                 if parent is not None and reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
@@ -194,7 +213,7 @@ async def _elsewhere(
     ):
         for reference in references:
             if reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
-                variable.properties.setdefault(reference.BrowseName.Name or "", _local(reference.NodeId))
+                variable.properties.setdefault(reference.BrowseName.Name or "", local(reference.NodeId))
     browser.refused[:] = refused  # why such a node cannot be read is told with the node
     return found
 
@@ -220,28 +239,47 @@ async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
             variable.description = " ".join((getattr(description.Value.Value, "Text", None) or "").split())
 
 
-async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[Any, ChannelKind]:
-    """Set the kind of each variable; those without one are skipped with the reason."""
+async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[tuple[Any, str], ChannelKind]:
+    """The kind of each variable; those without one are skipped with the reason."""
     left = [v for v in variables if not v.reason]
     await _values(browser, [v for v in left if v.scalar is None or v.data_type == _ANY])
     left = [v for v in left if not v.reason]
-    above = {v.data_type: v.data_type for v in left}  # data type → itself or a supertype
-    for _ in range(_MAX_TYPE_DEPTH):
-        unknown = [t for t, top in above.items() if top is not None and not _known(top)]
-        if not unknown:
-            break
-        for data_type, top in zip(unknown, await browser.supertypes([above[t] for t in unknown]), strict=True):
-            above[data_type] = None if top is None else _local(top)
-    kinds: dict[Any, ChannelKind] = {}
+    above = await browser.ancestors({v.data_type for v in left}, _known)
+    kinds: dict[tuple[Any, str], ChannelKind] = {}
     for variable in left:
         top = above[variable.data_type]
-        kind = _KINDS[top.Identifier] if top is not None and _known(top) else None
-        if kind is None:
-            name = "of an unknown type" if top is None or not _known(top) else ua.ObjectIdNames.get(top.Identifier, "")
+        kind = None if top is None else _KINDS[top.Identifier]
+        if top is not None and top.Identifier == _IDS.Structure:
+            variable.reason = STRUCTURE
+        elif kind is None:
+            name = "of an unknown type" if top is None else ua.ObjectIdNames.get(top.Identifier, "")
             variable.reason = f"{name}: data type {variable.data_type.to_string()}"
         else:
-            kinds[variable.node] = kind
+            kinds[variable.key] = kind
     return kinds
+
+
+async def _members(
+    browser: Browser, variables: list[_Variable], kinds: dict[tuple[Any, str], ChannelKind]
+) -> dict[Any, list[_Variable]]:
+    """The members of each structure, by its node, with their ``kinds``. One without is skipped with the reason."""
+    structured = [variable for variable in variables if variable.reason == STRUCTURE]
+    definitions = Definitions()
+    await definitions.read(browser, {variable.data_type for variable in structured})
+    found: dict[Any, list[_Variable]] = {}
+    for variable in structured:
+        structure = definitions.structure(variable.data_type)
+        if isinstance(structure, str):
+            variable.reason = structure
+            continue
+        for number, (member, of) in enumerate(islice(structure.members(), _MAX_MEMBERS)):
+            path, place = f"{variable.path}.{legal_name(member)}", (*variable.place, number)
+            one = _Variable(variable.node, path, place, member=member)
+            one.reason = ARRAY if of.dimensions == 1 and of.is_value else why_not(structure, member, None)
+            if not one.reason:
+                kinds[one.key] = "discrete" if of.enumeration else _KINDS[of.type] or "analog"
+            found.setdefault(variable.node, []).append(one)
+    return found
 
 
 async def _values(browser: Browser, variables: list[_Variable]) -> None:
@@ -258,40 +296,5 @@ async def _values(browser: Browser, variables: list[_Variable]) -> None:
             variable.data_type = ua.NodeId(_IDS.Structure if number == _IDS.Structure else number)
 
 
-def legal_name(text: str) -> str:
-    """Replace characters not allowed in channel names by underscores; letters of every script are allowed."""
-    kept = [
-        c if c in "_.%-" or unicodedata.category(c)[0] in "LMN" else " " for c in unicodedata.normalize("NFC", text)
-    ]
-    return re.sub(r" +", "_", "".join(kept)) or "_"
-
-
-def _unique(variables: Iterable[_Variable], addresses: Mapping[Any, str]) -> dict[Any, str]:
-    """Node → name. Duplicates get numbers, except the first by address."""
-    names: dict[Any, str] = {}
-    shared: dict[str, list[_Variable]] = {}
-    for variable in variables:
-        shared.setdefault(variable.path[-CHANNEL_NAME_LENGTH:].lstrip("/"), []).append(variable)
-    used = set(shared)
-    for name, sharing in shared.items():
-        for place, variable in enumerate(sorted(sharing, key=lambda v: addresses[v.node])):
-            number, chosen = place + 1, name
-            while place and chosen in used:
-                suffix = f"_{number}"
-                chosen, number = name[: CHANNEL_NAME_LENGTH - len(suffix)] + suffix, number + 1
-            used.add(chosen)
-            names[variable.node] = chosen
-    return names
-
-
 def _known(data_type: Any) -> bool:
     return data_type.NamespaceIndex == 0 and data_type.Identifier in _KINDS
-
-
-def _local(node: Any) -> Any | None:
-    """The text form of a node id of this server; None: of another server."""
-    if getattr(node, "ServerIndex", 0):
-        return None
-    if isinstance(node, ua.ExpandedNodeId):
-        return ua.NodeId(node.Identifier, node.NamespaceIndex, node.NodeIdType)
-    return node

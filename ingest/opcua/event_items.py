@@ -12,9 +12,9 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import items
 from ingest.opcua.event_fields import event_filter
-from ingest.opcua.items import EventItem, Subscription
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.service import call
+from ingest.opcua.subscription_state import EventItem, Subscription
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,12 @@ from asyncua import Client, ua
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.binary import Reader
 from ingest.opcua.data_change import history_data
-from ingest.opcua.decoded import PLAIN, DataChange, Forms
+from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
 from ingest.opcua.index_range import index_range_of
+from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import response_header
 from ingest.opcua.service import call
+from ingest.opcua.structures import Structures
 from ingest.timestamps import microseconds, utc
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
@@ -81,12 +83,18 @@ async def read_history(
     from_time: int,
     to_time: int,
     whole_arrays: bool = False,
+    structures: Structures | None = None,
 ) -> AsyncIterator[Page]:
     """Yield raw values of ``tags`` (index → node id) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
 
-    ``whole_arrays``: the server does not support IndexRange. Raises ua.UaError, OSError, TimeoutError or DecodeError.
+    ``whole_arrays``: the server does not support IndexRange; ``structures``: of this session.
+
+    Raises ua.UaError, OSError, TimeoutError or DecodeError.
     """
-    forms = {i: _forms(source.tags[i], whole_arrays) for i in tags}
+    structures = structures or Structures()
+    members = {source.tags[i].address: node for i, node in tags.items() if source.tags[i].member}
+    await structures.read(client, source.time_out, members)
+    forms = {i: _forms(i, source.tags[i], whole_arrays, structures) for i in tags}
     points: dict[int, bytes | None] = dict.fromkeys(tags)
     reached: dict[int, int] = {}
     stuck: Counter[int] = Counter()
@@ -131,12 +139,12 @@ def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck
     return stuck[tag] < _STUCK_PAGES
 
 
-def _forms(tag: OpcuaTag, whole_arrays: bool) -> Forms:
-    return Forms(
-        np.ones(1, bool) if tag.kind == "text" else None,
-        None if tag.index is None else np.array([tag.index], np.int64),
-        whole_arrays,
-    )
+def _forms(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> Forms:
+    exact = np.ones(1, bool) if tag.kind == "text" else None
+    if tag.member:
+        picker = Picker(structures.structure(tag.address), [Wanted(i, tag.member, tag.index)])
+        return Forms(exact, structures={FIRST_STRUCTURE + i: picker})
+    return Forms(exact, None if tag.index is None else np.array([tag.index], np.int64), whole_arrays)
 
 
 def answers(
@@ -154,7 +162,9 @@ def answers(
         point = reader.string()
         type_id, start, end = reader.extension_object()
         bad = status & _BAD or type_id != _HISTORY_DATA
-        change = None if bad else history_data(body, start, end, tag, arrival, forms.get(tag, PLAIN))
+        wanted = forms.get(tag, PLAIN)
+        handle = FIRST_STRUCTURE + tag if wanted.structures else tag
+        change = None if bad else history_data(body, start, end, handle, arrival, wanted)
         yield Answer(tag, status, point, change)
     for tag in requested[count:]:
         yield Answer(tag, _BAD, b"", None)

@@ -4,107 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
+from ingest.opcua.decoded import FIRST_STRUCTURE
 from ingest.opcua.index_range import index_range_of
+from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
-from ingest.opcua.service import DEFAULT_LIMIT, call, chunks, operation_limit
-from ingest.opcua.tags import SampleTimes, Tags
+from ingest.opcua.service import call, chunks, operation_limit
+from ingest.opcua.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
+from ingest.opcua.tags import Tags
 from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 
-MARKER_HANDLE = 2**31 - 1  # client handle of the marker item; no channel has it
+MARKER_HANDLE = FIRST_STRUCTURE - 1  # client handle of the marker item; no channel has it
 
-Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A monitored item as requested."""
-
-    id: int  # assigned by the server
-    node_id: str  # the address in the tag list
-    parameters: Parameters
-    queue_size: int = 0  # revised; 0: unknown
-    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
-    index: int | None = None  # the wanted element of an array
-    whole_array: bool = False  # all elements are sent, not only that one
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A channel rejected by the server."""
-
-    node_id: str  # the requested one
-    reason: str  # name of the status code, or a sentence
-    index: int | None = None  # the wanted element of an array
-
-
-@dataclass(frozen=True, slots=True)
-class EventItem:
-    """The monitored item of a node whose events are recorded."""
-
-    id: int | None  # assigned by the server; None: the server rejected it
-    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
-
-
-@dataclass(slots=True)
-class Subscription:
-    """One subscription on the server."""
-
-    id: int
-    requested_interval: float  # s, requested publishing interval
-    interval: float  # s, revised publishing interval
-    keep_alive: float  # s, maximum silence
-    items: dict[int, Item] = field(default_factory=dict)  # by channel id (= client handle)
-    tracker: SequenceTracker = field(default_factory=SequenceTracker)
-    changing: bool = False  # items are being created or deleted: which ones exist is uncertain
-    event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
-    has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
-    lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
-    transferred_status: int = field(
-        default=0, compare=False
-    )  # sequence number possibly used to notify the previous session of the transfer
-    times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
-
-    @property
-    def sampled_to(self) -> int:
-        """Time (µs) up to which everything sampled by the server is on disk."""
-        return self.tracker.complete_to - round(self.interval * 1e6)
-
-    def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
-        """Whether its items mean in this session what they were created for.
-
-        If a namespace has another index now, its items may belong to other variables.
-        """
-        return all(
-            item.namespace == namespaces.index(item.node_id)
-            and (item.index is None or item.whole_array == whole_arrays)
-            for item in self.items.values()
-        ) and all(item.namespace == namespaces.index(node) for node, item in self.event_items.items())
-
-
-@dataclass(slots=True)
-class SubscriptionState:
-    """All subscriptions of a session, and the rejected channels."""
-
-    subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
-    refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
-    per_call: int = DEFAULT_LIMIT
-    whole_arrays: bool = False  # the server does not support IndexRange
-    definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
-
-    def by_interval(self, requested_interval: float) -> Subscription | None:
-        """The subscription of one publishing interval."""
-        of_channels = (s for s in self.subscriptions.values() if not s.event_items)
-        return next((s for s in of_channels if s.requested_interval == requested_interval), None)
+_Request: TypeAlias = tuple[list[int], int | None, Any]  # channels, their shared handle if any, and the request
 
 
 def parameters(tags: Tags, channel: int) -> tuple[float, Parameters]:
@@ -127,13 +48,15 @@ async def create(
         try:
             node_ids[channel] = namespaces.node_id(address)
         except SourceError as error:
-            state.refused[channel] = Refusal(address, str(error), tags.tag(channel).index)
+            state.refused[channel] = Refusal(address, str(error), *tags.place_of(channel)[1:])
     limits = ua.ObjectIds
     state.per_call = await operation_limit(
         client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
     types = await _data_types(client, node_ids, per_read)
+    structured = {tags.tag(c).address: node for c, node in node_ids.items() if tags.tag(c).member}
+    await state.structures.read(client, tags.source.time_out, structured)
     by_interval: dict[float, list[int]] = {}
     for channel in sorted(channels, key=lambda c: (types.get(c, ""), tags.place(c))):
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
@@ -142,11 +65,7 @@ async def create(
         if subscription is None:
             subscription = await create_subscription(client, tags.source, interval)
             state.subscriptions[subscription.id] = subscription
-        requests = [
-            (channel, _request(tags, channel, node_ids[channel], state.whole_arrays))
-            for channel in members
-            if channel in node_ids
-        ]
+        requests = _requests(tags, node_ids, state, [channel for channel in members if channel in node_ids])
         for chunk in chunks(requests, state.per_call):
             await _create_items(client, tags, namespaces, state, subscription, chunk)
 
@@ -170,20 +89,41 @@ async def create_subscription(
     return Subscription(answer.Parameters.SubscriptionId, interval, revised, keep_alive, tracker=tracker)
 
 
-def _request(tags: Tags, channel: int, node_id: ua.NodeId, whole_arrays: bool) -> Any:
-    index_range = None if whole_arrays else index_range_of(tags.tag(channel))
-    return ua.MonitoredItemCreateRequest(
-        ItemToMonitor=ua.ReadValueId(NodeId=node_id, AttributeId=ua.AttributeIds.Value, IndexRange=index_range),
-        MonitoringMode=ua.MonitoringMode.Reporting,
-        RequestedParameters=_monitoring(channel, parameters(tags, channel)[1]),
-    )
+def _requests(
+    tags: Tags, node_ids: Mapping[int, ua.NodeId], state: SubscriptionState, channels: Sequence[int]
+) -> list[_Request]:
+    """A request for each channel, or for all members of a structure."""
+    shared: dict[str, list[int]] = {}
+    for channel in channels:
+        if tags.tag(channel).member:
+            shared.setdefault(tags.tag(channel).address, []).append(channel)
+    requests: list[_Request] = []
+    for channel in channels:
+        tag = tags.tag(channel)
+        together, handle = shared.get(tag.address, [channel]) if tag.member else [channel], None
+        if channel != together[0]:
+            continue
+        if tag.member:
+            handle, state.handles = FIRST_STRUCTURE + state.handles % FIRST_STRUCTURE, state.handles + 1
+            wanted = [Wanted(c, tags.tag(c).member, tags.tag(c).index) for c in together]
+            state.structures.monitor(handle, tag.address, wanted)  # values may come before the answer
+        index_range = None if state.whole_arrays else index_range_of(tag)
+        request = ua.MonitoredItemCreateRequest(
+            ItemToMonitor=ua.ReadValueId(
+                NodeId=node_ids[channel], AttributeId=ua.AttributeIds.Value, IndexRange=index_range
+            ),
+            MonitoringMode=ua.MonitoringMode.Reporting,
+            RequestedParameters=_monitoring(channel if handle is None else handle, parameters(tags, channel)[1]),
+        )
+        requests.append((together, handle, request))
+    return requests
 
 
-def _monitoring(channel: int, requested: Parameters, before: Parameters | None = None) -> Any:
+def _monitoring(handle: int, requested: Parameters, before: Parameters | None = None) -> Any:
     """MonitoringParameters (OPC 10000-4, 7.21); ``before``: the current ones of the item."""
     sampling, queue_size, discard_oldest, deadband = requested
     monitoring = ua.MonitoringParameters(
-        ClientHandle=channel,
+        ClientHandle=handle,
         SamplingInterval=sampling * 1000,
         QueueSize=queue_size,
         DiscardOldest=discard_oldest,
@@ -202,16 +142,19 @@ async def _create_items(
     namespaces: Namespaces,
     state: SubscriptionState,
     subscription: Subscription,
-    chunk: Sequence[tuple[int, Any]],
+    chunk: Sequence[_Request],
 ) -> None:
     request = ua.CreateMonitoredItemsRequest()
     request.Parameters.SubscriptionId = subscription.id
     request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-    request.Parameters.ItemsToCreate = [item for _, item in chunk]
+    request.Parameters.ItemsToCreate = [item for *_, item in chunk]
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
-    for (channel, _), result in zip(chunk, answer.Results, strict=True):
-        address, index = tags.tag(channel).address, tags.tag(channel).index
-        if result.StatusCode.is_good():
+    for (together, handle, _), result in zip(chunk, answer.Results, strict=True):
+        for channel in together:
+            address, index, member = place = tags.place_of(channel)
+            if not result.StatusCode.is_good():
+                state.refused[channel] = Refusal(address, result.StatusCode.name, *place[1:])
+                continue
             subscription.items[channel] = Item(
                 result.MonitoredItemId,
                 address,
@@ -220,11 +163,11 @@ async def _create_items(
                 namespaces.index(address),
                 index,
                 index is not None and state.whole_arrays,
+                member,
+                handle,
             )
             state.definitions[channel] = tags.definition(channel)
             state.refused.pop(channel, None)
-        else:
-            state.refused[channel] = Refusal(address, result.StatusCode.name, index)
 
 
 async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mapping[int, Sequence[int]]) -> None:
@@ -241,7 +184,9 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
             requested = [parameters(tags, channel)[1] for channel in chunk]
             items = [subscription.items[channel] for channel in chunk]
             request.Parameters.ItemsToModify = [
-                ua.MonitoredItemModifyRequest(item.id, _monitoring(channel, new, item.parameters))
+                ua.MonitoredItemModifyRequest(
+                    item.id, _monitoring(channel if item.handle is None else item.handle, new, item.parameters)
+                )
                 for channel, item, new in zip(chunk, items, requested, strict=True)
             ]
             time_out = tags.source.time_out + len(chunk) * 0.01
@@ -281,16 +226,26 @@ async def create_marker(client: Client, source: OpcuaSource, subscription: Subsc
 async def remove(
     client: Client, source: OpcuaSource, state: SubscriptionState, of: Mapping[int, Sequence[int]]
 ) -> None:
-    """Delete items (subscription → item ids); unknown ones are ignored."""
-    for number, items in of.items():
+    """Delete the items of channels (subscription → channels). One that other channels share stays on the server."""
+    for number, channels in of.items():
         subscription = state.subscriptions[number]
-        for chunk in chunks(items, state.per_call):
-            request = ua.DeleteMonitoredItemsRequest()
-            request.Parameters.SubscriptionId = number
-            request.Parameters.MonitoredItemIds = list(chunk)
-            await call(client, request, ua.DeleteMonitoredItemsResponse, source.time_out + len(chunk) * 0.01)
-        gone = set(items)
-        subscription.items = {c: item for c, item in subscription.items.items() if item.id not in gone}
+        left = {channel: item for channel, item in subscription.items.items() if channel not in set(channels)}
+        shared = {item.id for item in left.values()}
+        gone = {subscription.items[channel].id for channel in channels} - shared
+        await delete_items(client, source, state, number, sorted(gone))
+        subscription.items = left
+    state.structures.monitor_only(state.shared_items())
+
+
+async def delete_items(
+    client: Client, source: OpcuaSource, state: SubscriptionState, subscription: int, items: Sequence[int]
+) -> None:
+    """Delete items of a subscription by their ids; unknown ones are ignored."""
+    for chunk in chunks(items, state.per_call):
+        request = ua.DeleteMonitoredItemsRequest()
+        request.Parameters.SubscriptionId = subscription
+        request.Parameters.MonitoredItemIds = list(chunk)
+        await call(client, request, ua.DeleteMonitoredItemsResponse, source.time_out + len(chunk) * 0.01)
 
 
 async def _data_types(client: Client, node_ids: Mapping[int, ua.NodeId], per_read: int) -> dict[int, str]:

@@ -18,10 +18,10 @@ from asyncua import Client, ua
 from ingest.appender import Appender, Notes
 from ingest.config.sources import OpcuaSource
 from ingest.errors import DecodeError, SourceError, SpoolError
-from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.sequence import distance, following
 from ingest.opcua.service import call
+from ingest.opcua.subscription_state import Subscription
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
 

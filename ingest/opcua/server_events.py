@@ -23,11 +23,11 @@ from ingest.batch import Event, EventBatch
 from ingest.errors import DecodeError, SourceError
 from ingest.opcua import condition_methods, event_items
 from ingest.opcua.event_fields import decode
-from ingest.opcua.items import Subscription
 from ingest.opcua.message import Notification
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.receive import Receiver
 from ingest.opcua.sequence import distance
+from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from asyncua import Client
 
 from ingest.appender import Appender
+from ingest.config.sources import OpcuaSource
+from ingest.errors import SourceError
 from ingest.opcua import checkpoint
 from ingest.opcua.difference import Difference, difference
-from ingest.opcua.items import Subscription, SubscriptionState, create, create_marker, modify, remove
-from ingest.opcua.namespaces import read_namespaces
+from ingest.opcua.index_range import sends_whole_arrays
+from ingest.opcua.items import create, create_marker, delete_items, modify, remove
+from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.receive import Receiver
+from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete
 
@@ -28,9 +33,25 @@ class Subscriptions:
         self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)  # the address of their server
         self.saved_ids = set(self.state.subscriptions)  # ids of complete subscriptions saved in notes
         self.lock = asyncio.Lock()
+        receiver.structures = self.state.structures.pickers
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self.state.subscriptions.values())
+
+    async def begin_session(self, client: Client, source: OpcuaSource) -> Namespaces:
+        """Read what the meaning of items depends on in this session."""
+        namespaces = await read_namespaces(client, source.time_out)
+        whole_arrays = await sends_whole_arrays(client, source.time_out)
+        self.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
+        structures, shared = self.state.structures, self.state.shared_items()
+        structures.begin_session()
+        nodes = {}
+        for address, _ in shared.values():
+            with suppress(SourceError):  # no such namespace: the subscription is created again
+                nodes[address] = namespaces.node_id(address)
+        await structures.read(client, source.time_out, nodes)
+        structures.monitor_only(shared)
+        return namespaces
 
     def note_name(self, subscription: Subscription) -> str:
         """Name of the note with the progress of a subscription."""
@@ -56,7 +77,7 @@ class Subscriptions:
     async def note(self) -> None:
         """Save the complete subscriptions, and no others, for the next process."""
         complete = {number: s for number, s in self.state.subscriptions.items() if number in self.saved_ids}
-        known = SubscriptionState(complete, self.state.refused, definitions=self.state.definitions)
+        known = replace(self.state, subscriptions=complete)
         await self._spool.note(checkpoint.encode(self._source_id, self.server, known, self._spool.notes))
 
     async def start_versions(self, tags: Tags, changes: Difference) -> None:
@@ -129,7 +150,7 @@ class Subscriptions:
                 await asyncio.sleep(2 * subscription.interval)
                 continue
             await marker_event.wait()
-            await remove(client, tags.source, self.state, {number: [item]})
+            await delete_items(client, tags.source, self.state, number, [item])
 
     async def _delete_idle(self, client: Client, tags: Tags) -> None:
         """Delete subscriptions without items, except one: its keep-alives show that the session is alive."""

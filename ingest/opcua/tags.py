@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS
+
+Place: TypeAlias = tuple[str, int | None, str]  # address, index, member
 
 
 class Tags:
@@ -44,7 +47,10 @@ class Tags:
 
     def _index(self) -> Int64s | None:
         """The element of an array."""
-        elements = [(channel, tag.index) for channel, tag in zip(self.ids, self.source.tags, strict=True)]
+        elements = [
+            (channel, None if tag.member else tag.index)
+            for channel, tag in zip(self.ids, self.source.tags, strict=True)
+        ]
         if all(index is None for _, index in elements):
             return None
         wanted = np.full(len(self._places), -1, np.int64)
@@ -68,9 +74,15 @@ class Tags:
         return self.source.tags[self._place[channel]]
 
     def definition(self, channel: int) -> list[str]:
-        """Node id, kind, unit and index: if they change, it is another quantity. Raises KeyError."""
+        """Node id, kind, unit, index and member: if they change, it is another quantity. Raises KeyError."""
         tag = self.tag(channel)
-        return [tag.address, tag.kind, tag.unit, *([] if tag.index is None else [str(tag.index)])]
+        part = [] if tag.index is None else [str(tag.index)]
+        return [tag.address, tag.kind, tag.unit, *part, *([f".{tag.member}"] if tag.member else [])]
+
+    def place_of(self, channel: int) -> Place:
+        """What of the server a channel is. Raises KeyError."""
+        tag = self.tag(channel)
+        return tag.address, tag.index, tag.member
 
     def by_place(self, change: DataChange) -> DataChange:
         """``change`` with indices instead of client handles; n for unknown handles (invented by the server, or

@@ -56,7 +56,8 @@ def _localized_text(reader: Reader) -> str:
     return _string(reader) if mask & 2 else ""
 
 
-def _node_id(reader: Reader) -> str:
+def node_id(reader: Reader) -> str:
+    """The text form of a NodeId or ExpandedNodeId."""
     encoding = reader.byte()
     form = encoding & 0x3F
     namespace = 0
@@ -88,8 +89,8 @@ FORMS: Mapping[int, tuple[str, Callable[[Reader], str]]] = {
     14: ("Guid", _guid),
     15: ("ByteString", _bytes),
     16: ("XmlElement", _string),
-    17: ("NodeId", _node_id),
-    18: ("ExpandedNodeId", _node_id),
+    17: ("NodeId", node_id),
+    18: ("ExpandedNodeId", node_id),
     19: ("StatusCode", _status),
     20: ("QualifiedName", _qualified_name),
     21: ("LocalizedText", _localized_text),

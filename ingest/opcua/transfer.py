@@ -7,8 +7,8 @@ import logging
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
-from ingest.opcua.items import SubscriptionState
 from ingest.opcua.service import call
+from ingest.opcua.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
 

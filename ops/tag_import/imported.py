@@ -16,7 +16,7 @@ from ingest.config import contradictions
 from ingest.config.explain import shown
 from ingest.config.sources import CHANNEL_NAME_LENGTH, ModbusTag, OpcuaTag, SourceKind
 from ingest.errors import OperationError
-from ingest.opcua.discover import legal_name
+from ingest.opcua.channel_names import legal_name
 
 _SHOWN = 3  # places in a note
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {"modbus": TypeAdapter(ModbusTag), "opcua": TypeAdapter(OpcuaTag)}

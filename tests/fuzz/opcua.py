@@ -37,9 +37,9 @@ from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.history import answers
-from ingest.opcua.items import Item, Subscription
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.receive import Receiver
+from ingest.opcua.subscription_state import Item, Subscription
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus

@@ -17,7 +17,7 @@ import pytest
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
 from ingest.opcua.difference import Difference, difference
-from ingest.opcua.items import Item, Refusal, Subscription, SubscriptionState
+from ingest.opcua.subscription_state import Item, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us

@@ -1,0 +1,122 @@
+"""The subscriptions of a source: what was requested, and what the server made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ingest.opcua.members import Wanted
+from ingest.opcua.namespaces import Namespaces
+from ingest.opcua.sequence import SequenceTracker
+from ingest.opcua.service import DEFAULT_LIMIT
+from ingest.opcua.structures import Structures
+from ingest.opcua.tags import Place, SampleTimes
+
+Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A monitored item as requested."""
+
+    id: int  # assigned by the server
+    node_id: str  # the address in the tag list
+    parameters: Parameters
+    queue_size: int = 0  # revised; 0: unknown
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+    index: int | None = None  # the wanted element of an array
+    whole_array: bool = False  # all elements are sent, not only that one
+    member: str = ""  # the wanted member of a structure
+    handle: int | None = None  # client handle if the channels of a structure share the item; None: the channel id
+
+    @property
+    def place(self) -> Place:
+        """What is read."""
+        return self.node_id, self.index, self.member
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A channel rejected by the server."""
+
+    node_id: str  # the requested one
+    reason: str  # name of the status code, or a sentence
+    index: int | None = None  # the wanted element of an array
+    member: str = ""  # the wanted member of a structure
+
+    @property
+    def place(self) -> Place:
+        """What was requested."""
+        return self.node_id, self.index, self.member
+
+
+@dataclass(frozen=True, slots=True)
+class EventItem:
+    """The monitored item of a node whose events are recorded."""
+
+    id: int | None  # assigned by the server; None: the server rejected it
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One subscription on the server."""
+
+    id: int
+    requested_interval: float  # s, requested publishing interval
+    interval: float  # s, revised publishing interval
+    keep_alive: float  # s, maximum silence
+    items: dict[int, Item] = field(default_factory=dict)  # by channel id
+    tracker: SequenceTracker = field(default_factory=SequenceTracker)
+    changing: bool = False  # items are being created or deleted: which ones exist is uncertain
+    event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
+    has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
+    lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
+    transferred_status: int = field(
+        default=0, compare=False
+    )  # sequence number possibly used to notify the previous session of the transfer
+    times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
+
+    @property
+    def sampled_to(self) -> int:
+        """Time (µs) up to which everything sampled by the server is on disk."""
+        return self.tracker.complete_to - round(self.interval * 1e6)
+
+    def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
+        """Whether its items mean in this session what they were created for.
+
+        If a namespace has another index now, its items may belong to other variables.
+        """
+        return all(
+            item.namespace == namespaces.index(item.node_id)
+            and (item.index is None or item.handle is not None or item.whole_array == whole_arrays)
+            for item in self.items.values()
+        ) and all(item.namespace == namespaces.index(node) for node, item in self.event_items.items())
+
+
+@dataclass(slots=True)
+class SubscriptionState:
+    """All subscriptions of a session, and the rejected channels."""
+
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
+    refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
+    per_call: int = DEFAULT_LIMIT
+    whole_arrays: bool = False  # the server does not support IndexRange
+    definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
+    handles: int = 0  # client handles that structures got until now: none is used twice
+    structures: Structures = field(default_factory=Structures, compare=False)
+
+    def shared_items(self) -> dict[int, tuple[str, list[Wanted]]]:
+        """The address and the channels of each item that several channels share, by client handle."""
+        found: dict[int, tuple[str, list[Wanted]]] = {}
+        for subscription in self.subscriptions.values():
+            for channel, item in subscription.items.items():
+                if item.handle is not None:
+                    shared = found.setdefault(item.handle, (item.node_id, []))
+                    shared[1].append(Wanted(channel, item.member, item.index))
+        return found
+
+    def by_interval(self, requested_interval: float) -> Subscription | None:
+        """The subscription of one publishing interval."""
+        of_channels = (s for s in self.subscriptions.values() if not s.event_items)
+        return next((s for s in of_channels if s.requested_interval == requested_interval), None)

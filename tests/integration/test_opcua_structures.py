@@ -1,0 +1,245 @@
+"""Members of structures as channels, by the definitions of servers of several makes, also where those change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncua import Server, ua
+from asyncua.common.structures104 import make_structure, new_struct, new_struct_field
+from asyncua.ua.ua_binary import struct_to_binary
+
+from ingest.config.sources import OpcuaTag
+from ingest.timestamps import now_us
+from tests.integration.test_opcua_collector import collecting
+from tests.integration.test_opcua_discover import discovered
+from tests.memory_appender import MemoryAppender
+from tests.opcua_history import backfilled
+from tests.peers import free_port
+from tests.waiting import until
+
+V = ua.VariantType
+OPTIONS: dict[str, Any] = {"insecure": True, "time_out": 30.0}
+NODE = "ns=2;s=drive"
+TAGS = [
+    OpcuaTag(name="speed", address=NODE, member="Motor.Speed"),
+    OpcuaTag(name="name", address=NODE, member="Motor.Name", kind="text"),
+    OpcuaTag(name="torque", address=NODE, member="Torque"),
+    OpcuaTag(name="temperature", address=NODE, member="Temperatures", index=1),
+    OpcuaTag(name="third", address=NODE, member="Temperatures", index=2),
+]
+ABSENT, NO_ELEMENT, BAD_TYPE, BAD_DECODING = 0x80B10000, 0x80370000, 0x80740000, 0x80070000
+MOTOR = [("Speed", ua.ObjectIds.Double), ("Name", ua.ObjectIds.String)]
+
+
+class Drive:
+    """A server with a variable that is a structure with another one in it, and the values that it gets."""
+
+    def __init__(self, server: Server, address: str) -> None:
+        self.server = server
+        self.address = address
+
+    async def define(self, motor: Sequence[tuple[str, int]] = MOTOR) -> None:
+        """Make the data types anew, and the variable if there is none."""
+        fields = [new_struct_field(name, ua.NodeId(kind)) for name, kind in motor]
+        inside, _ = await new_struct(self.server, 2, "Motor", fields)
+        self._motor = await self._class(inside, "Motor")
+        fields = [
+            new_struct_field("On", ua.VariantType.Boolean),
+            new_struct_field("Motor", inside),
+            new_struct_field("Torque", ua.VariantType.Float, optional=True),
+            new_struct_field("Temperatures", ua.VariantType.Double, array=True),
+        ]
+        self.data_type, _ = await new_struct(self.server, 2, "Drive", fields)
+        self._drive = await self._class(self.data_type, "Drive")
+
+    async def _class(self, data_type: Any, name: str) -> Any:
+        definition = await data_type.read_data_type_definition()
+        made = make_structure(data_type.nodeid, name, definition)[name]
+        ua.register_extension_object(name, definition.DefaultEncodingId, made, data_type.nodeid)
+        return made
+
+    def value(self, torque: float | None = None, temperatures: Sequence[float] = (20.0, 21.0), **motor: Any) -> Any:
+        return ua.Variant(
+            self._drive(On=True, Motor=self._motor(**motor), Torque=torque, Temperatures=list(temperatures)),
+            V.ExtensionObject,
+        )
+
+    async def add(self, value: Any) -> None:
+        self.node = await self.server.nodes.objects.add_variable(
+            ua.NodeId("drive", 2), "2:drive", value, datatype=self.data_type.nodeid
+        )
+
+    async def changed(self, value: Any) -> None:
+        """The variable has the data type that was defined last."""
+        await self.node.write_attribute(ua.AttributeIds.DataType, ua.DataValue(ua.Variant(self.data_type.nodeid)))
+        await self.node.write_value(value)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Drive]:
+    server = Server()
+    await server.init()
+    address = f"opc.tcp://127.0.0.1:{free_port()}/"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    await server.register_namespace("urn:structures")
+    drive = Drive(server, address)
+    await drive.define()
+    await drive.add(drive.value(Speed=1.0, Name="a"))
+    async with server:
+        yield drive
+
+
+def values(kept: MemoryAppender, channel: int) -> list[float]:
+    return [value for _, value, status in kept.samples(channel) if status < 0x8000_0000]
+
+
+def texts(kept: MemoryAppender, channel: int) -> list[str | None]:
+    return [e.text for e in kept.events("text") if e.channel_id == channel]
+
+
+async def test_members_of_one_item(tmp_path: Path) -> None:
+    """One sample of each with each notification, with its time; what a value does not have is Bad."""
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
+        await kept.until(lambda: bool(kept.samples(4)))
+        for n in range(2, 6):
+            await drive.node.write_value(drive.value(n / 2, [20.0, 20.0 + n, 5.0], Speed=float(n), Name=f"n{n}"))
+            await kept.until(lambda n=n: len(kept.samples(4)) == n)  # type: ignore[misc]
+        subscriptions = drive.server.iserver.subscription_service.subscriptions.values()
+        assert [len(s.monitored_item_srv._monitored_items) for s in subscriptions] == [1]
+        assert not status.bad_channels
+    assert values(kept, 0) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert texts(kept, 1) == ["a", "n2", "n3", "n4", "n5"]
+    assert values(kept, 2) == [1.0, 1.5, 2.0, 2.5]
+    assert values(kept, 3) == [21.0, 22.0, 23.0, 24.0, 25.0]
+    assert [kept.samples(channel)[0][2] for channel in (2, 4)] == [ABSENT, NO_ELEMENT]
+    times = [[time for time, *_ in kept.samples(channel)] for channel in (0, 2, 3, 4)]
+    assert times == [times[0]] * 4
+
+
+async def test_tags_that_cannot_be_read_do_not_touch_others(tmp_path: Path) -> None:
+    tags = [
+        *TAGS[:1],
+        OpcuaTag(name="gone", address=NODE, member="Motor.Current"),
+        OpcuaTag(name="whole", address=NODE),
+        OpcuaTag(name="text", address=NODE, member="Motor.Name"),
+        OpcuaTag(name="plain", address="i=2256", member="State"),
+        OpcuaTag(name="number", address="i=2259", member="State"),
+        OpcuaTag(name="none", address="ns=2;s=none", member="State"),
+    ]
+    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+        await kept.until(lambda: bool(kept.samples(0)))
+        await until(lambda: len(status.bad_channels) >= 6)
+        await drive.node.write_value(drive.value(Speed=2.0, Name="b"))
+        await kept.until(lambda: values(kept, 0) == [1.0, 2.0])
+        bad = dict(status.bad_channels)
+    assert bad == {
+        "plain": "the server has no DataTypeDefinition of ServerStatusDataType",
+        "gone": "the structure Motor has no member Current; it has Speed, Name",
+        "whole": "a structure: the column member reads a member",
+        "text": 'a String, which is not a number: set kind = "text"',
+        "number": "a Int32, not a structure: clear the column member",
+        "none": "BadNodeIdUnknown",
+    }
+
+
+async def test_changed_structure_is_read_by_its_new_definition(tmp_path: Path) -> None:
+    """While the session lives: the first values are Bad, then the definition is read again. None is wrong."""
+    motor = [("Current", ua.ObjectIds.Double), ("Speed", ua.ObjectIds.Double)]
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
+        await kept.until(lambda: bool(kept.samples(4)))
+        await drive.define(motor)
+        n = 100.0
+        await drive.changed(drive.value(Current=-1.0, Speed=n))
+        while n not in values(kept, 0):
+            n += 1
+            seen = len(kept.samples(0))
+            await drive.node.write_value(drive.value(Current=-1.0, Speed=n))
+            await kept.until(lambda seen=seen: len(kept.samples(0)) > seen)  # type: ignore[misc]
+        await until(lambda: bool(status.bad_channels))
+    assert status.bad_channels == {"name": "the structure Motor has no member Name; it has Current, Speed"}
+    assert {value for value in values(kept, 0) if value < 100} == {1.0}
+    assert kept.samples(0)[1][2] == kept.samples(3)[1][2] == BAD_TYPE
+    assert set(values(kept, 3)) == {21.0}
+
+
+async def test_value_that_does_not_fit_its_definition_is_bad(tmp_path: Path) -> None:
+    """The definition is read once again, which changes nothing."""
+    async with serving() as drive, collecting(drive.address, TAGS[:3], tmp_path / "pki", **OPTIONS) as (kept, _):
+        await kept.until(lambda: bool(kept.samples(2)))
+        good = drive.value(Speed=2.0, Name="b")
+        encoding = (await drive.data_type.read_data_type_definition()).DefaultEncodingId
+        longer = ua.ExtensionObject(TypeId=encoding, Body=bytes(struct_to_binary(good.Value)) + b"\0")
+        await drive.node.write_value(ua.Variant(longer, V.ExtensionObject))
+        await kept.until(lambda: len(kept.samples(0)) == 2)
+        await drive.node.write_value(good)
+        await kept.until(lambda: len(kept.samples(0)) == 3)
+    assert [status for _, _, status in kept.samples(0)] == [0, BAD_DECODING, 0]
+    assert values(kept, 0) == [1.0, 2.0]
+    assert texts(kept, 1) == ["a", None, "b"]
+
+
+async def test_members_are_read_from_history(tmp_path: Path) -> None:
+    begin = now_us()
+    async with serving() as drive:
+        await drive.server.historize_node_data_change(drive.node, period=None, count=1000)
+        for n in range(1, 6):
+            await drive.node.write_value(drive.value(temperatures=[0.0, n + 0.5], Speed=float(n), Name=f"n{n}"))
+        found = await backfilled(drive.address, TAGS, tmp_path, begin)
+    assert values(found, 0)[-5:] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert texts(found, 1)[-5:] == ["n1", "n2", "n3", "n4", "n5"]
+    assert values(found, 3)[-5:] == [1.5, 2.5, 3.5, 4.5, 5.5]
+    assert {status for _, _, status in found.samples(2)} == {ABSENT}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_members_continue_after_a_restart(killed: bool, tmp_path: Path) -> None:
+    """With another tag list, too: removed and changed members. Values in the server's queue are kept."""
+    after = [
+        *TAGS[:2],
+        OpcuaTag(name="torque", address=NODE, member="Motor.Speed"),
+        OpcuaTag(name="on", address=NODE, member="On", kind="discrete"),
+    ]
+    async with serving() as drive:
+        async with collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await kept.until(lambda: bool(kept.samples(4)))
+            await until(lambda: status.state == "connected")
+            notes = deepcopy(kept.notes) if killed else kept.notes
+        await drive.node.write_value(drive.value(102.0, Speed=2.0, Name="b"))
+        again = MemoryAppender(notes)
+        async with collecting(drive.address, after, tmp_path / "pki", again, **OPTIONS) as (kept, status):
+            n = 2
+            while 1.0 not in values(kept, 3) or values(kept, 2)[-1] >= 100:
+                n += 1
+                await drive.node.write_value(drive.value(100.0 + n, Speed=float(n), Name=f"n{n}"))
+                await kept.until(lambda n=n: float(n) in values(kept, 0))  # type: ignore[misc]
+            assert not status.bad_channels
+    first = int(values(kept, 0)[0])  # 1: what was not acknowledged comes again
+    assert first <= 2
+    assert values(kept, 0) == [float(k) for k in range(first, n + 1)], "the members beside it miss nothing"
+    assert texts(kept, 1)[-n + 2 :] == [f"n{k}" for k in range(3, n + 1)]
+    former = [value for value in values(kept, 2) if value >= 100]
+    assert former == [102.0 + k for k in range(len(former))]
+    assert values(kept, 2)[len(former) :] == values(kept, 0)[-len(values(kept, 2)) + len(former) :]
+    assert set(values(kept, 3)) <= {21.0, 1.0}
+    assert not kept.samples(4)
+
+
+async def test_discover_lists_members(tmp_path: Path) -> None:
+    async with serving() as drive:
+        found = await discovered(drive.address, tmp_path)
+    address = "nsu=urn:structures;s=drive"
+    assert [(tag.name, tag.address, tag.member, tag.kind) for tag in found.tags] == [
+        ("drive.On", address, "On", "discrete"),
+        ("drive.Motor.Speed", address, "Motor.Speed", "analog"),
+        ("drive.Motor.Name", address, "Motor.Name", "text"),
+        ("drive.Torque", address, "Torque", "analog"),
+    ]
+    assert [(one.name, one.reason) for one in found.skipped] == [
+        ("drive.Temperatures", "an array: the column index reads an element")
+    ]
