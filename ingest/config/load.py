@@ -131,6 +131,13 @@ def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
     return plant, loader.digests
 
 
+def file_digests(path: Path) -> dict[str, str]:
+    """The SHA-256 of ``path`` and of each tag list, by path: of all that can be read, whatever is wrong with it."""
+    loader = _Loader(path)
+    loader.plant()
+    return loader.digests
+
+
 class _Loader:
     def __init__(self, path: Path) -> None:
         self.path = path

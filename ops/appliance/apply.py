@@ -77,9 +77,9 @@ def _print(plan: Plan, full: bool) -> None:
         typer.echo(line)
 
 
-def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool]) -> None:
+def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool], what: str = "applied") -> None:
     """Raise NotConfirmed unless somebody says yes."""
     if not is_terminal():
-        raise NotConfirmed("nothing was applied: there is no terminal to ask for confirmation; use --yes")
+        raise NotConfirmed(f"nothing was {what}: there is no terminal to ask for confirmation; use --yes")
     if not ask():
-        raise NotConfirmed("nothing was applied")
+        raise NotConfirmed(f"nothing was {what}")

@@ -58,16 +58,7 @@ class Plan:
 
     def counts(self) -> dict[str, int]:
         """How many channels are added, retired, moved, changed otherwise; how many sources and options differ."""
-        sources = self.difference.sources.values()
-        moved = sum("source" in change.new for source in sources for change in source.changed.values())
-        return {
-            "added": sum(source.added for source in sources),
-            "retired": sum(len(source.retired) for source in sources),
-            "moved": moved,
-            "changed": sum(len(source.changed) for source in sources) - moved,
-            "sources": sum(bool(source.state) for source in sources),
-            "options": len(self.options),
-        }
+        return {**self.difference.counts(), "options": len(self.options)}
 
     def lines(self) -> Iterator[str]:
         """Every change, a line each."""

@@ -27,6 +27,7 @@ from ops.registration import pair
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
+from ops.registration.revisions import Files
 
 _RECORD = "registered.json"
 _MACHINE = Path("/etc/machine-id")
@@ -54,7 +55,8 @@ def register_plant(
     """
     record = state.run / _RECORD
     record.unlink(missing_ok=True)  # until all is done
-    registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions, expected))
+    files = Files(deployment.config, digests)
+    registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions, expected, files))
     registration.print_changes(step.note)
     asyncio.run(_join_pair(state, plant, step))
     current = snapshot.save(state.root, deployment.config, digests, plant, registration.versions)

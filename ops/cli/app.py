@@ -259,6 +259,7 @@ def _add_subcommands() -> None:
     from ops.cli.bench import app as bench
     from ops.cli.certificate import app as certificate
     from ops.cli.chaos import chaos
+    from ops.cli.config import app as config
     from ops.cli.configuration import check, discover, rename
     from ops.cli.database import app as database
     from ops.cli.evidence import export, seal, verify
@@ -279,6 +280,7 @@ def _add_subcommands() -> None:
     app.add_typer(backup, name="backup")
     app.add_typer(bench, name="bench")
     app.add_typer(certificate, name="certificate")
+    app.add_typer(config, name="config")
     app.add_typer(database, name="database")
     app.add_typer(maintenance, name="maintenance")
     app.add_typer(service, name="service")

@@ -25,6 +25,7 @@ from ops.postgres.bootstrap import wait_until_ready
 from ops.postgres.mounted import REPOSITORY, existing, is_mounted
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
+from ops.registration.revisions import Files
 
 _ANSWER_SECONDS = 60.0
 _CA = (Path("/run/secrets/tls_ca"), Path("/run/secrets/tls_ca_key"))  # that `init` made
@@ -61,7 +62,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
         for lack in asyncio.run(db.setting_problems()):
             step.note(lack)
     with steps.step("register sources and channels") as step:
-        registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions))
+        files = Files(config, digests)
+        registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions, None, files))
         registration.print_changes(step.note)
         step.result = count(sum(len(source.tags) for source in plant.sources), "channel")
         snapshot.save(state.root, config, digests, plant, registration.versions)

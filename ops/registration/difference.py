@@ -65,6 +65,18 @@ class Difference:
     renamed: Mapping[str, str] = field(default_factory=dict)  # added channel → the retired one that read the same
     redefinitions: Redefinitions = Redefinitions()
 
+    def counts(self) -> dict[str, int]:
+        """How many channels are added, retired, moved, changed otherwise; how many sources differ."""
+        sources = self.sources.values()
+        moved = sum("source" in change.new for source in sources for change in source.changed.values())
+        return {
+            "added": sum(source.added for source in sources),
+            "retired": sum(len(source.retired) for source in sources),
+            "moved": moved,
+            "changed": sum(len(source.changed) for source in sources) - moved,
+            "sources": sum(bool(source.state) for source in sources),
+        }
+
     def lines(self) -> Iterator[str]:
         """For people, a line a source; none where nothing changed. Then channels that look renamed."""
         for name, source in sorted(self.sources.items()):

@@ -26,6 +26,7 @@ from ops.registration.installation import check_names, claim, leader, unknown_id
 from ops.registration.put_back import PutBack, put_back
 from ops.registration.redefined_tags import TagDecisions, redefinitions
 from ops.registration.rename import superseded_name
+from ops.registration.revisions import Files, record
 from schema.queries import load
 
 _NO_DECISIONS = TagDecisions()
@@ -42,6 +43,7 @@ class Registration:
     put_back: PutBack  # what an older database got
     versions: Mapping[str, int]  # channel's name → version, where its collector has to say from when on it reads by it
     not_applied: str  # settings that another installation has otherwise, as text; empty: none
+    revision: int | None  # under which number the configuration is kept now; None: as before
 
     def print_changes(self, note: Callable[[str], None]) -> None:
         """Say each change; nothing if nothing changed."""
@@ -53,6 +55,8 @@ class Registration:
             note(line)
         if self.not_applied:
             note(self.not_applied)
+        if self.revision is not None:
+            note(f"kept as revision {self.revision}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +92,15 @@ async def register(
     take_over: str | None = None,
     decisions: TagDecisions = _NO_DECISIONS,
     expected: Difference | None = None,
+    files: Files | None = None,
 ) -> Registration:
     """Bring the plant's sources and channels into the database at ``dsn`` and their ids into ``registry.json``.
 
     Names keep their ids for ever. What this installation had registered and the configuration no longer contains is
     marked retired. ``take_over``: an installation that is gone, which this state folder becomes; ``expected``: what
-    :func:`preview` found. Raises OperationError if a name belongs to another installation, if a tag was redefined and
-    ``decisions`` does not cover it, if the state folder has ids of another database, or if something else than
-    ``expected`` would be changed.
+    :func:`preview` found; ``files``: to be kept. Raises OperationError if a name belongs to another installation, if a
+    tag was redefined and ``decisions`` does not cover it, if the state folder has ids of another database, or if
+    something else than ``expected`` would be changed.
     """
     sources = _source_columns(plant)
     queries = load("register")
@@ -125,6 +130,9 @@ async def register(
             await connection.execute(queries["retire_sources"], sources[0], installation)
             if found.sources:
                 await connection.execute(queries["analyze_channels"])
+            revision = None
+            if files is not None:
+                revision = await record(connection, installation, files, found, plant.redundancy.member)
             created_rows = await connection.fetch(queries["select_created_channels"], sources[0])
             versions = {row["name"]: row["version"] for row in await connection.fetch(queries["select_versions"])}
             registry = Registry(
@@ -137,7 +145,7 @@ async def register(
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registration(registry, found, compared.taken_over, compared.put_back, versions, not_applied)
+    return Registration(registry, found, compared.taken_over, compared.put_back, versions, not_applied, revision)
 
 
 async def _compare(

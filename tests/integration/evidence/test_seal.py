@@ -137,7 +137,7 @@ async def test_seals_cannot_be_changed(plant: SealedPlant) -> None:
     await plant.seal()
     for table in ("day_seal", "seal_digest", "seal_document", "seal_key"):
         for statement in (f"DELETE FROM plant.{table}", f"TRUNCATE plant.{table} CASCADE"):
-            with pytest.raises(asyncpg.PostgresError, match="is refused: seals are only added to"):
+            with pytest.raises(asyncpg.PostgresError, match="is refused: rows are only added"):
                 await plant.owner.execute(statement)
     with pytest.raises(asyncpg.PostgresError, match=r"UPDATE on .*day_seal is refused"):
         await plant.owner.execute("UPDATE plant.day_seal SET samples = 1")

@@ -1,0 +1,117 @@
+"""``plantlog config revert``: the files of an earlier configuration take the place of those that are there now."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from ingest.config.snapshot import in_force
+from ingest.errors import OperationError
+from ingest.files import atomic_path
+from ops.appliance.apply import confirm
+from ops.paths import State
+from ops.registration.file_diff import Side, differences
+from ops.registration.revisions import Revision
+
+
+def revert(
+    state: State,
+    config: Path,
+    revision: Revision,
+    contents: Mapping[str, bytes],
+    kept: Collection[str],
+    yes: bool,
+) -> None:
+    """Show what would differ, ask, and write the files of ``revision``; ``config`` is where its ``plant.toml`` goes.
+
+    ``contents``: of its files, by name; ``kept``: the SHA-256 of each file that any revision has: others are copied
+    before they are replaced. Applies nothing. Raises NotConfirmed or OperationError, with nothing written.
+    """
+    paths = _paths(state, config, revision)
+    before = _read(paths)
+    shown = differences(Side("now", before), Side(f"revision {revision.number}", contents))
+    if not shown:
+        typer.echo(f"the files are those of revision {revision.number}")
+        return
+    for text in shown.values():
+        typer.echo(text, nl=False)
+    if not yes:
+        confirm(sys.stdin.isatty, lambda: typer.confirm(f"Write {', '.join(shown)}?", err=True), "written")
+    now = _read(paths)
+    if stale := [paths[name] for name in paths if now.get(name) != before.get(name)]:
+        raise OperationError(f"{stale[0]} was changed since it was shown. Nothing was written: repeat the command")
+    for name in shown:
+        if name in before and hashlib.sha256(before[name]).hexdigest() not in kept:
+            typer.echo(f"never applied, and kept as {_copy(paths[name])}")
+    _write({path: contents[name] for name, path in paths.items() if name in shown})
+
+
+def _paths(state: State, config: Path, revision: Revision) -> dict[str, Path]:
+    """Name of a file → where it goes. ``plant.toml`` is the first one. Raises OperationError."""
+    current = in_force(state.root, ())
+    member = None if current is None else current.plant.redundancy.member
+    if revision.member not in (None, member):
+        raise OperationError(
+            f"revision {revision.number} is of member {revision.member} of the pair"
+            + ("" if member is None else f", and {state.root} is member {member}")
+        )
+    known = set() if current is None else {Path(path) for path in current.digests}
+    paths = {name: config.parent / name for name in sorted(revision.files, key=lambda name: name != revision.file)}
+    paths[revision.file] = config
+    for name, path in paths.items():
+        # The database says where files go. Other folders are only ours if this appliance reads a file there.
+        if (".." in Path(name).parts or Path(name).is_absolute()) and path not in known:
+            raise OperationError(
+                f"revision {revision.number} has the file {name} outside of {config.parent}, which the configuration "
+                f"in force does not read: write it yourself, see `plantlog config show {revision.number} {name}`"
+            )
+    return paths
+
+
+def _read(paths: Mapping[str, Path]) -> dict[str, bytes]:
+    """Name → content of the files that are there. Raises OperationError."""
+    try:
+        return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+    except OSError as error:
+        raise OperationError(f"the files can't be read: {error}. Nothing was written") from error
+
+
+def _copy(path: Path) -> Path:
+    copy = path.with_name(f"{path.name}.until-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    try:
+        shutil.copy2(path, copy)
+        _give(copy, path)
+    except OSError as error:
+        raise OperationError(f"{path} can't be copied: {error}. Nothing was written") from error
+    return copy
+
+
+def _write(contents: Mapping[Path, bytes]) -> None:
+    """Replace files, the first one last; none if one can't be written. Raises OperationError."""
+    try:
+        with ExitStack() as replaced:
+            for link, content in contents.items():
+                path = link.resolve()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = replaced.enter_context(atomic_path(path))
+                partial.write_bytes(content)
+                _give(partial, path if path.exists() else path.parent)
+    except OSError as error:
+        raise OperationError(f"the files can't be replaced: {error}") from error
+
+
+def _give(path: Path, like: Path) -> None:
+    """Owner and permissions of ``like``, a file or a folder."""
+    status = like.stat()
+    path.chmod(stat.S_IMODE(status.st_mode) & 0o666)
+    with suppress(PermissionError):  # not root: our own
+        os.chown(path, status.st_uid, status.st_gid)
