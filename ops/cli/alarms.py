@@ -121,10 +121,14 @@ def in_service(channel: _Channel, limit: _Limit = None, who: _Who = None) -> Non
 
 def _send(command: str, channel: str, limit: str | None, who: str | None, **options: Any) -> None:
     from ops.alarms import client
+    from ops.cli.permissions import account, user_name
 
-    for line in client.execute(
-        State.current(), {"action": command, "channel": channel, "limit": limit, "who": who, **options}
-    ):
+    state = State.current()
+    user = user_name(state)
+    if who not in (None, user) and user is not None:
+        raise OperationError(f"--who: found {who!r}; legal: {user}, the user who runs the command, or nothing")
+    who = who or account(state)
+    for line in client.execute(state, {"action": command, "channel": channel, "limit": limit, "who": who, **options}):
         typer.echo(line)
 
 

@@ -9,7 +9,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -289,15 +289,25 @@ def _add_subcommands() -> None:
     app.add_typer(user, name="user")
 
 
+@cache
+def _command_line() -> Any:
+    """All commands, each checked and recorded."""
+    from ops.cli.permissions import guard
+
+    _add_subcommands()
+    command = typer.main.get_command(app)
+    guard(command)
+    return command
+
+
 def main() -> int:
     """Run a command. Errors are printed without a traceback, with exit code 1."""
-    _add_subcommands()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # what libraries say to programmers
     for library in ("asyncua", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
-        app(prog_name="plantlog")
+        _command_line()(prog_name="plantlog")
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(str(problem), err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from ingest.alarms import command_socket
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import AlarmCommand, OperatorApi
 from ingest.config.model import AlarmOptions
+from ingest.users.audit import Action, Person, record
 from tests.alarms import IDS, SOURCE
 from tests.database import Database, add_channels, add_sources, rows
 from tests.integration.test_pair import _INSTALLATION, Member, holds, pair
 from tests.samples import batch
+from tests.users import recorded_actions
 from tests.waiting import until
 
 NOTICES = "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'"
@@ -114,6 +117,24 @@ async def test_alarm_that_one_member_alone_has_read_is_not_raised_again(
                 await two.until_state("return_to_normal_unacknowledged")
                 await until(lambda: _has(database, "SELECT count(*) FROM plant.event WHERE type = 'alarm'", 2))
                 assert await rows(database, NOTICES) == [(1,)]
+
+
+async def test_actions_of_people_at_both_members_are_recorded_once(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    recorded = "SELECT count(*) FROM plant.event WHERE type = 'user_action'"
+    async with pair(database, tmp_path) as (plant, first, second):
+        plant.stopping = True
+        for member, name in ((first, "anna"), (second, "otto")):
+            person = Person(name, "engineer", None, "here")
+            await asyncio.to_thread(record, member.folder.parent, person, Action("apply", {}, "done"))
+        await until(lambda: _has(database, recorded, 2))
+        await until(lambda: recorded_actions(second.folder.parent) == [])
+        assert await holds(database, 1)  # nobody was missing anything
+        first.kill()
+        await until(lambda: holds(database, 2))
+        await asyncio.to_thread(record, second.folder.parent, person, Action("down", {}, "done"))
+        await until(lambda: _has(database, recorded, 3))
 
 
 async def _has(database: Database, query: str, number: int) -> bool:

@@ -26,8 +26,11 @@ from ingest.spool.pages import Pages
 from ingest.spool.reader import SpoolReader
 from ingest.spool.repair import damaged_files
 from ingest.timestamps import now_us
+from ingest.users.audit import Action, Person, record
+from ingest.users.directory import AUDIT_SPOOL
 from schema.queries import load
 from tests.samples import batch, count_batch
+from tests.users import recorded_actions
 
 MIB = 1024**2
 _NUMBERS = frozenset(map(str, range(60)))
@@ -542,3 +545,16 @@ def test_checksum_separates_note_name_from_value() -> None:
     assert note_crc32("ab", "c") != note_crc32("a", "bc")
     record = encode(batch([(1, 0, 0.5, 0)]))
     assert row_checksum(1, record) != row_checksum(2, record)
+
+
+async def test_lost_records_of_actions_are_an_event(tmp_path: Path) -> None:
+    person = Person("anna", "engineer", None, "here")
+    for number in range(3):
+        await asyncio.to_thread(record, tmp_path, person, Action("apply", {"number": str(number)}, "done"))
+    path = tmp_path / "spool" / AUDIT_SPOOL
+    path.write_bytes(b"x" * path.stat().st_size)
+    await asyncio.to_thread(record, tmp_path, person, Action("apply", {}, "done"))
+    lost, after = recorded_actions(tmp_path)
+    assert (lost.type, lost.text) == ("user_action", "records of actions may be lost: spool file damaged")
+    assert lost.detail["outcome"] == "lost"
+    assert after.text == "anna: apply"

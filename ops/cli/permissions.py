@@ -1,0 +1,206 @@
+"""Who may run a command, once there are users; and the record of it in the audit trail.
+
+As with PostgreSQL's peer authentication, the operating system says who somebody is. It is also the barrier: whoever
+owns the state folder, or is root, can change its files. This guards honest people, and the audit trail names them.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from ingest.errors import OperationError
+from ingest.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
+from ops.paths import State
+
+_ALL = frozenset(ROLES)
+_ENGINEER: frozenset[Role] = frozenset({"engineer"})
+_AUDITOR: frozenset[Role] = frozenset({"auditor"})
+_NOBODY = None  # run by no person: by systemd, the maintenance or containers; or without a state folder
+
+# Command → the roles that may run it. What only looks is not recorded.
+COMMANDS: Mapping[str, frozenset[Role] | None] = {
+    **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _NOBODY),
+    **dict.fromkeys(("status", "logs", "psql", "ask", "check", "retention", "targets", "alarms"), _ALL),
+    **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
+    **dict.fromkeys(("certificate server", "config log", "config show", "config diff", "token list"), _ALL),
+    **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list"), _ALL),
+    **dict.fromkeys(("alarms ack", "alarms shelve", "alarms unshelve", "alarms suppress"), OPERATORS),
+    **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
+    **dict.fromkeys(("verify", "export"), _AUDITOR),
+    **dict.fromkeys(("up", "apply", "down", "discover", "rename", "import", "seal", "replay", "restore"), _ENGINEER),
+    **dict.fromkeys(("backup", "backup verify", "backup take-over", "maintenance run"), _ENGINEER),
+    **dict.fromkeys(("certificate renew", "certificate export", "certificate import"), _ENGINEER),
+    **dict.fromkeys(("certificate trust", "certificate add"), _ENGINEER),
+    **dict.fromkeys(("database monitor", "database node", "database switchover", "database remove"), _ENGINEER),
+    **dict.fromkeys(("service install", "service uninstall"), _ENGINEER),
+    **dict.fromkeys(("spool export", "spool accept-database", "spool retry"), _ENGINEER),
+    **dict.fromkeys(("user add", "user role", "user password", "user disable", "user enable"), _ENGINEER),
+    **dict.fromkeys(("config revert", "token add", "token remove", "token hash"), _ENGINEER),
+    **dict.fromkeys(("simulator", "chaos"), _ENGINEER),
+}
+_BENCHMARKS = "bench "
+_EMERGENCY = ("down", "restore")  # run even if the audit trail can't be written
+_SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
+
+
+def roles_of(command: str) -> frozenset[Role] | None:
+    """Who may run it; None: no person runs it."""
+    return COMMANDS.get(command, _ENGINEER)
+
+
+def guard(command: Any, path: str = "") -> None:
+    """Check and record each run of a command of typer, and of those below it."""
+    for name, below in getattr(command, "commands", {}).items():
+        guard(below, f"{path} {name}".strip())
+    callback, invoke = command.callback, command.invoke
+    if not path or callback is None:
+        return
+
+    def checked(context: typer.Context) -> Any:
+        def run(**parameters: Any) -> Any:
+            if context.invoked_subcommand is not None:  # it is checked itself
+                return callback(**parameters)
+            with _permitted(path, lambda: _arguments(context)):
+                return callback(**parameters)
+
+        command.callback = run
+        return invoke(context)
+
+    command.invoke = checked
+
+
+def account(state: State) -> str:
+    """Who runs this command: the account of the process, or who called it by sudo as root or as the folder's owner."""
+    uid = os.geteuid()
+    called_by = os.environ.get("SUDO_USER")
+    if called_by and (uid == 0 or (state.root.exists() and state.root.stat().st_uid == uid)):
+        return called_by
+    return _login(uid)
+
+
+def user_name(state: State) -> str | None:
+    """The user who runs this command; None while there are no users."""
+    return account(state) if UserDirectory(state.root).users() else None
+
+
+@contextmanager
+def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Run the block if the person may, and record it. Raises OperationError otherwise."""
+    roles, state = roles_of(command), State.current()
+    if roles is None or command.startswith(_BENCHMARKS):
+        yield
+        return
+    name = account(state)
+    is_root = name == ROOT and os.geteuid() == 0
+    try:
+        users = UserDirectory(state.root).users()
+    except OperationError:
+        if not is_root:  # who has to repair it
+            raise
+        users = {}
+    user = users.get(name)
+    trail = _Trail(state, command, arguments, name, None if user is None else user.role)
+    if users and not is_root and (why := _why_not(command, name, user, roles)) is not None:
+        trail.end("refused", why)
+        raise OperationError(why)
+    if roles == _ALL:
+        yield
+        return
+    if users:
+        trail.begin()
+    try:
+        yield
+    except (typer.Exit, SystemExit) as ended:
+        code = ended.exit_code if isinstance(ended, typer.Exit) else ended.code
+        trail.end(*(("failed", f"exit code {code}") if code else ("done", "")))
+        raise
+    except BaseException as error:
+        trail.end("failed", str(error) or type(error).__name__)
+        raise
+    trail.end("done", "")
+
+
+class _Trail:
+    """The records of one command."""
+
+    def __init__(
+        self, state: State, command: str, arguments: Callable[[], Mapping[str, str]], name: str, role: str | None
+    ) -> None:
+        self._state = state
+        self._command = command
+        self._arguments = arguments
+        self._name = name
+        self._role = role
+        self._began_at: int | None = None
+
+    def begin(self) -> None:
+        """Record that the command begins. Raises OperationError if that can't be made durable."""
+        from ingest.timestamps import now_us  # noqa: PLC0415
+
+        self._began_at = now_us()
+        try:
+            self._record("begun", "")
+        except OperationError as error:
+            if self._command not in _EMERGENCY:
+                raise OperationError(
+                    f"{error}. `plantlog {self._command}` is refused; {' and '.join(_EMERGENCY)} are not"
+                ) from error
+            typer.echo(f"plantlog: {error}", err=True)
+
+    def end(self, outcome: Any, error: str) -> None:
+        """Record what became of it, if there are users (now, as the first was added), and the state folder is left."""
+        try:
+            if UserDirectory(self._state.root).users():
+                self._record(outcome, error)
+        except OperationError as problem:
+            typer.echo(f"plantlog: {problem}", err=True)
+
+    def _record(self, outcome: Any, error: str) -> None:
+        # Imports numpy: 0.1 s that commands that only look need not spend.
+        from ingest.users import audit  # noqa: PLC0415
+
+        person = audit.Person(self._name, self._role, _login(os.geteuid()), socket.gethostname())
+        began_at = None if outcome == "begun" else self._began_at
+        audit.record(self._state.root, person, audit.Action(self._command, self._arguments(), outcome, error, began_at))
+
+
+def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role]) -> str | None:
+    """Why somebody may not run a command; None: they may."""
+    if user is None:
+        return (
+            f"{name} is not a user of plantlog: an engineer, or root, can add it (`plantlog user add {name} "
+            f"--role ROLE`)"
+        )
+    if not user.enabled:
+        return f"user {name} is disabled: an engineer, or root, can enable it (`plantlog user enable {name}`)"
+    if user.role not in roles:
+        needed = " or ".join(role for role in ROLES if role in roles)
+        return f"user {name} has the role {user.role}; legal for `plantlog {command}`: {needed}"
+    return None
+
+
+def _arguments(context: typer.Context) -> dict[str, str]:
+    """What was given, without passwords."""
+    given = {}
+    for name in (str(parameter.name) for parameter in context.command.params):
+        value, source = context.params.get(name), context.get_parameter_source(name)
+        if value is not None and source is not None and source.name != "DEFAULT":
+            given[name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if context.args:
+        given["arguments"] = " ".join(context.args)
+    return {name: _SECRETS.sub("***", text) for name, text in given.items()}
+
+
+def _login(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
