@@ -14,27 +14,27 @@ from urllib.parse import SplitResult, urlsplit
 from ingest.addresses import OPCUA_PORT
 from ingest.config import processes
 from ingest.config.files import named_files
-from ingest.config.model import Plant
+from ingest.config.model import Plant, ServerOptions
 from ingest.config.sources import PushSource, Source
 from ops import health
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
-from ops.postgres import listening
 from ops.postgres.archive import Archive
 from ops.postgres.cluster import ARCHIVE_FILE
+from ops.postgres.listening import Listening
 
 _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
 
 
-def postgres(state: State) -> Program:
-    """The state folder's own database server."""
+def postgres(state: State, plant: Plant | None = None) -> Program:
+    """The state folder's own database server; ``plant``: of its appliance."""
     rootfs = os.environ.get("PLANTLOG_ROOTFS")
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
     settings = [archive.repository.encode()] if archive is not None and archive.archiving else []
-    if (listens := state.root / "postgres" / listening.FILE).exists():
-        settings.append(listens.read_bytes())
+    if plant is not None and (listens := Listening.of(plant, state.root)) is not None:
+        settings.append(repr(listens).encode())
     digest = _digest(settings) if settings else ""
     environment = _environment(digest) | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
     command = _python("ops.postgres", "--state", str(state.root))
@@ -71,19 +71,19 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
 def ingest(plant: Plant, state: State) -> list[Program]:
     """Writer and collectors, in the order in which they start."""
     collector_settings = [plant.spool.model_dump(), plant.alarms.model_dump()]
-    push = [plant.push.scheme, plant.push.host, plant.push.port]
+    push = plant.push.model_dump(include={"host", "port", "plain_http"})
     settings_of: dict[str, list[Any]] = {
         "writer": [plant.writer.model_dump(), plant.redundancy.member, state.dsn_file("ingest").read_text()],
         "collector-opcua": collector_settings,
         "collector-modbus": collector_settings,
-        "collector-push": [*collector_settings, *push, state.dsn_file("ingest").read_text()],
+        "collector-push": [*collector_settings, push, _tls(plant, plant.push), state.dsn_file("ingest").read_text()],
         "notifier": [_notifier_settings(plant), plant.redundancy.member, state.dsn_file("ingest").read_text()],
     }
     return [
         Program(
             name,
             _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
-            _environment(_digest([json.dumps([*_servers(plant), *settings]).encode()]), "ingest", "schema"),
+            _environment(_digest([json.dumps([_health(plant), *settings]).encode()]), "ingest", "schema"),
         )
         for name in health.processes(plant)
         if (settings := settings_of.get(processes.base_name(name))) is not None
@@ -93,7 +93,7 @@ def ingest(plant: Plant, state: State) -> list[Program]:
 def maintenance(plant: Plant, state: State) -> Program:
     """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
     options = plant.model_dump(include={"storage", "sealing", "retention"})
-    settings = json.dumps([*_servers(plant), options, processes.collectors(plant, "modbus")])
+    settings = json.dumps([_health(plant), options, processes.collectors(plant, "modbus")])
     environment = _environment(
         _digest([settings.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops"),
@@ -104,7 +104,7 @@ def maintenance(plant: Plant, state: State) -> Program:
 
 def viewer(plant: Plant, state: State) -> Program:
     """The process that shows the dashboards."""
-    settings = json.dumps([*_servers(plant), plant.viewer.model_dump(mode="json")])
+    settings = json.dumps([_health(plant), plant.viewer.model_dump(mode="json"), _tls(plant, plant.viewer)])
     command = _python("dashboards.viewer", "--state", str(state.root))
     digest = _digest([settings.encode(), state.dsn_file("reader").read_bytes()])
     return Program("viewer", command, _environment(digest, "ingest", "schema", "dashboards"))
@@ -113,7 +113,7 @@ def viewer(plant: Plant, state: State) -> Program:
 def wanted(deployment: Deployment, plant: Plant, state: State, *, own_database: bool) -> list[Program]:
     """All processes of the appliance."""
     return [
-        *([postgres(state)] if own_database else []),
+        *([postgres(state, plant)] if own_database else []),
         *([simulator(deployment, plant, state)] if deployment.simulator else []),
         *ingest(plant, state),
         maintenance(plant, state),
@@ -197,9 +197,14 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _servers(plant: Plant) -> list[Any]:
-    """The options of health pages and of TLS. New contents of certificates need no restart."""
-    return [plant.health.model_dump(), plant.tls.model_dump(mode="json")]
+def _health(plant: Plant) -> list[Any]:
+    """The options of the health page."""
+    return [plant.health.model_dump(), _tls(plant, plant.health)]
+
+
+def _tls(plant: Plant, server: ServerOptions) -> Any:
+    """Those of its certificate, if the server has one. New contents of the files need no restart."""
+    return plant.tls.model_dump(mode="json") if server.scheme == "https" else None
 
 
 def _notifier_settings(plant: Plant) -> Any:
