@@ -128,16 +128,16 @@ def authority_pem(plant: Plant, state: Path) -> str:
     return own_certificate.ca_file(state / "pki").read_text()
 
 
-def expired(plant: Plant) -> str | None:
-    """What is wrong with the dates of the certificate in [tls]; None: nothing."""
+def fault(plant: Plant) -> str | None:
+    """What is wrong with the certificate in [tls]; None: nothing."""
     file = plant.tls.certificate_file
-    if file is None:
-        return None
+    if (problem := https.problem(plant)) is not None or file is None:
+        return problem
     found = client_certificate.read(file.read_bytes(), file)
     begins, ends, now = found.not_valid_before_utc, client_certificate.expires_at(found), datetime.now(UTC)
     if begins <= now < ends:
         return None
-    return f"found one that is valid from {_dates(found)}; legal: one that is valid now"
+    return f"tls.certificate_file: found one that is valid from {_dates(found)}; legal: one that is valid now"
 
 
 def _server(title: str, file: Path) -> list[str]:

@@ -38,7 +38,7 @@ def in_options(options: object) -> Iterator[Contradiction]:
     if isinstance(options, BackupOptions):
         yield from in_backup(options)
     if isinstance(options, TlsOptions):
-        yield from certificate_files.contradictions(options, "certificate_file", "key_file")
+        yield from certificate_files.half(options, "certificate_file", "key_file")
 
 
 def in_backup(options: BackupOptions) -> Iterator[Contradiction]:

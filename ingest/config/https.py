@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ingest.addresses import is_loopback
+from ingest.config import certificate_files
 from ingest.config.model import Plant, ServerOptions
 from ingest.errors import SourceError
-from ingest.server_tls import Files, ServerTls, context
-from ingest.tls import UnusableFile
+from ingest.server_tls import Files, ServerTls
 
 
 def of(plant: Plant, server: ServerOptions, state: Path) -> ServerTls | None:
@@ -53,14 +53,13 @@ def ensure(plant: Plant, state: Path, *, all_names: bool = False) -> None:
 
 
 def problem(plant: Plant) -> str | None:
-    """Why your certificate can't be used; None: it can, or plantlog's own is used."""
-    yours = _yours(plant)
-    if yours is None or not _hosts(plant):
-        return None
-    try:
-        context(*yours)
-    except UnusableFile as fault:
-        return f"the certificate of [tls] can't be used: {fault}"
+    """What is wrong with the files of [tls]; None: nothing.
+
+    It is no error of the configuration: they change without anybody looking, and what collects has to start.
+    """
+    names = "certificate_file", "key_file"
+    for name, found, legal in certificate_files.unusable(plant.tls, *names) if _hosts(plant) else ():
+        return f"tls.{name}: found {found}; legal: {legal}"
     return None
 
 

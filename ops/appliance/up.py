@@ -87,7 +87,7 @@ def up(options: UpOptions, console: Console) -> None:
         with steps.step("start database") as step:
             if db.cluster is not None:
                 if supervisor.is_own():
-                    supervisor.update([programs.postgres(state)], keep_others=True)
+                    supervisor.update([programs.postgres(state, plant)], keep_others=True)
                 supervisor.start_program("postgres")
             known = _start_database(db, options.take_over, plant, supervisor, state, step)
         with steps.step("register sources and channels") as step:
@@ -163,6 +163,8 @@ def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Pla
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     https.ensure(plant, state.root, all_names=True)
+    if problem := https.problem(plant):
+        step.warn(problem)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = (
         f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"
@@ -196,7 +198,7 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     if "postgres" not in running:
         db.ensure_free_port(step.note, {port.port for required in programs_wanted.values() for port in required})
     if not supervisor.answers():
-        supervisor.start([programs.postgres(state)] if db.cluster is not None else [])
+        supervisor.start([programs.postgres(state, plant)] if db.cluster is not None else [])
     return supervisor
 
 

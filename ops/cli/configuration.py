@@ -34,8 +34,8 @@ def check(
         config = EXAMPLE if last is None else last.config
     plant = load(config)
     check_database(State.current(), config, plant.backup)
-    if expired := certificates.expired(plant):
-        raise OperationError(f"{config}: tls.certificate_file: {expired}")
+    if fault := certificates.fault(plant):
+        raise OperationError(f"{config}: {fault}")
     tags = sum(len(source.tags) for source in plant.sources)
     for source in plant.sources:
         if not source.tags and source.kind != "push":

@@ -19,17 +19,24 @@ import pytest
 from aiohttp import web
 from cryptography import x509
 
+from dashboards.viewer.library import Library
+from dashboards.viewer.reader import Reader
+from dashboards.viewer.server import serve
 from ingest import http, own_certificate, server_tls
 from ingest.addresses import machine_addresses
 from ingest.config import https
+from ingest.config.load import load
 from ingest.config.model import Plant, ServerOptions, TlsOptions, ViewerOptions
 from ingest.errors import SourceError
 from ingest.server_tls import ServerTls
+from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from tests.certificates import make, pem
+from tests.command import run
 from tests.config_in_force import activate
 from tests.integration.test_http_flood import push_process
 from tests.integration.test_push import Site, site
+from tests.secrets import write_secret
 from tests.telegraf import Telegraf
 from tests.waiting import PATIENCE, until
 
@@ -219,7 +226,7 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
     here = plant(certificate_file=certificate, key_file=key)
     tls = https.of(here, _SOMEWHERE, tmp_path)
     assert f"{key} can't be used with" in caplog.text
-    assert f"{key} can't be used with" in (https.problem(here) or "")
+    assert f"'{key}', which can't be used with" in (https.problem(here) or "")
     async with serving(tls) as port:
         assert await shown(port) == "CN=plantlog"
         key.write_bytes(content)
@@ -229,6 +236,35 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
 
         await until(is_yours)
     assert https.problem(here) is None
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "fault"),
+    [
+        ("a.crt", "b.key", "tls.key_file: found '{0}/b.key', which is not the key of {0}/a.crt; legal: the key of "),
+        ("a.crt", "locked.key", "tls.key_file: found '{0}/locked.key', which has a password; legal: the key of "),
+        ("a.key", "b.key", "tls.certificate_file: found '{0}/a.key', which is no certificate; legal: a certificate"),
+        ("a.der", "a.key", "tls.certificate_file: found '{0}/a.der', which is not PEM; legal: a certificate, PEM"),
+        ("expired/cert.crt", "expired/key.pem", "tls.certificate_file: found one that is valid from "),
+    ],
+)
+def test_check_refuses_what_does_not_keep_up_from_starting(
+    certificate: str, key: str, fault: str, tmp_path: Path
+) -> None:
+    shutil.copytree(CHECKOUT / "tests" / "unit" / "golden" / "config" / "modbus-tls", folder := tmp_path / "p")
+    yours(folder, "expired", (-30, -1))
+    (folder / key).chmod(0o600)
+    write_secret(folder / "token", "token-of-edge-gateway")
+    (folder / "plant.toml").write_text(
+        '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\ntoken_file = "token"\n'
+        f'[tls]\ncertificate_file = "{certificate}"\nkey_file = "{key}"\n'
+        '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
+    )
+    result = run(tmp_path / "state", "check", folder / "plant.toml")
+    assert result.code == 1
+    assert f"{folder}/plant.toml: {fault.format(folder)}" in result.err
+    loaded = load(folder / "plant.toml")
+    assert https.of(loaded, loaded.viewer, tmp_path / "state") is not None
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"], ids=["nothing", "a beginning"])
@@ -253,6 +289,22 @@ async def test_wrong_client_is_logged_once_and_costs_nothing_more(
         await until(lambda: "TLS with 127.0.0.1 failed: http request" in caplog.text)
         assert (await command("curl", "-sS", f"https://127.0.0.1:{port}/"))[0] == 60  # the CA is not known
         await until(lambda: "unknown ca" in caplog.text)
+
+
+@pytest.mark.parametrize("mine", [False, True], ids=["plantlog's own", "yours"])
+async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(mine: bool, tmp_path: Path) -> None:
+    files = yours(tmp_path, "yours")
+    here = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
+    token = tmp_path / "token"
+    write_secret(token, "token-of-a-viewer")
+    options = ViewerOptions(host="0.0.0.0", port=free_ports(1), token_file=token)
+    reader = Reader(tmp_path / "reader.dsn")
+    async with serve(options, reader, Library(), https.of(here, here.viewer, tmp_path)) as port:
+        status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
+        assert status == 0
+        assert "200 OK" in output
+        assert ("Strict-Transport-Security: max-age=" in output) == mine
+    await reader.close()
 
 
 @asynccontextmanager
