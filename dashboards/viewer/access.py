@@ -6,10 +6,11 @@ from pathlib import Path
 
 from aiohttp import web
 
+from dashboards.viewer.alarm_commands import AlarmCommands
 from dashboards.viewer.login import COOKIE, SESSION_SECONDS, Login, Refused, session
 from ingest.addresses import is_loopback
 from ingest.http import Handler, host_of, is_cross_site
-from ingest.users.directory import User, closed_viewer
+from ingest.users.directory import OPERATORS, User, closed_viewer
 
 _OPEN = ("/login", "/static/")  # paths without authentication
 _USER = web.RequestKey("user", User)
@@ -33,6 +34,7 @@ class Access:
     def __init__(self, host: str, state: Path) -> None:
         self._host = host
         self._login = Login(state)
+        self._alarms = AlarmCommands(state, self._login)
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -96,7 +98,13 @@ class Access:
     async def who(self, request: web.Request) -> web.StreamResponse:
         """``GET /api/user``: who is logged in; nobody while there are no users."""
         user = request.get(_USER)
-        return web.json_response({} if user is None else {"name": user.name, "role": user.role})
+        if user is None:
+            return web.json_response({})
+        return web.json_response({"name": user.name, "role": user.role, "operates": user.role in OPERATORS})
+
+    async def command(self, request: web.Request) -> web.StreamResponse:
+        """``POST /api/alarms``: acknowledge, shelve or unshelve an alarm. Raises Refused."""
+        return await self._alarms.execute(request, request.get(_USER))
 
     def close(self) -> None:
         """End its threads."""

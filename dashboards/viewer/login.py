@@ -119,8 +119,8 @@ class Login:
         outcome: audit.Outcome = "done",
         error: str = "",
         arguments: Mapping[str, str] | None = None,
-    ) -> None:
-        """Put an action into the audit trail. If that fails, the log has it: looking does no harm."""
+    ) -> bool:
+        """Put an action into the audit trail. Returns whether that worked; if not, the log has it."""
         name, role = (None, None) if user is None else (user.name, user.role)
         person = audit.Person(name, role, None, request.remote or "")
         try:
@@ -128,6 +128,8 @@ class Login:
             await asyncio.to_thread(audit.record, self._state, person, done)
         except OperationError as problem:
             log.error("%s: %s: %s by %s from %s", problem, action, outcome, person.user, person.host)
+            return False
+        return True
 
     def close(self) -> None:
         """End the threads."""

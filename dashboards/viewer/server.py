@@ -121,6 +121,7 @@ def application(viewer: Viewer, access: Access) -> web.Application:
             web.post("/login", access.login),
             web.post("/logout", access.logout),
             web.get("/api/user", access.who),
+            web.post("/api/alarms", access.command),
             web.get("/static/{path:.+}", viewer.file),
             web.get("/api/dashboards", viewer.dashboards),
             web.get("/api/dashboards/{uid}", viewer.dashboard),

@@ -11,7 +11,7 @@ import os
 import pwd
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTime
 from pydantic import TypeAdapter, ValidationError
 
 from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
-from ingest.errors import PlantlogError
+from ingest.errors import OperationError, PlantlogError
 from ingest.event_rows import storable
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,29 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
     finally:
         await runner.cleanup()
         _remove_socket(path)
+
+
+async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
+    """Send a command to the collector of the channel; ``run``: the folder with the sockets. Returns what was done.
+
+    Raises OperationError where no collector has the channel, or it refuses the command.
+    """
+    answers = await request(run, "POST", "/alarms", command)
+    if not answers:
+        raise no_collector(run)
+    done = [str(line) for status, payload in answers if status == 200 for line in payload["done"]]
+    if not done:
+        errors = [payload["error"] for status, payload in answers if status != 200]
+        # A collector that has the channel says more than one that does not know it.
+        raise OperationError(next((reason for reason in errors if not reason.startswith("no channel")), errors[0]))
+    return done
+
+
+def no_collector(run: Path) -> OperationError:
+    """That nobody could be asked."""
+    return OperationError(
+        f"no collector is running in {run.parent}: run `plantlog up` (stored alarm states are in plant.alarm)"
+    )
 
 
 async def request(run: Path, method: str, path: str, content: Any = None) -> list[tuple[int, Any]]:

@@ -23,8 +23,13 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
 
     Raises OperationError where no collector runs, or one does not answer.
     """
+    from ingest.alarms import command_socket  # noqa: PLC0415  (takes longer than any other command needs)
+
+    answers = asyncio.run(command_socket.request(state.run, "GET", "/alarms"))
+    if not answers:
+        raise command_socket.no_collector(state.run)
     found = []
-    for status, payload in _request(state, "GET"):
+    for status, payload in answers:
         if status != 200:
             raise OperationError(payload["error"])
         found += payload
@@ -39,25 +44,6 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
 
 def execute(state: State, command: Mapping[str, Any]) -> list[str]:
     """Send a command to the collector of the channel. Raises OperationError where none has it or it is refused."""
-    answers = _request(state, "POST", command)
-    done = [line for status, payload in answers if status == 200 for line in payload["done"]]
-    if not done:
-        errors = [payload["error"] for status, payload in answers if status != 200]
-        # A collector that has the channel says more than one that does not know it.
-        raise OperationError(next((reason for reason in errors if not reason.startswith("no channel")), errors[0]))
-    return done
+    from ingest.alarms import command_socket  # noqa: PLC0415  (as above)
 
-
-def _request(state: State, method: str, command: Mapping[str, Any] | None = None) -> list[tuple[int, Any]]:
-    """Status and payload of each collector that listens; status 0 for one that does not answer.
-
-    Raises OperationError where none listens.
-    """
-    from ingest.alarms.command_socket import request  # noqa: PLC0415  (takes longer than any other command needs)
-
-    answers = asyncio.run(request(state.run, method, "/alarms", command))
-    if not answers:
-        raise OperationError(
-            f"no collector is running in {state.root}: run `plantlog up` (stored alarm states are in plant.alarm)"
-        )
-    return answers
+    return asyncio.run(command_socket.send(state.run, command))

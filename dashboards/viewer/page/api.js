@@ -17,6 +17,9 @@ async function post(path, body, signal) {
   return read(await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal }));
 }
 
+export const user = () => get("/api/user");
+export const logout = () => post("/logout", {});
+export const command = (given) => post("/api/alarms", given);
 export const dashboards = () => get("/api/dashboards");
 export const dashboard = (uid) => get(`/api/dashboards/${encodeURIComponent(uid)}`);
 export const query = (question, signal) => post("/api/query", question, signal);

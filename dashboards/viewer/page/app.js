@@ -48,6 +48,7 @@ class Page {
       texts: () => this.variables.texts(),
       regions: () => this.marks,
       zoom: (from, to) => this.changed({ from: String(from), to: String(to) }),
+      send: me.operates ? (command) => this.send(command) : null,
     };
   }
 
@@ -133,6 +134,16 @@ class Page {
     this.annotate();
   }
 
+  async send(command) {
+    try {
+      await api.command(command);
+      say("");
+      setTimeout(() => this.refresh(), 1500); // the database has it then
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
   tick() {
     clearTimeout(this.timer);
     const every = duration(this.state.refresh);
@@ -165,13 +176,23 @@ function say(message) {
 }
 
 let page = null;
+let me = {}; // the user; nobody while there are no users
+
+function greet() {
+  const leave = element("button", { type: "button", onclick: () => api.logout().then(() => location.assign("/login")) }, "Log out");
+  replace(at("user"), me.name, " ", leave);
+  at("user").hidden = !me.name;
+}
 
 async function open() {
   const given = read();
   say("");
   try {
     const known = api.dashboards();
+    const asked = api.user();
     const first = given.uid ? api.dashboard(given.uid) : null;
+    me = await asked;
+    greet();
     const levels = await known;
     const definition = await (first || api.dashboard(levels[Math.min(1, levels.length - 1)].uid));
     page?.close();

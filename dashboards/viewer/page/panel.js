@@ -116,6 +116,7 @@ export class Panel {
       chosen: this.context.chosen(),
       regions: this.definition.type === "timeseries" ? this.context.regions() : [],
       zoom: this.context.zoom,
+      send: this.context.send,
     };
     const made = KINDS[this.definition.type](this.definition, answers, context);
     this.removed?.();

@@ -2,6 +2,7 @@
 import { element, replace } from "../dom.js";
 import { configOf, mapped, transformed, valueColour } from "../fields.js";
 import { filled, withVariables } from "../links.js";
+import { actions, listsAlarms } from "../operate.js";
 import { stamp } from "../time.js";
 import { format } from "../units.js";
 
@@ -37,6 +38,7 @@ export function table(panel, answers, context) {
   const rows = columns.length ? columns[0].map((_, row) => row) : [];
   const configs = fields.map((field) => configOf(panel, field, extra));
   const shown = fields.map((_, at) => at).filter((at) => !configs[at].custom.hidden);
+  const operated = context.send && listsAlarms(fields);
   const body = element("tbody");
   let sorted = { at: -1, down: false };
 
@@ -54,7 +56,9 @@ export function table(panel, answers, context) {
     }
     replace(body, ...ordered.slice(0, SHOWN).map((row) => {
       const named = Object.fromEntries(fields.map((field, at) => [field.name, columns[at][row]]));
-      return element("tr", {}, ...shown.map((at) => cell(fields[at], configs[at], columns[at][row], named, context)));
+      const cells = shown.map((at) => cell(fields[at], configs[at], columns[at][row], named, context));
+      if (operated) cells.push(element("td", { class: "actions" }, ...actions(named, context.send)));
+      return element("tr", {}, ...cells);
     }));
   }
 
@@ -71,6 +75,7 @@ export function table(panel, answers, context) {
       withVariables(configs[at].displayName || fields[at].name, context.variables),
     ),
   );
+  if (operated) heads.push(element("th", {}, ""));
   draw();
   const more = rows.length > SHOWN ? element("p", { class: "quiet" }, `${rows.length - SHOWN} more rows`) : null;
   return element("div", { class: "rows" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body), more);
