@@ -14,7 +14,9 @@ from rich.console import Console
 
 from ingest.config.load import load_with_digests
 from ingest.errors import NotConfirmed, OperationError
+from ops.appliance.follow import can_follow, follow
 from ops.appliance.plan import Plan, make_plan
+from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import UpOptions, deployment_for, state_folder_lock, up
 from ops.paths import State
@@ -45,7 +47,16 @@ def apply(options: UpOptions, shown: ApplyOptions, console: Console) -> None:
         return
     if not shown.yes:
         confirm(sys.stdin.isatty, lambda: typer.confirm("Apply this?", err=True))
-    up(replace(options, plan=plan), Console(stderr=True) if shown.as_json else console)
+    apply_plan(state, plan, options, Console(stderr=True) if shown.as_json else console)
+
+
+def apply_plan(state: State, plan: Plan, options: UpOptions, console: Console) -> None:
+    """Apply a plan that was confirmed. Raises OperationError if it is stale."""
+    with state_folder_lock(state, console):
+        if can_follow(plan, state):
+            follow(plan, deployment_for(state, options), options.choice, state, Steps(console))
+            return
+    up(replace(options, plan=plan), console)
 
 
 def plan_for(state: State, options: UpOptions, console: Console) -> Plan:

@@ -31,6 +31,7 @@ class Plan:
     """The difference between the configuration files and what runs."""
 
     number: int | None  # of the configuration in force
+    plant: Plant  # what the files say
     digests: Mapping[str, str]  # of the files, by path
     difference: Difference
     options: Mapping[str, tuple[Any, Any]]  # option → old and new value
@@ -44,7 +45,13 @@ class Plan:
         changes = self.difference.sources, self.options, self.restarted, self.stopped, self.started
         return any(map(bool, changes)) or bool(self.difference.redefinitions.undecided)
 
-    def check(self, state: State, digests: Mapping[str, str]) -> None:
+    @property
+    def tags_only(self) -> bool:
+        """Whether it changes tags and nothing else."""
+        others = self.options, self.restarted, self.stopped, self.started, self.reconnected
+        return not any(others) and not any(source.state for source in self.difference.sources.values())
+
+    def check(self, state: State, digests: Mapping[str, str | None]) -> None:
         """Raise OperationError if files, or the configuration in force, were changed since."""
         paths = self.digests.keys() | digests.keys()
         stale = sorted(path for path in paths if self.digests.get(path) != digests.get(path))
@@ -131,7 +138,9 @@ async def make_plan(
     restarted, stopped, started = Supervisor(state).restarts(wanted)
     known = {source.name: source for source in before.sources}
     reconnected = [s.name for s in plant.sources if s.name in known and reconnects(known[s.name], s)]
-    return Plan(number, digests, difference, option_changes(before, plant), restarted, stopped, started, reconnected)
+    return Plan(
+        number, plant, digests, difference, option_changes(before, plant), restarted, stopped, started, reconnected
+    )
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, tuple[Any, Any]]:

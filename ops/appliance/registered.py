@@ -21,7 +21,6 @@ from ingest.files import write_atomically
 from ops.appliance import programs
 from ops.appliance.steps import Step
 from ops.deployment import Deployment
-from ops.evidence.keys import signer
 from ops.paths import State
 from ops.registration import pair
 from ops.registration.difference import Difference
@@ -66,6 +65,8 @@ def register_plant(
 
 async def _join_pair(state: State, plant: Plant, step: Step) -> None:
     """Become the member of a redundant pair; the key of seals is made before it is copied to the other one."""
+    from ops.evidence.keys import signer  # noqa: PLC0415  (its libraries take a tenth of the start)
+
     await pair.join(state.dsn("owner"), state, plant, step.note)
     if plant.redundancy.member is None or not plant.sealing.enabled:
         return
@@ -81,20 +82,30 @@ def why_database_is_needed(state: State, plant: Plant, take_over: str | None) ->
     return next(_reasons(state, plant, take_over), "")
 
 
+def is_as_registered(state: State) -> bool:
+    """Whether a configuration is registered, by this version, in this database and from this place."""
+    return next(_changes(state), None) is None
+
+
 def _reasons(state: State, plant: Plant, take_over: str | None) -> Iterator[str]:
     if take_over is not None:
         yield "an installation is taken over in the database"
+    yield from _changes(state)
+    try:
+        if plant != plant_in_force(state.root):
+            yield "the configuration was changed since the last `up`"
+    except OperationError as error:
+        yield str(error)
+
+
+def _changes(state: State) -> Iterator[str]:
+    """What is not as it was at the last registration."""
     record = state.run / _RECORD
     if not record.exists() or not state.registry.exists():
         yield "the last `up` registered no configuration"
         return
     before, now = json.loads(record.read_text()), _circumstances(state)
     yield from (reason for name, reason in _REASONS.items() if before[name] != now[name])
-    try:
-        if plant != plant_in_force(state.root):
-            yield "the configuration was changed since the last `up`"
-    except OperationError as error:
-        yield str(error)
 
 
 def _circumstances(state: State) -> dict[str, str]:

@@ -99,6 +99,12 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
     return [migration.version for migration in pending]
 
 
+async def is_current(connection: asyncpg.Connection[Any]) -> bool:
+    """Whether the database has the schema version of this plantlog."""
+    rows = await connection.fetch(load("migrate")["select_migrations"])
+    return bool(rows) and rows[-1]["version"] == migrations()[-1].version
+
+
 async def _record(connection: asyncpg.Connection[Any], migration: Migration) -> None:
     await connection.execute(load("migrate")["insert_migration"], migration.version, migration.name, migration.sha256)
 

@@ -119,6 +119,7 @@ async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
         "connects again: other",
         "1 added channel may be renamed ones: `plantlog rename b bb` before this keeps the history",
     ]
+    assert not plan.tags_only
     assert plan.counts() == {"added": 2, "retired": 2, "moved": 1, "changed": 1, "sources": 1, "options": 1}
     assert plan.to_json()["sources"]["plc"]["changed"] == {"a": {"hi": [None, 9.0]}}
     assert await rows(here.database, _DATABASE) == before
@@ -130,6 +131,11 @@ async def test_tags_restart_nothing(here: Plant) -> None:
     here.write(_CONFIGURATION, _PLC + "e,holding:9,,\n")
     plan = await here.plan()
     assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
+    assert plan.tags_only
+    here.write(f"{_CONFIGURATION}poll_interval = '2s'\n", _PLC + "e,holding:9,,\n")
+    plan = await here.plan()
+    assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
+    assert not plan.tags_only, "an option of a source"
 
 
 async def test_stale_plan_is_refused(here: Plant) -> None:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from ingest.errors import DatabaseError
-from ops.migration.migrate import migrate, migrations
+from ops.migration.migrate import is_current, migrate, migrations
 from ops.postgres.bootstrap import maintenance_dsn
 from schema import FOLDER
 from schema.queries import load
@@ -38,7 +38,9 @@ async def test_concurrent_migrations_apply_each_version_once(empty_database: str
 
 
 async def test_a_newer_schema_says_what_to_do(database: Database, owner: asyncpg.Connection) -> None:
+    assert await is_current(owner)
     await owner.execute(load("migrate")["insert_migration"], 999, "future", "0")
+    assert not await is_current(owner)
     with pytest.raises(DatabaseError, match=r"schema version 999 \(future\).*upgrade this one"):
         await migrate(database.owner_dsn)
 

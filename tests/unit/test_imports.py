@@ -64,9 +64,10 @@ def test_sql_is_below_everything() -> None:
             {"asyncpg", "asyncua", "cryptography", "numpy", "pydantic"},
         ),
         ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
+        ("import ops.appliance.apply", {"aiohttp", "asyncua", "cryptography", "numpy"}),
         ("import ingest.__main__", {"asyncua"}),
     ],
-    ids=["plantlog --help", "plantlog status", "writer"],
+    ids=["plantlog --help", "plantlog status", "plantlog apply", "writer"],
 )
 def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: set[str]) -> None:
     code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
