@@ -12,7 +12,7 @@ Values that a channel published before its first stored sample are ignored: nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -121,12 +121,19 @@ class Gaps:
 
 
 async def compare(
-    truth: Path, dsn: str, from_us: int, to_us: int, source: str | None = None, within_us: int = 0
+    truth: Path,
+    dsn: str,
+    from_us: int,
+    to_us: int,
+    source: str | None = None,
+    within_us: int = 0,
+    names: Collection[str] | None = None,
 ) -> dict[str, Comparison]:
     """Compare data with a source time (Modbus: time of arrival) in [from_us, to_us) µs.
 
-    ``source``: compare only this source. ``within_us``: both members of a redundant pair poll the devices, so that an
-    answer to one of them is not missing if the table has another one of the channel so near.
+    ``source``: compare only this source; ``names``: only these channels. ``within_us``: both members of a redundant
+    pair poll the devices, so that an answer to one of them is not missing if the table has another one of the channel
+    so near.
 
     ``truth``: the folder DIR/truth written by ``run --state DIR``; ``dsn``: of any user with read access. Keys of the
     result: ``opcua``, ``modbus`` and ``push`` (numbers), ``text`` (of all), ``all`` (the sum). Samples with a Bad
@@ -139,7 +146,8 @@ async def compare(
     copied = bytearray()
     connection = await connect(dsn, "plantlog simulator")
     try:
-        channels = await connection.fetch(queries["select_channels"], recorded.names, source)
+        wanted = [name for name in recorded.names if names is None or name in names]
+        channels = await connection.fetch(queries["select_channels"], wanted, source)
         await connection.copy_from_query(
             queries["select_samples"].rstrip().rstrip(";"),
             from_us,
@@ -160,6 +168,8 @@ async def compare(
     first = np.zeros(len(index), np.int64)
     first[tags] = [c["first_us"] or 0 for c in channels]
     stored = _rows(copied, np.array([c["id"] for c in channels], np.int64), tags)
+    if names is not None:
+        stored = stored[stored["tag"] >= 0]
     counted = {
         name: rows[(rows["time"] >= np.maximum(first[rows["tag"]], from_us)) & (rows["time"] < to_us)]
         for name, rows in recorded.rows.items()
@@ -167,7 +177,7 @@ async def compare(
     of = {name: stored[via[stored["tag"]] == name] for name in VIAS}
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
-    if source is not None:
+    if source is not None or names is not None:
         source_names = {c["name"] for c in channels}
         counted = {name: rows[np.isin(rows["tag"], tags)] for name, rows in counted.items()}
         recorded.rows["modbus"] = recorded.rows["modbus"][np.isin(recorded.rows["modbus"]["tag"], tags)]
