@@ -24,7 +24,7 @@ from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest import http, own_certificate, server_tls
 from ingest.addresses import machine_addresses
-from ingest.config import https
+from ingest.config import https, token_file
 from ingest.config.load import load
 from ingest.config.model import Plant, ServerOptions, TlsOptions, ViewerOptions
 from ingest.errors import SourceError
@@ -36,8 +36,8 @@ from tests.command import run
 from tests.config_in_force import activate
 from tests.integration.test_http_flood import push_process
 from tests.integration.test_push import Site, site
-from tests.secrets import write_secret
 from tests.telegraf import Telegraf
+from tests.users import add_users
 from tests.waiting import PATIENCE, until
 
 _SOMEWHERE = ServerOptions(host="0.0.0.0")
@@ -254,9 +254,9 @@ def test_check_refuses_what_does_not_keep_up_from_starting(
     shutil.copytree(CHECKOUT / "tests" / "unit" / "golden" / "config" / "modbus-tls", folder := tmp_path / "p")
     yours(folder, "expired", (-30, -1))
     (folder / key).chmod(0o600)
-    write_secret(folder / "token", "token-of-edge-gateway")
+    token_file.write(folder / "token", "token-of-edge-gateway")
     (folder / "plant.toml").write_text(
-        '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\ntoken_file = "token"\n'
+        '[plant]\nname = "p"\n[viewer]\nhost = "0.0.0.0"\n'
         f'[tls]\ncertificate_file = "{certificate}"\nkey_file = "{key}"\n'
         '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
     )
@@ -295,11 +295,10 @@ async def test_wrong_client_is_logged_once_and_costs_nothing_more(
 async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(mine: bool, tmp_path: Path) -> None:
     files = yours(tmp_path, "yours")
     here = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
-    token = tmp_path / "token"
-    write_secret(token, "token-of-a-viewer")
-    options = ViewerOptions(host="0.0.0.0", port=free_ports(1), token_file=token)
+    add_users(tmp_path, anna="engineer")
+    options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
     reader = Reader(tmp_path / "reader.dsn")
-    async with serve(options, reader, Library(), https.of(here, here.viewer, tmp_path)) as port:
+    async with serve(options, tmp_path, reader, Library(), https.of(here, here.viewer, tmp_path)) as port:
         status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
         assert status == 0
         assert "200 OK" in output
