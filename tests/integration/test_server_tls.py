@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import resource
 import shutil
 import socket
 import ssl
@@ -336,26 +337,34 @@ async def pushed(here: Site, trusting: ssl.SSLContext, number: int) -> int:
         return response.status
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["one address", "many addresses"])
-async def test_gateway_is_served_despite_half_open_handshakes(several: bool, tmp_path: Path) -> None:
-    here = site(tmp_path, push='host = "0.0.0.0"')
-    opened: list[socket.socket] = []
+@pytest.mark.parametrize(
+    ("addresses", "most"), [(1, http._MAX_PER_ADDRESS), (200, http._MAX_CONNECTIONS)], ids=["one address", "many"]
+)
+async def test_half_open_handshakes_are_evicted_for_a_client_that_speaks(
+    addresses: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_MAX_SECONDS", dict.fromkeys(http._MAX_SECONDS, PATIENCE * 10))  # none ends by its age
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8 * _HALF_OPEN), hard))
+    opened: list[asyncio.StreamReader] = []
+    writers: list[asyncio.StreamWriter] = []
+    ca = str(own_certificate.ca_file(tmp_path / "pki"))
+    async with serving(own(tmp_path)) as port:
 
-    def half_open(number: int) -> None:
-        connection = socket.socket()
-        connection.bind((f"127.0.{1 + number % 200}.1" if several else "127.0.0.1", 0))
-        connection.connect(("127.0.0.1", here.plant.push.port))
-        if number % 2:
-            connection.sendall(b"\x16\x03\x01\x02")
-        opened.append(connection)
+        async def half_open(number: int) -> None:
+            source = f"127.0.{1 + number % addresses}.1"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+            writer.write(b"\x16\x03\x01\x02"[: 4 * (number % 2)])
+            opened.append(reader)
+            writers.append(writer)
 
-    async with push_with_tls(here) as trusting:
         for number in range(_HALF_OPEN):
-            await asyncio.to_thread(half_open, number)
+            await half_open(number)
             if number % 50 == 49:
-                assert await pushed(here, trusting, number) == 204
-    for connection in opened:
-        connection.close()
+                assert await command("curl", "-sS", "--cacert", ca, f"https://localhost:{port}/") == (0, "https")
+        await until(lambda: sum(not one.at_eof() and one.exception() is None for one in opened) <= most)
+    for writer in writers:
+        writer.close()
 
 
 @pytest.mark.timeout(1800)  # where Telegraf has to be built
