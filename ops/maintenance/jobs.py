@@ -12,7 +12,7 @@ import asyncpg
 
 from ingest import metrics
 from ingest.config import https
-from ingest.config.snapshot import plant_in_force
+from ingest.config.snapshot import in_force
 from ingest.database import addresses
 from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
@@ -183,10 +183,10 @@ async def record_heartbeat(context: JobContext, connection: Connection) -> JobRe
 
 async def renew_certificate(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """Where the own server listens beyond loopback, it gets the present certificate, for new sessions."""
-    plant = plant_in_force(context.state.root, ())
-    if not https.is_remote(plant.database.host):
+    current = in_force(context.state.root, ())
+    if current is None or not https.is_remote(current.plant.database.host):
         return JobSkipped("[database] host is loopback")
-    https.ensure(plant, context.state.root)
+    https.ensure(current.plant, context.state.root)
     if not existing(context.state.root).renew_certificate():
         return JobResult()
     await connection.fetchval(load("maintenance")["reload_settings"])
