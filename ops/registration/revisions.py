@@ -92,7 +92,7 @@ async def record(
         queries["insert_revision"],
         installation,
         _account(),
-        _text(os.environ.get("SUDO_USER")),
+        _text(os.environ.get("SUDO_USER") or None),
         socket.gethostname(),
         _text(shlex.join(("plantlog", *sys.argv[1:]))),
         member,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import json
 import os
 import random
 import subprocess
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import numpy as np
@@ -229,6 +231,23 @@ def test_what_does_not_run_is_started(appliance: Appliance, tags: TagLists) -> N
     assert {process.state for process in appliance.supervisor.processes()} <= {"STARTING", "RUNNING"}
     until_sync(lambda: {process.state for process in appliance.supervisor.processes()} == {"RUNNING"})
     assert "start database" not in applied()
+
+
+def test_an_earlier_configuration_is_restored_and_applied(appliance: Appliance, folder: Path) -> None:
+    def newest() -> dict[str, Any]:
+        [revision] = json.loads(appliance.plantlog("config", "log", "--json", "-n", "1"))
+        return dict(revision)
+
+    before, path = newest(), folder / "plant" / "tags" / "second.csv"
+    content = path.read_bytes()
+    path.write_bytes(content + b"new/of-a-revision,ns=2;s=load.area000.c00000\r\n")
+    appliance.plantlog("apply", "--yes")
+    assert newest()["added"] == 1
+    output = appliance.plantlog("config", "revert", str(before["number"]), "--apply", "--yes")
+    assert "- new/of-a-revision: retired from second-opcua" in output
+    assert path.read_bytes() == content
+    after = newest()
+    assert (after["number"], after["files"], after["retired"]) == (before["number"] + 2, before["files"], 1)
 
 
 def test_nothing_is_applied_without_confirmation(appliance: Appliance, folder: Path) -> None:
