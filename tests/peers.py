@@ -16,6 +16,10 @@ holding register 700 + 2 i, another value with each answer.
 node-opcua's and open62541's servers also have an array ``s=Array`` of four Doubles, without a truth: r, r + 0.25,
 r + 0.5 and r + 0.75 in round r. open62541's has a constant ``s=ScalarBoolean`` … of each scalar built-in type.
 
+OPC UA servers have a structure ``s=Drive``, without a truth: On and Mode (a Boolean, an enumeration: r modulo 2 and 3),
+Motor (a structure: Speed, r, and Name, "step r"), Torque (r + 0.5, only in odd rounds), Temperatures (as the array),
+Extra (a union: Text, as the name, in odd rounds, else Number, r).
+
 The server ``conditions`` (node-opcua) has events instead, and its log of them, ``FOLDER/events.jsonl``. Its ``s=Area``
 has COUNT variables ``s=Level0`` …, each with two conditions: Limit0 and, at higher values, Hot0. Commands: ``high K``,
 ``hot K`` and ``normal K`` (value of Level K), ``simple N`` (N events), ``required``

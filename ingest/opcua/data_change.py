@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from asyncua import ua
 from numpy.typing import NDArray
 
 from ingest.batch import Int64s, UInt32s, is_rounded
@@ -20,7 +19,7 @@ from ingest.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
 from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms, Text, Unsupported
 from ingest.opcua.members import Picker
-from ingest.opcua.structure import STRUCTURE
+from ingest.opcua.structure import STRUCTURE, type_name
 from ingest.opcua.text import FORMS
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
@@ -29,7 +28,6 @@ _BOOLEAN = 1
 _NO_ARRAY = ", not an array: clear the column index"
 _NO_ELEMENT = ": the column index reads an element"
 _NO_STRUCTURE = ", not a structure: clear the column member"
-_TYPE_NAMES = {kind.value: kind.name for kind in ua.VariantType}
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
@@ -139,11 +137,11 @@ def _run(
     value = items["value"]
     if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
         for one in handles[structured].tolist():
-            decoded.unsupported += _unsupported(_channels(one, forms), _type_name(kind) + _NO_STRUCTURE)
+            decoded.unsupported += _unsupported(_channels(one, forms), type_name(kind) + _NO_STRUCTURE)
         value = value[~structured]
         handles, status, time = handles[~structured], status[~structured], time[~structured]
     if forms.index is not None and (no_array := _by_handle(forms.index, handles) >= 0).any():
-        decoded.unsupported += _unsupported(handles[no_array], _type_name(kind) + _NO_ARRAY)
+        decoded.unsupported += _unsupported(handles[no_array], type_name(kind) + _NO_ARRAY)
         value = value[~no_array]
         handles, status, time = handles[~no_array], status[~no_array], time[~no_array]
     _numbers(value, kind, handles, status, time, decoded, forms.exact)
@@ -239,12 +237,12 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     if element is not None:
         _element(reader.body, element, handle, status, time, decoded, forms)
     elif index >= 0 and kind:
-        decoded.unsupported.append(Unsupported(handle, f"{_type_name(kind)}{_NO_ARRAY}"))
+        decoded.unsupported.append(Unsupported(handle, f"{type_name(kind)}{_NO_ARRAY}"))
     elif text is not None:
         decoded.texts.append(Text(handle, text, status, time, FORMS[kind][0]))
     elif kind:
         has_elements = kind & _ARRAY and (kind & _TYPE in _NUMBERS or kind & _TYPE in FORMS)
-        decoded.unsupported.append(Unsupported(handle, _type_name(kind) + (_NO_ELEMENT if has_elements else "")))
+        decoded.unsupported.append(Unsupported(handle, type_name(kind) + (_NO_ELEMENT if has_elements else "")))
     else:
         decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
 
@@ -262,7 +260,7 @@ def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChang
     if kind in (0, STRUCTURE):
         picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, forms.exact)
     else:
-        decoded.unsupported += _unsupported(picker.channels, _type_name(kind) + _NO_STRUCTURE)
+        decoded.unsupported += _unsupported(picker.channels, type_name(kind) + _NO_STRUCTURE)
 
 
 def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
@@ -286,7 +284,7 @@ def _element(
     """Append an element of an array like a value of its type; Bad if the array ends before it."""
     kind, at = element.kind, element.at
     if element.dimensions > 1:
-        what = f"{_type_name(kind | _ARRAY)} of {element.dimensions} dimensions"
+        what = f"{type_name(kind | _ARRAY)} of {element.dimensions} dimensions"
         decoded.unsupported.append(Unsupported(handle, what))
     elif at is None:
         decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
@@ -298,14 +296,4 @@ def _element(
         columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
         _numbers(raw, kind, *columns, decoded, forms.exact)
     else:
-        decoded.unsupported.append(Unsupported(handle, _type_name(kind | _ARRAY)))
-
-
-def _type_name(encoding: int) -> str:
-    """Type name of a variant with this encoding byte."""
-    name = _TYPE_NAMES.get(encoding & _TYPE, "an unknown type")
-    if encoding & _ARRAY:
-        return f"an array of {name}"
-    if encoding == STRUCTURE:
-        return "a structure: the column member reads a member"
-    return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"
+        decoded.unsupported.append(Unsupported(handle, type_name(kind | _ARRAY)))

@@ -7,36 +7,25 @@ read one by one.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import UInt32s
 from ingest.errors import DecodeError
-from ingest.opcua.binary import SIZES, Reader
+from ingest.opcua.binary import Reader
 from ingest.opcua.decoded import DataChange, Text, Unsupported
-from ingest.opcua.structure import NUMBERS, Field, Structure, fields_there, skip, union_field, why_not
+from ingest.opcua.member_steps import ABSENT, Status, Steps
+from ingest.opcua.structure import NUMBERS, Structure, why_not
 from ingest.opcua.text import FORMS, node_id
 
 _BOOLEAN, _LONG, _FLOAT = 1, (8, 9), 10
 _NO_BODY, _BINARY, _XML = range(3)  # encodings of an extension object (OPC 10000-6, 5.2.2.15)
 _BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
-
-
-class _Status(int):
-    """Why there is no value: a status code."""
-
-
-_ABSENT = _Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have
-_NO_ELEMENT = _Status(0x80370000)  # BadIndexRangeNoData
-
-_Target: TypeAlias = tuple[str, int | None]  # member and index
-_Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their places
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +54,7 @@ class Picker:
                 self._reasons.append((one.channel, reason))
             else:
                 good.append(one)
-        compiled = _Steps()
+        compiled = Steps()
         if isinstance(structure, Structure):
             compiled.add(structure, "", {(one.member, one.index) for one in good})
         places = compiled.places
@@ -74,7 +63,7 @@ class Picker:
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()
         self._steps = compiled.finished()
-        self._absent = [_ABSENT] * len(places)
+        self._absent = [ABSENT] * len(places)
         self._channels: UInt32s = np.array([one.channel for one in good], np.uint32)
         self._places = [places[one.member, one.index] for one in good]
         self._types = [compiled.types[place] for place in self._places]
@@ -147,7 +136,7 @@ class Picker:
         values = [values[place] for place in self._places]
         as_text = None if exact is None else exact[np.minimum(channels, np.uint32(len(exact) - 1))]
         is_mixed = self._has_texts or (as_text is not None and as_text.any())
-        if is_mixed or (self._layout is None and _Status in map(type, values)):
+        if is_mixed or (self._layout is None and Status in map(type, values)):
             self._append_each(values, status, time, decoded, as_text)
             return
         numbers = np.array(values, np.float64)
@@ -160,7 +149,7 @@ class Picker:
         self, values: Sequence[Any], status: int, time: int, decoded: DataChange, as_text: NDArray[np.bool_] | None
     ) -> None:
         for k, (channel, kind, value) in enumerate(zip(self._channels.tolist(), self._types, values, strict=True)):
-            if isinstance(value, _Status):
+            if isinstance(value, Status):
                 decoded.append_one(channel, np.nan, status if status & _BAD else int(value), time)
             elif kind in FORMS:
                 decoded.texts.append(Text(channel, value, status, time, FORMS[kind][0]))
@@ -176,137 +165,3 @@ def _exact(kind: int, value: Any) -> str:
     if kind == _BOOLEAN:
         return str(value).lower()
     return str(np.float32(value) if kind == _FLOAT else value)
-
-
-class _Steps:
-    """Compiles what reads the wanted members of a structure."""
-
-    def __init__(self) -> None:
-        self.places: dict[_Target, int] = {}  # of the values, by the order in the structure
-        self.types: list[int] = []  # built-in types by place
-        self._done: list[_Step] = []
-        self._format = ""  # of consecutive members of fixed size
-        self._fixed: list[int] = []  # places of those that are wanted
-
-    def add(self, structure: Structure, path: str, wanted: set[_Target]) -> None:
-        """Read a structure; ``path`` of it: empty, or ends with a dot."""
-        if structure.form == "plain":
-            for one in structure.fields:
-                self._field(one, path, wanted)
-            return
-        self.finished()
-        done, self._done = self._done, []
-        parts: list[list[_Step]] = []
-        for one in structure.fields:
-            self._field(one, path, wanted)
-            parts.append(self.finished())
-            self._done = []
-        self._done = [*done, _union(parts) if structure.form == "union" else _optional(structure.fields, parts)]
-
-    def _field(self, one: Field, path: str, wanted: set[_Target]) -> None:
-        name = path + one.name
-        here = sorted(target for target in wanted if target[0] == name)
-        if one.structure and not one.dimensions and any(target[0].startswith(f"{name}.") for target in wanted):
-            self.add(one.structure, f"{name}.", wanted)
-        elif here and one.type in NUMBERS and not one.dimensions:
-            self._fixed.append(self._place(here[0], one.type))
-            self._format += NUMBERS[one.type]
-        elif not here and one.size is not None:
-            self._format += f"{one.size}x"
-        else:
-            self.finished()
-            elements = [(index, self._place((name, index), one.type)) for _, index in here]
-            if not here:
-                self._done.append(lambda reader, _: skip(reader, one))
-            elif one.dimensions:
-                self._done.append(_elements(one.type, {index or 0: place for index, place in elements}))
-            else:
-                self._done.append(_text(one.type, elements[0][1]))
-
-    def _place(self, target: _Target, kind: int) -> int:
-        if target not in self.places:
-            self.types.append(kind)
-        return self.places.setdefault(target, len(self.places))
-
-    def layout(self) -> struct.Struct | None:
-        """The whole structure, if all members have a fixed size."""
-        return None if self._done else struct.Struct(f"<{self._format}")
-
-    def finished(self) -> list[_Step]:
-        """All steps until now."""
-        if self._format:
-            self._done.append(_fixed(struct.Struct(f"<{self._format}"), self._fixed))
-            self._format, self._fixed = "", []
-        return self._done
-
-
-def _fixed(layout: struct.Struct, places: Sequence[int]) -> _Step:
-    def step(reader: Reader, values: list[Any]) -> None:
-        start = reader.at
-        reader.skip(layout.size)
-        for place, value in zip(places, layout.unpack_from(reader.body, start), strict=True):
-            values[place] = value
-
-    return step
-
-
-def _text(kind: int, place: int) -> _Step:
-    read = FORMS[kind][1]
-
-    def step(reader: Reader, values: list[Any]) -> None:
-        values[place] = read(reader)
-
-    return step
-
-
-def _elements(kind: int, places: dict[int, int]) -> _Step:
-    """``places`` of the values, by index."""
-    read = FORMS[kind][1] if kind in FORMS else _number(kind)
-
-    def step(reader: Reader, values: list[Any]) -> None:
-        size = SIZES.get(kind)
-        count, start = reader.count(size or 1), reader.at
-        for place in places.values():
-            values[place] = _NO_ELEMENT
-        if size is not None:
-            reader.skip(count * size)
-            for index, place in places.items():
-                if index < count:
-                    values[place] = read(Reader(reader.body, start + index * size))
-            return
-        for index in range(count):
-            if index in places:
-                values[places[index]] = read(reader)
-            else:
-                reader.built_in(kind)
-
-    return step
-
-
-def _number(kind: int) -> Callable[[Reader], Any]:
-    layout = struct.Struct(f"<{NUMBERS[kind]}")
-
-    def read(reader: Reader) -> Any:
-        start = reader.at
-        reader.skip(layout.size)
-        return layout.unpack_from(reader.body, start)[0]
-
-    return read
-
-
-def _union(parts: Sequence[Sequence[_Step]]) -> _Step:
-    def step(reader: Reader, values: list[Any]) -> None:
-        switch = union_field(reader, len(parts))
-        for inner in parts[switch - 1] if switch else ():
-            inner(reader, values)
-
-    return step
-
-
-def _optional(fields: Sequence[Field], parts: Sequence[Sequence[_Step]]) -> _Step:
-    def step(reader: Reader, values: list[Any]) -> None:
-        for is_there, part in zip(fields_there(reader, fields), parts, strict=True):
-            for inner in part if is_there else ():
-                inner(reader, values)
-
-    return step

@@ -16,9 +16,8 @@ from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import DataChange, Text
+from ingest.opcua.decoded import PLAIN, DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE
-from ingest.opcua.members import Picker
 from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, overflows
 from ingest.opcua.subscription_state import Subscription
@@ -47,8 +46,7 @@ class Receiver:
         self._tracking = ChannelTracking(tags)
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
-        self.whole_arrays = False  # the server sends whole arrays where elements are requested
-        self.structures: Mapping[int, Picker] = {}  # by client handle
+        self.session_forms = PLAIN  # how this session's server sends values
         self._skew = ClockSkew(tags.source.skew_limit)
         self._marker_events: dict[
             int, asyncio.Event
@@ -133,7 +131,8 @@ class Receiver:
         reached: dict[int, int] = {}
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
-                forms = replace(self._tracking.tags.forms, whole_arrays=self.whole_arrays, structures=self.structures)
+                wanted = self._tracking.tags.forms
+                forms = replace(self.session_forms, exact=wanted.exact, index=wanted.index)
                 change = data_change(body, start, end, arrival, forms)
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle

@@ -20,6 +20,17 @@ _MAX_DEPTH = 16  # of structures in structures
 _SHOWN = 20  # members in a reason
 
 
+def type_name(encoding: int) -> str:
+    """Type name of a variant with this encoding byte."""
+    kind = encoding & 0x3F
+    name = _TYPE_NAMES.get(kind, "an unknown type")
+    if encoding & 0x80:
+        return f"an array of {name}{'s' if kind == STRUCTURE else ''}"
+    if encoding == STRUCTURE:
+        return "a structure: the column member reads a member"
+    return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
     """A field of a structure."""
@@ -34,11 +45,10 @@ class Field:
     @property
     def what(self) -> str:
         """Its type, for people."""
-        name = _TYPE_NAMES[self.type]
         if not self.dimensions:
-            return f"{'an' if name[0] in 'EIO' else 'a'} {name}"
+            return f"a {_TYPE_NAMES[self.type]}"
         many = f" of {self.dimensions} dimensions" if self.dimensions > 1 else ""
-        return f"an array of {name}{many}"
+        return f"{type_name(self.type | 0x80)}{many}"
 
     @property
     def is_value(self) -> bool:

@@ -13,6 +13,7 @@ from ingest.appender import Appender
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import checkpoint
+from ingest.opcua.decoded import Forms
 from ingest.opcua.difference import Difference, difference
 from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.items import create, create_marker, delete_items, modify, remove
@@ -33,7 +34,6 @@ class Subscriptions:
         self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)  # the address of their server
         self.saved_ids = set(self.state.subscriptions)  # ids of complete subscriptions saved in notes
         self.lock = asyncio.Lock()
-        receiver.structures = self.state.structures.pickers
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self.state.subscriptions.values())
@@ -41,8 +41,7 @@ class Subscriptions:
     async def begin_session(self, client: Client, source: OpcuaSource) -> Namespaces:
         """Read what the meaning of items depends on in this session."""
         namespaces = await read_namespaces(client, source.time_out)
-        whole_arrays = await sends_whole_arrays(client, source.time_out)
-        self.state.whole_arrays = self._receiver.whole_arrays = whole_arrays
+        self.state.whole_arrays = await sends_whole_arrays(client, source.time_out)
         structures, shared = self.state.structures, self.state.shared_items()
         structures.begin_session()
         nodes = {}
@@ -51,6 +50,7 @@ class Subscriptions:
                 nodes[address] = namespaces.node_id(address)
         await structures.read(client, source.time_out, nodes)
         structures.monitor_only(shared)
+        self._receiver.session_forms = Forms(whole_arrays=self.state.whole_arrays, structures=structures.pickers)
         return namespaces
 
     def note_name(self, subscription: Subscription) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
+from ingest.opcua.decoded import FIRST_STRUCTURE
 from ingest.opcua.difference import Difference, difference
 from ingest.opcua.subscription_state import Item, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
@@ -277,11 +278,14 @@ def test_tag_list_difference() -> None:
     slow = Subscription(5, 2.0, 2.0, 9.0, {1: Item(20, B.address, asked)})
     bad = {2: Refusal(MODE.address, "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: fast, 5: slow}, bad))
-    assert found == Difference(create=[1], obsolete={5: [20]}, retired={4: [11]})
+    assert found == Difference(create=[1], obsolete={5: [1]}, retired={4: [9]})
     other_node = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, "ns=2;s=other", asked), 1: Item(12, B.address, asked)})
     bad = {2: Refusal("ns=2;s=before", "BadNodeIdUnknown")}
     found = difference(tags, SubscriptionState({4: other_node}, bad))
-    assert found == Difference(create=[2], replace=[0], obsolete={4: [10]})
+    assert found == Difference(create=[2], replace=[0], obsolete={4: [0]})
+    member = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, asked, member="Speed", handle=FIRST_STRUCTURE)})
+    found = difference(tags, SubscriptionState({4: member}, {1: Refusal(B.address, "", member="Speed")}))
+    assert found == Difference(create=[1, 2], replace=[0], obsolete={4: [0]})
     slower = Subscription(4, 0.1, 0.1, 1.0, {0: Item(10, A.address, (5.0, 1000, True, 0.0))})
     found = difference(tags, SubscriptionState({4: slower}, {1: Refusal(B.address, "BadUserAccessDenied")}))
     assert found == Difference(create=[2], modify={4: [0]})

@@ -13,13 +13,14 @@ from asyncua import Server, ua
 from asyncua.common.structures104 import make_structure, new_struct, new_struct_field
 from asyncua.ua.ua_binary import struct_to_binary
 
-from ingest.config.sources import OpcuaTag
+from ingest.config.sources import ChannelKind, OpcuaTag
+from ingest.opcua.trust import trust
 from ingest.timestamps import now_us
-from tests.integration.test_opcua_collector import collecting
+from tests.integration.test_opcua_collector import SERVERS, collecting
 from tests.integration.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
-from tests.peers import free_port
+from tests.peers import KINDS, free_port, peer
 from tests.waiting import until
 
 V = ua.VariantType
@@ -243,3 +244,82 @@ async def test_discover_lists_members(tmp_path: Path) -> None:
     assert [(one.name, one.reason) for one in found.skipped] == [
         ("drive.Temperatures", "an array: the column index reads an element")
     ]
+
+
+FOREIGN: list[tuple[str, ChannelKind, int | None]] = [
+    ("Motor.Speed", "analog", None),
+    ("On", "discrete", None),
+    ("Mode", "discrete", None),
+    ("Motor.Name", "text", None),
+    ("Torque", "analog", None),
+    ("Temperatures", "analog", 3),
+    ("Temperatures", "analog", 4),
+    ("Extra.Number", "analog", None),
+    ("Extra.Text", "text", None),
+]
+
+
+def of_round(n: int) -> list[Any]:
+    """What FOREIGN is in a round: values, or the status code that says why there is none."""
+    odd = n % 2 == 1
+    none = ua.StatusCode(ABSENT)
+    extra = [none, f"step {n}"] if odd else [n, none]
+    return [n, n % 2, n % 3, f"step {n}", n + 0.5 if odd else none, n + 0.75, ua.StatusCode(NO_ELEMENT), *extra]
+
+
+def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int, list[Any]]:
+    """What there is of each time (µs), by channel. Raises KeyError where a channel has none."""
+    found: list[dict[int, Any]] = []
+    for channel, tag in enumerate(tags):
+        samples = {
+            t: value if s < 0x8000_0000 else ua.StatusCode(s) for k in kept for t, value, s in k.samples(channel)
+        }
+        events = [e for k in kept for e in k.events("text") if e.channel_id == channel]
+        texts = {e.time: ua.StatusCode(e.status) if e.text is None else e.text for e in events}
+        found.append(texts if tag.kind == "text" else samples)
+    return {time: [of[time] for of in found] for time in sorted(found[0])}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
+    """Each round is complete, also across a restart in which a member is removed and another one is added."""
+    node = f"{KINDS[name].node}Drive"
+    tags = [OpcuaTag(name=f"t{i}", address=node, member=m, kind=k, index=x) for i, (m, k, x) in enumerate(FOREIGN)]
+    options: dict[str, Any] = {"accept": ["wrong-host"], "time_out": 30.0, "backfill": False}
+    async with peer(name, tmp_path / "peer", 0, "200") as server:
+        address = f"opc.tcp://127.0.0.1:{server.port}"
+        async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
+            await until(lambda: "is not trusted" in status.reason)
+        trust(tmp_path / "pki", "ua")
+        async with collecting(address, tags, tmp_path / "pki", **options) as (first, status):
+            await until(lambda: status.state == "connected")
+            await first.until(lambda: len(first.samples(0)) > 5)
+            assert not status.bad_channels
+        second = MemoryAppender(first.notes)
+        async with collecting(address, tags[:-1], tmp_path / "pki", second, **options) as (_, status):
+            await second.until(lambda: len(second.samples(0)) > 5)
+        third = MemoryAppender(second.notes)
+        async with collecting(address, tags, tmp_path / "pki", third, **options) as (_, status):
+            await third.until(lambda: len([e for e in third.events("text") if e.channel_id == len(tags) - 1]) > 5)
+            assert not status.bad_channels
+    complete = rounds([first, second, third], tags[:-1])
+    numbers = [int(values[0]) for values in complete.values()]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)), "no round is missing"
+    for n, values in zip(numbers, complete.values(), strict=True):
+        if n:  # before the first round, the nodes have initial values
+            assert values == of_round(n)[:-1]
+    added = {e.time: e.text for e in third.events("text") if e.channel_id == len(tags) - 1}
+    since = sorted(added)[1]  # the first one may be older than the notification with it
+    for time, values in complete.items():
+        if since <= time <= max(added):
+            expected = of_round(int(values[0]))[-1]
+            assert added[time] == (expected if isinstance(expected, str) else None)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_discover_lists_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
+    async with peer(name, tmp_path / "peer", 0, "0") as server:
+        found = await discovered(f"opc.tcp://127.0.0.1:{server.port}", tmp_path)
+    kinds = {tag.member: tag.kind for tag in found.tags if tag.address.endswith(";s=Drive")}
+    assert kinds == {member: kind for member, kind, index in FOREIGN if index is None}
+    assert "Drive.Temperatures" in {one.name for one in found.skipped}

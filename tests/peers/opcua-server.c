@@ -7,6 +7,7 @@
 #include <open62541/server_config_default.h>
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,105 @@ static void add_array(void) {
         fail("Array");
 }
 
+// What Drive is: see tests/peers.py.
+struct motor {
+    UA_Double speed;
+    UA_String name;
+};
+struct extra {
+    UA_UInt32 field; // from 1
+    union {
+        UA_Double number;
+        UA_String text;
+    } is;
+};
+struct drive {
+    UA_Boolean on;
+    UA_Int32 mode;
+    struct motor motor;
+    UA_Double *torque;
+    size_t temperatures_size;
+    UA_Double *temperatures;
+    struct extra extra;
+};
+
+#define BEHIND(type, member, before, size) (offsetof(type, member) - offsetof(type, before) - (size))
+#define DRIVE_TYPES 4
+static UA_DataType drive_types[DRIVE_TYPES];
+static UA_DataTypeMember motor_members[] = {
+    {"Speed", &UA_TYPES[UA_TYPES_DOUBLE], 0, false, false},
+    {"Name", &UA_TYPES[UA_TYPES_STRING], BEHIND(struct motor, name, speed, sizeof(UA_Double)), false, false},
+};
+static UA_DataTypeMember extra_members[] = {
+    {"Number", &UA_TYPES[UA_TYPES_DOUBLE], offsetof(struct extra, is), false, false},
+    {"Text", &UA_TYPES[UA_TYPES_STRING], offsetof(struct extra, is), false, false},
+};
+static UA_DataTypeMember drive_members[] = {
+    {"On", &UA_TYPES[UA_TYPES_BOOLEAN], 0, false, false},
+    {"Mode", &drive_types[0], BEHIND(struct drive, mode, on, sizeof(UA_Boolean)), false, false},
+    {"Motor", &drive_types[1], BEHIND(struct drive, motor, mode, sizeof(UA_Int32)), false, false},
+    {"Torque", &UA_TYPES[UA_TYPES_DOUBLE], BEHIND(struct drive, torque, motor, sizeof(struct motor)), false, true},
+    {"Temperatures", &UA_TYPES[UA_TYPES_DOUBLE], BEHIND(struct drive, temperatures_size, torque, sizeof(void *)), true,
+     false},
+    {"Extra", &drive_types[2], BEHIND(struct drive, extra, temperatures, sizeof(void *)), false, false},
+};
+static UA_DataType drive_types[DRIVE_TYPES] = {
+    {"DriveMode", {1, UA_NODEIDTYPE_NUMERIC, {3001}}, {0}, sizeof(UA_Int32), UA_DATATYPEKIND_ENUM, true, true, 0, NULL},
+    {"Motor", {1, UA_NODEIDTYPE_NUMERIC, {3002}}, {1, UA_NODEIDTYPE_NUMERIC, {5002}}, sizeof(struct motor),
+     UA_DATATYPEKIND_STRUCTURE, false, false, 2, motor_members},
+    {"Extra", {1, UA_NODEIDTYPE_NUMERIC, {3003}}, {1, UA_NODEIDTYPE_NUMERIC, {5003}}, sizeof(struct extra),
+     UA_DATATYPEKIND_UNION, false, false, 2, extra_members},
+    {"Drive", {1, UA_NODEIDTYPE_NUMERIC, {3004}}, {1, UA_NODEIDTYPE_NUMERIC, {5004}}, sizeof(struct drive),
+     UA_DATATYPEKIND_OPTSTRUCT, false, false, 6, drive_members},
+};
+static UA_DataTypeArray custom_types = {NULL, DRIVE_TYPES, drive_types, false};
+
+static void publish_drive(void) {
+    char text[64];
+    UA_Double torque = round_number + 0.5;
+    struct drive drive = {.on = round_number % 2, .mode = (UA_Int32)(round_number % 3)};
+    snprintf(text, sizeof text, "step %ld", round_number);
+    drive.motor.speed = (UA_Double)round_number;
+    drive.motor.name = UA_STRING(text);
+    drive.torque = round_number % 2 ? &torque : NULL;
+    drive.temperatures_size = 4;
+    drive.temperatures = elements;
+    drive.extra.field = round_number % 2 ? 2 : 1;
+    if (round_number % 2)
+        drive.extra.is.text = drive.motor.name;
+    else
+        drive.extra.is.number = drive.motor.speed;
+    UA_DataValue data;
+    UA_DataValue_init(&data);
+    UA_Variant_setScalar(&data.value, &drive, &drive_types[3]);
+    data.hasValue = data.hasSourceTimestamp = true;
+    data.sourceTimestamp = last * UA_DATETIME_USEC + UA_DATETIME_UNIX_EPOCH;
+    if (UA_Server_writeDataValue(server, UA_NODEID_STRING(1, "Drive"), data) != UA_STATUSCODE_GOOD)
+        fail("Drive");
+}
+
+static void add_drive(void) {
+    const UA_UInt32 above[DRIVE_TYPES] = {UA_NS0ID_ENUMERATION, UA_NS0ID_STRUCTURE, UA_NS0ID_UNION, UA_NS0ID_STRUCTURE};
+    for (int i = 0; i < DRIVE_TYPES; i++) {
+        char *name = (char *)drive_types[i].typeName;
+        UA_DataTypeAttributes attributes = UA_DataTypeAttributes_default;
+        attributes.displayName = UA_LOCALIZEDTEXT("en", name);
+        if (UA_Server_addDataTypeNode(server, drive_types[i].typeId, UA_NODEID_NUMERIC(0, above[i]),
+                                      UA_NODEID_NUMERIC(0, UA_NS0ID_HASSUBTYPE), UA_QUALIFIEDNAME(1, name), attributes,
+                                      NULL, NULL))
+            fail(name);
+    }
+    struct drive drive = {.on = false};
+    UA_VariableAttributes attributes = UA_VariableAttributes_default;
+    attributes.dataType = drive_types[3].typeId;
+    attributes.displayName = UA_LOCALIZEDTEXT("en", "Drive");
+    UA_Variant_setScalar(&attributes.value, &drive, &drive_types[3]);
+    if (UA_Server_addVariableNode(server, UA_NODEID_STRING(1, "Drive"), UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, "Drive"),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
+        fail("Drive");
+}
+
 static void add_scalar(const char *name, int type, const void *value) {
     char id[64];
     snprintf(id, sizeof id, "Scalar%s", name);
@@ -217,6 +317,7 @@ static void publish(UA_Server *of, void *unused) {
     round_number++;
     publish_from(0);
     publish_array();
+    publish_drive();
 }
 
 static void add(void) {
@@ -350,12 +451,14 @@ int main(int argc, char **argv) {
     config.samplingIntervalLimits.min = config.samplingIntervalLimits.max = 0;
     config.lifeTimeCountLimits.max = 1000000;
     config.queueSizeLimits.max = 100000;
+    config.customDataTypes = &custom_types;
 
     server = UA_Server_newWithConfig(&config);
     if (!server)
         fail("server");
     add_array();
     add_scalars();
+    add_drive();
     for (int i = atoi(argv[4]); i > 0; i--)
         add();
     if (UA_Server_run_startup(server) || UA_Server_addRepeatedCallback(server, look_for_commands, NULL, COMMAND_MS, NULL))

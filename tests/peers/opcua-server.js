@@ -1,7 +1,7 @@
 // An OPC UA server that is not ours (node-opcua). What its arguments, commands and truth are: see tests/peers.py.
 // Every sampling interval is revised to 0: a value is queued when it is published. Queues and their overflow are its own.
 const { OPCUAServer, OPCUACertificateManager, Subscription, Variant, DataType } = require("node-opcua");
-const { StatusCodes, SecurityPolicy, MessageSecurityMode, VariantArrayType } = require("node-opcua");
+const { StatusCodes, SecurityPolicy, MessageSecurityMode, VariantArrayType, nodesets } = require("node-opcua");
 const path = require("path");
 const { Truth, obey, say } = require("./truth");
 
@@ -29,6 +29,7 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
     securityPolicies: [SecurityPolicy.None, SecurityPolicy.Basic256Sha256],
     securityModes: [MessageSecurityMode.None, MessageSecurityMode.SignAndEncrypt],
     allowAnonymous: true,
+    nodeset_filename: [nodesets.standard, path.join(__dirname, "drive.xml")],
     serverCapabilities: { minSupportedSampleRate: 0 }, // else changes are folded over that time
   });
   await server.initialize();
@@ -51,6 +52,26 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
     arrayDimensions: [4],
     value: new Variant(elements(0)),
   });
+  // What it is: see tests/peers.py.
+  const driveType = server.engine.addressSpace.findDataType("Drive", namespace.index + 1);
+  const drive = (round) => ({
+    dataType: DataType.ExtensionObject,
+    value: server.engine.addressSpace.constructExtensionObject(driveType, {
+      on: round % 2 === 1,
+      mode: round % 3,
+      motor: { speed: round, name: `step ${round}` },
+      torque: round % 2 ? round + 0.5 : undefined,
+      temperatures: [0, 1, 2, 3].map((k) => round + k / 4),
+      extra: round % 2 ? { text: `step ${round}` } : { number: round },
+    }),
+  });
+  const driven = namespace.addVariable({
+    organizedBy: server.engine.addressSpace.rootFolder.objects,
+    browseName: "Drive",
+    nodeId: "s=Drive",
+    dataType: driveType.nodeId,
+    value: new Variant(drive(0)),
+  });
   // This round's value of every node from first on: in the truth before anybody can see it.
   const publishFrom = (first) => {
     last = Math.max(Date.now(), last + 1);
@@ -72,6 +93,7 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
       }
     }
     array.setValueFromSource(elements(round), StatusCodes.Good, now);
+    driven.setValueFromSource(drive(round), StatusCodes.Good, now);
   };
   const add = () => {
     const i = nodes.length;

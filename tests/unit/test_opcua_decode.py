@@ -284,7 +284,7 @@ def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
         0: "a Double, not an array: clear the column index",
         1: "a String, not an array: clear the column index",
         2: "an array of Double of 2 dimensions",
-        3: "an array of ExtensionObject",
+        3: "an array of structures",
         4: "an array of Double: the column index reads an element",
     }
     assert not rows(change)

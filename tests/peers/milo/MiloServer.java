@@ -2,6 +2,8 @@
 // Each value is handed to the monitored items when it is published, as a server does that reports by exception; queues
 // and their overflow are Milo's own.
 
+import static org.eclipse.milo.opcua.stack.core.types.builtin.unsigned.Unsigned.uint;
+
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
@@ -20,20 +22,29 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.eclipse.milo.opcua.sdk.core.AccessLevel;
 import org.eclipse.milo.opcua.sdk.core.Reference;
+import org.eclipse.milo.opcua.sdk.core.types.DynamicEnumType;
+import org.eclipse.milo.opcua.sdk.core.types.DynamicStructType;
+import org.eclipse.milo.opcua.sdk.core.types.DynamicUnionType;
+import org.eclipse.milo.opcua.sdk.core.types.codec.DynamicCodecFactory;
+import org.eclipse.milo.opcua.sdk.core.typetree.DataTypeTree;
 import org.eclipse.milo.opcua.sdk.server.EndpointConfig;
 import org.eclipse.milo.opcua.sdk.server.ManagedNamespaceWithLifecycle;
 import org.eclipse.milo.opcua.sdk.server.OpcUaServer;
 import org.eclipse.milo.opcua.sdk.server.OpcUaServerConfig;
 import org.eclipse.milo.opcua.sdk.server.items.DataItem;
 import org.eclipse.milo.opcua.sdk.server.items.MonitoredItem;
+import org.eclipse.milo.opcua.sdk.server.nodes.UaDataTypeNode;
+import org.eclipse.milo.opcua.sdk.server.nodes.UaObjectNode;
 import org.eclipse.milo.opcua.sdk.server.nodes.UaVariableNode;
 import org.eclipse.milo.opcua.stack.core.NodeIds;
 import org.eclipse.milo.opcua.stack.core.StatusCodes;
@@ -45,13 +56,22 @@ import org.eclipse.milo.opcua.stack.core.security.MemoryCertificateStore;
 import org.eclipse.milo.opcua.stack.core.security.MemoryTrustListManager;
 import org.eclipse.milo.opcua.stack.core.security.RsaSha256CertificateFactory;
 import org.eclipse.milo.opcua.stack.core.security.SecurityPolicy;
+import org.eclipse.milo.opcua.stack.core.types.UaStructuredType;
 import org.eclipse.milo.opcua.stack.core.types.builtin.DataValue;
 import org.eclipse.milo.opcua.stack.core.types.builtin.DateTime;
+import org.eclipse.milo.opcua.stack.core.types.builtin.ExtensionObject;
 import org.eclipse.milo.opcua.stack.core.types.builtin.LocalizedText;
 import org.eclipse.milo.opcua.stack.core.types.builtin.NodeId;
+import org.eclipse.milo.opcua.stack.core.types.builtin.QualifiedName;
 import org.eclipse.milo.opcua.stack.core.types.builtin.StatusCode;
 import org.eclipse.milo.opcua.stack.core.types.builtin.Variant;
 import org.eclipse.milo.opcua.stack.core.types.enumerated.MessageSecurityMode;
+import org.eclipse.milo.opcua.stack.core.types.enumerated.StructureType;
+import org.eclipse.milo.opcua.stack.core.types.structured.DataTypeDefinition;
+import org.eclipse.milo.opcua.stack.core.types.structured.EnumDefinition;
+import org.eclipse.milo.opcua.stack.core.types.structured.EnumField;
+import org.eclipse.milo.opcua.stack.core.types.structured.StructureDefinition;
+import org.eclipse.milo.opcua.stack.core.types.structured.StructureField;
 import org.eclipse.milo.opcua.stack.transport.server.tcp.OpcTcpServerTransport;
 import org.eclipse.milo.opcua.stack.transport.server.tcp.OpcTcpServerTransportConfig;
 
@@ -69,6 +89,8 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
   private final Path truth;
   private final OutputStream numbers;
   private final OutputStream texts;
+  private DataTypeTree types;
+  private UaVariableNode drive;
   private long round = 0;
   private long last = 0; // µs, time of the last round
 
@@ -93,6 +115,15 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
   private synchronized void add() throws Exception {
     int i = nodes.size();
     String name = KINDS[i % KINDS.length] + i / KINDS.length;
+    nodes.add(addVariable(name, TYPES[i % TYPES.length]));
+    names.add('"' + prefix + '/' + name + '"');
+    Path partial = truth.resolveSibling(truth.getFileName() + ".partial");
+    Files.writeString(partial, names.toString());
+    Files.move(partial, truth, java.nio.file.StandardCopyOption.ATOMIC_MOVE);
+    publishFrom(i);
+  }
+
+  private UaVariableNode addVariable(String name, NodeId type) {
     UaVariableNode node =
         UaVariableNode.build(
             getNodeContext(),
@@ -102,7 +133,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
                     .setUserAccessLevel(AccessLevel.READ_ONLY)
                     .setBrowseName(newQualifiedName(name))
                     .setDisplayName(LocalizedText.english(name))
-                    .setDataType(TYPES[i % TYPES.length])
+                    .setDataType(type)
                     .setTypeDefinition(NodeIds.BaseDataVariableType)
                     .build());
     getNodeManager().addNode(node);
@@ -110,12 +141,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
         new Reference(
             node.getNodeId(), NodeIds.Organizes, NodeIds.ObjectsFolder.expanded(), false));
     items.put(node.getNodeId(), new java.util.HashSet<>());
-    nodes.add(node);
-    names.add('"' + prefix + '/' + name + '"');
-    Path partial = truth.resolveSibling(truth.getFileName() + ".partial");
-    Files.writeString(partial, names.toString());
-    Files.move(partial, truth, java.nio.file.StandardCopyOption.ATOMIC_MOVE);
-    publishFrom(i);
+    return node;
   }
 
   /** This round's value of every node from {@code first} on: in the truth before anybody can see it. */
@@ -163,6 +189,135 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
   private synchronized void publish() throws Exception {
     round++;
     publishFrom(0);
+    DateTime source = new DateTime(Instant.EPOCH.plus(last, java.time.temporal.ChronoUnit.MICROS));
+    DataValue value = new DataValue(driveOfRound(), StatusCode.GOOD, source);
+    drive.setValue(value);
+    items.get(drive.getNodeId()).forEach(item -> item.setValue(value));
+  }
+
+  /** The structure: see tests/peers.py. */
+  private void addDrive() {
+    var modes = new EnumField[3];
+    for (int i = 0; i < modes.length; i++) {
+      modes[i] = new EnumField((long) i, LocalizedText.NULL_VALUE, LocalizedText.NULL_VALUE, "mode" + i);
+    }
+    addType("DriveMode", NodeIds.Enumeration, new EnumDefinition(modes));
+    addStructure(
+        "Motor",
+        NodeIds.Structure,
+        StructureType.Structure,
+        field("Speed", NodeIds.Double),
+        field("Name", NodeIds.String));
+    addStructure(
+        "Extra",
+        NodeIds.Union,
+        StructureType.Union,
+        field("Number", NodeIds.Double),
+        field("Text", NodeIds.String));
+    addStructure(
+        "Drive",
+        NodeIds.Structure,
+        StructureType.StructureWithOptionalFields,
+        field("On", NodeIds.Boolean),
+        field("Mode", typeId("DriveMode")),
+        field("Motor", typeId("Motor")),
+        new StructureField("Torque", LocalizedText.NULL_VALUE, NodeIds.Double, -1, null, uint(0), true),
+        new StructureField("Temperatures", LocalizedText.NULL_VALUE, NodeIds.Double, 1, null, uint(0), false),
+        field("Extra", typeId("Extra")));
+    types = getServer().updateDataTypeTree();
+    for (String name : List.of("Motor", "Extra", "Drive")) {
+      getServer()
+          .getDynamicDataTypeManager()
+          .registerType(
+              typeId(name),
+              DynamicCodecFactory.create(types.getDataType(typeId(name)), types),
+              newNodeId(name + "Encoding"),
+              null,
+              null);
+    }
+    drive = addVariable("Drive", typeId("Drive"));
+    drive.setValue(new DataValue(driveOfRound()));
+  }
+
+  private NodeId typeId(String name) {
+    return newNodeId(name + "Type");
+  }
+
+  private static StructureField field(String name, NodeId type) {
+    return new StructureField(name, LocalizedText.NULL_VALUE, type, -1, null, uint(0), false);
+  }
+
+  private void addStructure(String name, NodeId above, StructureType type, StructureField... fields) {
+    NodeId encoding = newNodeId(name + "Encoding");
+    addType(name, above, new StructureDefinition(encoding, above, type, fields));
+    UaObjectNode node =
+        UaObjectNode.build(
+            getNodeContext(),
+            b ->
+                b.setNodeId(encoding)
+                    .setBrowseName(new QualifiedName(0, "Default Binary"))
+                    .setDisplayName(LocalizedText.english("Default Binary"))
+                    .setTypeDefinition(NodeIds.DataTypeEncodingType)
+                    .build());
+    getNodeManager().addNode(node);
+    node.addReference(
+        new Reference(encoding, NodeIds.HasEncoding, typeId(name).expanded(), false));
+  }
+
+  private void addType(String name, NodeId above, DataTypeDefinition definition) {
+    UaDataTypeNode node =
+        new UaDataTypeNode(
+            getNodeContext(),
+            typeId(name),
+            newQualifiedName(name),
+            LocalizedText.english(name),
+            LocalizedText.NULL_VALUE,
+            uint(0),
+            uint(0),
+            null,
+            null,
+            null,
+            false,
+            definition);
+    getNodeManager().addNode(node);
+    node.addReference(new Reference(node.getNodeId(), NodeIds.HasSubtype, above.expanded(), false));
+  }
+
+  private DynamicStructType structure(String name, Object... members) {
+    var named = new LinkedHashMap<String, Object>();
+    for (int i = 0; i < members.length; i += 2) {
+      if (members[i + 1] != null) { // Milo encodes null as a value
+        named.put((String) members[i], members[i + 1]);
+      }
+    }
+    return new DynamicStructType(types.getDataType(typeId(name)), named);
+  }
+
+  private Variant driveOfRound() {
+    boolean odd = round % 2 == 1;
+    String name = "step " + round;
+    Object value =
+        structure(
+            "Drive",
+            "On",
+            odd,
+            "Mode",
+            new DynamicEnumType(types.getDataType(typeId("DriveMode")), (int) (round % 3)),
+            "Motor",
+            structure("Motor", "Speed", (double) round, "Name", name),
+            "Torque",
+            odd ? round + 0.5 : null,
+            "Temperatures",
+            new Double[] {round + 0.0, round + 0.25, round + 0.5, round + 0.75},
+            "Extra",
+            new DynamicUnionType(
+                types.getDataType(typeId("Extra")),
+                odd
+                    ? new DynamicUnionType.UnionValue("Text", name)
+                    : new DynamicUnionType.UnionValue("Number", (double) round)));
+    return new Variant(
+        ExtensionObject.encode(
+            getServer().getDynamicEncodingContext(), (UaStructuredType) value));
   }
 
   @Override
@@ -171,7 +326,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
       Set<DataItem> of = items.get(item.getReadValueId().getNodeId());
       if (of != null) {
         of.add(item);
-        nodes.stream()
+        Stream.concat(nodes.stream(), Stream.of(drive))
             .filter(n -> n.getNodeId().equals(item.getReadValueId().getNodeId()))
             .forEach(n -> item.setValue(n.getValue()));
       }
@@ -252,6 +407,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
     var namespace = new MiloServer(server, folder, arguments[2], Integer.parseInt(arguments[3]));
     namespace.startup();
     server.startup().get();
+    namespace.addDrive();
     var timer = Executors.newSingleThreadScheduledExecutor();
     Runnable publish =
         () -> {
