@@ -43,8 +43,8 @@ class Picker:
     def __init__(
         self, structure: Structure | str, wanted: Sequence[Wanted], unfit: Callable[[], None] = lambda: None
     ) -> None:
-        """``structure``: or why it is not known; ``unfit`` is called at the first value that does not fit."""
-        self._unfit, self._fits = unfit, True
+        """``structure``: or why it is not known; ``unfit`` is called at each value that does not fit."""
+        self._unfit = unfit
         self.channels: UInt32s = np.array([one.channel for one in wanted], np.uint32)
         self._reasons: list[tuple[int, str]] = []  # (channel, why it cannot be read)
         good: list[Wanted] = []
@@ -113,9 +113,7 @@ class Picker:
         return self._is_unfit(_BAD_TYPE_MISMATCH if encoding == _BINARY else _BAD_ENCODING_UNSUPPORTED)
 
     def _is_unfit(self, status: int) -> int:
-        if self._fits:
-            self._fits = False
-            self._unfit()
+        self._unfit()
         return status
 
     def append(

@@ -13,6 +13,7 @@ from typing import Any
 
 from asyncua import Client, ua
 
+from ingest.backoff import Backoff
 from ingest.opcua.browse import Browser
 from ingest.opcua.definitions import Definitions
 from ingest.opcua.members import Picker, Wanted
@@ -20,7 +21,13 @@ from ingest.opcua.structure import Structure
 
 log = logging.getLogger(__name__)
 
-_SESSION_ENDED = (OSError, TimeoutError, ua.uaerrors.BadConnectionClosed, ua.uaerrors.BadSessionIdInvalid)
+_READ_AGAIN = (10.0, 600.0)  # s, first and longest wait before definitions that have not changed are read again
+_SESSION_ENDED = (
+    ConnectionError,
+    ua.uaerrors.BadConnectionClosed,
+    ua.uaerrors.BadSessionClosed,
+    ua.uaerrors.BadSessionIdInvalid,
+)
 
 
 class Structures:
@@ -63,14 +70,20 @@ class Structures:
             self.monitor(handle, address, wanted)
 
     async def follow(self, client: Client, time_out: float) -> None:
-        """Read the definitions again when a value does not fit. Runs until cancelled."""
+        """Read the definitions again when a value does not fit, with growing intervals while that changes nothing.
+
+        Runs until cancelled.
+        """
+        backoff = Backoff(*_READ_AGAIN, jitter=0)
         while True:
             self._unfit.clear()
             await self._unfit.wait()
             definitions = Definitions()
             types = await _read(client, time_out, self._nodes, definitions)
             if (types, definitions) == (self._types, self._definitions):
-                continue  # a picker says only once that a value does not fit
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
             log.info("the server has changed the definitions of its structures")
             self._types, self._definitions = types, definitions
             self.monitor_only(dict(self._of_items))
@@ -87,7 +100,7 @@ async def _read(client: Client, time_out: float, nodes: Mapping[str, Any], defin
     except _SESSION_ENDED:
         raise
     except Exception as error:  # whatever a server sends as a definition must not end the collector
-        if len(nodes) > 1:  # only the one that it is about is lost
+        if len(nodes) > 1 and not isinstance(error, TimeoutError):  # only the one that it is about is lost
             alone = [await _read(client, time_out, {one: node}, definitions) for one, node in nodes.items()]
             return {address: found for one in alone for address, found in one.items()}
         reason = f"its data type cannot be read: {type(error).__name__}: {error}".rstrip(": ")

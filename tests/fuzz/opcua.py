@@ -2,7 +2,8 @@
 
 - Where asyncua's codec takes a message as well, both see the same frame (subscription, numbers, times, status) and the
   same samples and texts, bit for bit; what asyncua has no number for is NaN with a Bad status.
-- A decoder takes memory in proportion to the message: never more samples than it has bytes.
+- A decoder takes memory in proportion to the message: never more samples than it has bytes, of structures for each
+  member.
 - The receiver puts on the spool every sample and text of a channel that there is, and nothing else, whatever the times
   and handles are; what can't be decoded is a gap.
 
@@ -35,10 +36,12 @@ from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import DataChange
+from ingest.opcua.decoded import DataChange, Forms
 from ingest.opcua.history import answers
+from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.receive import Receiver
+from ingest.opcua.structure import STRUCTURE, Field, Structure
 from ingest.opcua.subscription_state import Item, Subscription
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
@@ -72,6 +75,11 @@ _TAGS = 12
 _TEXTS = (3, 4)  # those of them that are texts
 _ELEMENTS = (0, 2)  # those that are elements of arrays
 _IDS = np.arange(_TAGS, dtype=np.int32)
+
+_MOTOR = Structure("Motor", "i=886", "optional", [Field("Speeds", 11, dimensions=1), Field("Name", 12, optional=True)])
+_DRIVE = Structure("Drive", "i=884", "plain", [Field("On", 1), Field("Motor", STRUCTURE, _MOTOR), Field("Any", 24)])
+_WANTED = [Wanted(0, "On"), Wanted(1, "Motor.Speeds", 1), Wanted(2, "Motor.Name"), Wanted(3, "Missing")]
+_MEMBERS = Forms(structures={handle: Picker(_DRIVE, _WANTED) for handle in range(_TAGS)})
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
 
@@ -117,6 +125,8 @@ def _notified(body: bytes, ours: Notification, theirs: Any) -> None:
     for start, end in ours.data_changes:
         change = data_change(body, start, end, _ARRIVAL)
         assert _size(change) <= end - start
+        members = data_change(body, start, end, _ARRIVAL, _MEMBERS)
+        assert _size(members) <= (end - start) * len(_WANTED)
         decoded = by_asyncua(ua.DataChangeNotification, body[start:end])
         if decoded is not None:
             _same(change, [(item.ClientHandle, item.Value) for item in decoded.MonitoredItems or ()])
