@@ -64,9 +64,10 @@ async def _log_in(session: aiohttp.ClientSession, guarded: Guarded, name: str, p
         return response.status
 
 
-async def _user(session: aiohttp.ClientSession, guarded: Guarded) -> Any:
+async def _user(session: aiohttp.ClientSession, guarded: Guarded) -> tuple[str, str] | None:
     async with session.get(f"{guarded.page}/api/user") as response:
-        return await response.json() if response.status == 200 else None
+        body = await response.json()
+        return (body["name"], body["role"]) if response.status == 200 else None
 
 
 def _question(**given: Any) -> dict[str, Any]:
@@ -197,7 +198,7 @@ async def test_a_session_is_the_users_own(guarded: Guarded) -> None:
             assert response.status == 200
             cookie = response.headers["Set-Cookie"]
             assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and PASSWORD not in cookie
-        assert await _user(session, guarded) == {"name": "anna", "role": "engineer"}
+        assert await _user(session, guarded) == ("anna", "engineer")
         async with session.post(f"{guarded.page}/logout", json={}) as response:
             assert response.status == 200
         assert await _user(session, guarded) is None
@@ -212,7 +213,7 @@ async def test_a_session_is_the_users_own(guarded: Guarded) -> None:
 async def test_a_change_of_a_user_ends_the_sessions(guarded: Guarded, change: dict[str, Any]) -> None:
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         assert await _log_in(session, guarded, "otto") == 200
-        assert await _user(session, guarded) == {"name": "otto", "role": "operator"}
+        assert await _user(session, guarded) == ("otto", "operator")
         guarded.users.change("otto", **change)
         assert await _user(session, guarded) is None
         if "enabled" in change:
@@ -262,7 +263,7 @@ async def test_wrong_passwords_are_limited(guarded: Guarded, way: str, monkeypat
         assert await tries(stranger, PASSWORD) == 429
         after = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
         assert after - before == answers.count(401)
-        assert await _user(known, guarded) == {"name": "anna", "role": "engineer"}
+        assert await _user(known, guarded) == ("anna", "engineer")
 
 
 async def test_beyond_loopback_nothing_is_shown_without_users(
