@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 from ingest.batch import NO_SOURCE, Event, EventBatch
 from ingest.errors import OperationError, SpoolError
-from ingest.files import as_owner_of
 from ingest.installation import installation_of
 from ingest.spool.append import Spool
 from ingest.timestamps import iso, now_us
@@ -56,8 +55,7 @@ def record(state: Path, person: Person, action: Action) -> None:
     Raises OperationError where it can't be made durable.
     """
     try:
-        with as_owner_of(state):
-            asyncio.run(_append(state / "spool" / AUDIT_SPOOL, _event(person, action, installation_of(state))))
+        asyncio.run(_append(state / "spool" / AUDIT_SPOOL, _event(person, action, installation_of(state))))
     except (SpoolError, OSError) as error:
         raise OperationError(f"the action can't be recorded in the audit trail: {error}") from error
 

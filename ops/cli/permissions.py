@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from ingest.errors import OperationError
+from ingest.files import as_owner_of
 from ingest.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
 from ops.paths import State
 
@@ -169,7 +170,9 @@ class _Trail:
 
         person = audit.Person(self._name, self._role, _login(os.geteuid()), socket.gethostname())
         began_at = None if outcome == "begun" else self._began_at
-        audit.record(self._state.root, person, audit.Action(self._command, self._arguments(), outcome, error, began_at))
+        action = audit.Action(self._command, self._arguments(), outcome, error, began_at)
+        with as_owner_of(self._state.root):
+            audit.record(self._state.root, person, action)
 
 
 def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role]) -> str | None:

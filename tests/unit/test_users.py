@@ -14,6 +14,8 @@ import pytest
 from ingest.errors import OperationError
 from ingest.users import passwords
 from ingest.users.directory import UserDirectory, closed_viewer
+from ops.backup import state_files
+from ops.paths import State
 from tests.command import run
 from tests.users import PASSWORD, add_users, password_hash
 
@@ -145,6 +147,19 @@ def test_commands_change_users(tmp_path: Path) -> None:
     assert run(state, "user", "enable", "nobody").err == "plantlog: there is no user nobody; known: anna, otto\n"
 
 
+def test_backup_has_the_users(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    state.claim()
+    state.installation.write_text("f5e6f2c4-7f38-4ba1-8a2c-0a2b4d7c8e11\n")
+    users = add_users(state.root, anna="engineer").users()
+    state_files.pack(state, tmp_path / "packed")
+    restored = State(tmp_path / "restored")
+    restored.claim()
+    state_files.unpack(tmp_path / "packed", restored, configuration=True)
+    assert UserDirectory(restored.root).users() == users
+    assert stat.S_IMODE((restored.root / "users.json").stat().st_mode) == 0o600
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_file_made_by_root_belongs_to_the_owner_of_the_state_folder() -> None:
     with TemporaryDirectory() as folder:  # the owner cannot reach those of pytest
@@ -153,4 +168,9 @@ def test_file_made_by_root_belongs_to_the_owner_of_the_state_folder() -> None:
         add_users(state, anna="engineer")
         status = (state / "users.json").stat()
         assert (status.st_uid, status.st_gid) == (12345, 12346)
-        assert os.geteuid() == 0
+        (state / "plantlog-state").touch()
+        assert run(state, "user", "disable", "nobody").code == 1
+        spool = [path for path in (state / "spool").iterdir() if path.name.startswith("audit.sqlite")]
+        assert len(spool) > 2
+        assert {path.stat().st_uid for path in spool} == {12345}  # of the writer, which takes what it has
+        assert (os.geteuid(), os.getegid()) == (0, 0)
