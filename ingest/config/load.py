@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
-from ingest.config import contradictions, modbus_address, secrets, token_file
+from ingest.config import contradictions, modbus_address
 from ingest.config.base import fields_of
-from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, read_text, shortened, shown
-from ingest.config.locate import Place, line_of, locate
+from ingest.config.document import Document
+from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, shown
+from ingest.config.locate import Place
 from ingest.config.modbus_tls import tls_options
 from ingest.config.model import (
     AlarmOptions,
@@ -49,7 +47,7 @@ from ingest.config.sources import (
 )
 from ingest.config.tags import read_tags
 from ingest.config.templates import TagPlace
-from ingest.errors import ConfigError, OperationError, Problem
+from ingest.errors import ConfigError, OperationError
 
 T = TypeVar("T")
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
@@ -73,15 +71,11 @@ _TABLES: dict[str, type[BaseModel]] = {
     "alarms": AlarmOptions,
 }
 _TABLE_NAMES = ("plant", "source", "notify", "retention", *_TABLES)
-_NOTIFY_FILES = ("webhook_secret_file", "smtp_ca_file", "smtp_password_file")
 _FILES = (  # options that name a file
     *("ca_file", "certificate_file", "key_file", "known_hosts_file"),
     *("passphrase_file", "password_file", "server_certificate", "token_file"),
     *("client_certificate_file", "client_key_file", "user_certificate_file", "user_key_file"),
-)
-_SECRETS = (
-    *("client_key_file", "key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file"),
-    *("user_key_file", "webhook_secret_file"),
+    *("smtp_ca_file", "smtp_password_file", "webhook_secret_file"),
 )
 
 
@@ -138,23 +132,18 @@ def file_digests(path: Path) -> dict[str, str]:
     return loader.digests
 
 
-class _Loader:
+class _Loader(Document):
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.digests: dict[str, str] = {}
-        self.problems: list[Problem] = []
-        self._tables: dict[str, Any] = {}
-        self._lines: dict[Place, int] = {}
+        super().__init__(path)
         self._classes: set[str] = {DEFAULT_CLASS}  # of retention
-        self._token_sources: dict[bytes, str] = {}  # by digest
 
     def plant(self) -> Plant | None:
-        content = self._content()
+        content = self.content()
         if content is None:
             return None
         for name in content:
             if name not in _TABLE_NAMES:
-                self._problem((name,), "an unknown table", did_you_mean(name, _TABLE_NAMES))
+                self.problem((name,), "an unknown table", did_you_mean(name, _TABLE_NAMES))
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
@@ -168,7 +157,7 @@ class _Loader:
 
     def opcua_source(self, name: str) -> tuple[OpcuaSource, Path] | None:
         """The options of a source, and the path of its tag list, which may not exist yet."""
-        content = self._content()
+        content = self.content()
         if content is None:
             return None
         tables = content.get("source")
@@ -192,7 +181,7 @@ class _Loader:
 
     def token_files(self) -> dict[str, Path]:
         """By source, as far as they are named."""
-        tables = (self._content() or {}).get("source")
+        tables = (self.content() or {}).get("source")
         return {
             table["name"]: self.path.parent / table["token_file"]
             for table in (tables if isinstance(tables, list) else ())
@@ -202,44 +191,9 @@ class _Loader:
             and isinstance(table.get("token_file"), str)
         }
 
-    def _content(self) -> dict[str, Any] | None:
-        text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
-        if text is None:
-            return None
-        try:
-            content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            place = re.search(r"line (\d+)", str(error))
-            line = int(place[1]) if place else None
-            self.problems.append(Problem(str(self.path), line, "syntax", _toml_error(error), "TOML 1.0"))
-        except ValueError as error:  # a number of thousands of digits
-            self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
-        except RecursionError:
-            self.problems.append(Problem(str(self.path), None, "syntax", "values nested too deep", "TOML 1.0"))
-        else:
-            self._tables, self._lines = content, locate(text)
-            return content
-        return None
-
-    def _problem(self, place: Place, value: str, allowed: str) -> None:
-        name = ".".join(map(shortened, self._names(place)))
-        self.problems.append(Problem(str(self.path), line_of(self._lines, place), name, value, allowed))
-
-    def _names(self, place: Place) -> Iterator[str]:
-        """The parts of a place as people name them: one of several tables by its name, otherwise by its number."""
-        table: Any = self._tables
-        for part in place:
-            if isinstance(part, str):
-                table = table.get(part) if isinstance(table, dict) else None
-                yield part
-            else:
-                table = table[part]
-                name = table.get("name")
-                yield name if isinstance(name, str) else str(part + 1)
-
     def _plant_name(self, table: Any) -> str:
         if table is None:
-            self._problem(("plant",), "nothing", 'a table [plant] with name = "…"')
+            self.problem(("plant",), "nothing", 'a table [plant] with name = "…"')
             return ""
         options = self._table("plant", table, PlantOptions)
         return options.name if isinstance(options, PlantOptions) else ""
@@ -247,48 +201,42 @@ class _Loader:
     def _notify(self, table: Any) -> NotifyOptions | None:
         if table is None:
             return None
-        if isinstance(table, dict):
-            files = {option: table[option] for option in _NOTIFY_FILES if isinstance(table.get(option), str)}
-            existing = {
-                name: self._existing_file(self.path.parent / file, ("notify", name)) for name, file in files.items()
-            }
-            table = {**table, **existing}
         options = self._table("notify", table, NotifyOptions)
         if not isinstance(options, NotifyOptions):
             return None
         for name, value, allowed in contradictions.in_notify(options):
-            self._problem(("notify", name), value, allowed)
+            self.problem(("notify", name), value, allowed)
         return options
 
     def _table(self, name: str, table: Any, model: type[BaseModel]) -> BaseModel | None:
         if not isinstance(table, dict):
-            self._problem((name,), shown(table), f"a table [{name}]")
+            self.problem((name,), shown(table), f"a table [{name}]")
             return None
         values = dict(table)
         for option in _FILES:
             if option in fields_of(model) and isinstance(table.get(option), str):
-                values[option] = self._existing_file(self.path.parent / table[option], (name, option))
+                values[option] = self.existing_file(table[option], (name, option))
         options = self._validated((name,), values, model)
         for option, value, allowed in contradictions.in_options(options):
-            self._problem((name, option), value, allowed)
+            self.problem((name, option), value, allowed)
         return options
 
     def _retention(self, tables: Any) -> dict[str, RetentionOptions]:
         """The tables [retention.CLASS]."""
         classes = {DEFAULT_CLASS: RetentionOptions()}
         if not isinstance(tables, dict):
-            self._problem(("retention",), shown(tables), "tables [retention.CLASS]")
+            self.problem(("retention",), shown(tables), "tables [retention.CLASS]")
             return classes
         self._classes |= set(tables)
         for name, table in tables.items():
             if not isinstance(table, dict):
-                self._problem(("retention", name), shown(table), f"a table [retention.{DEFAULT_CLASS}]")
+                self.problem(("retention", name), shown(table), f"a table [retention.{DEFAULT_CLASS}]")
                 continue
             options = self._validated(("retention", name), table, RetentionOptions)
             if isinstance(options, RetentionOptions):
                 classes[name] = options
                 for option, value, allowed in contradictions.in_retention(options):
-                    self._problem(("retention", name, option), value, allowed)
+                    self.problem(("retention", name, option), value, allowed)
         return classes
 
     def _validated(self, place: Place, values: dict[str, Any], model: type[T]) -> T | None:
@@ -302,14 +250,14 @@ class _Loader:
             for detail in error.errors():
                 where: Place = (*place, *detail["loc"][:1])
                 if found(detail) == UNKNOWN_OPTION and (other := _tables_with(where[-1])):
-                    self._problem(where, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
+                    self.problem(where, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
                 else:
-                    self._problem(where, found(detail), legal_values(model, detail))
+                    self.problem(where, found(detail), legal_values(model, detail))
             return None
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            self._problem(("source",), "nothing" if tables is None else shown(tables), "one or more tables [[source]]")
+            self.problem(("source",), "nothing" if tables is None else shown(tables), "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
@@ -317,9 +265,9 @@ class _Loader:
         lines: dict[str, tuple[ModbusSource, int | None]] = {}  # endpoint of Modbus → its first source, and the line
         for index, table in enumerate(tables):
             name = table.get("name")
-            line = line_of(self._lines, ("source", index, "name"))
+            line = self.line(("source", index, "name"))
             if isinstance(name, str) and name in names:
-                self._problem(
+                self.problem(
                     ("source", index, "name"), shown(name), f"a unique name; line {names[name]} already uses it"
                 )
             elif isinstance(name, str):
@@ -338,19 +286,19 @@ class _Loader:
         except modbus_address.AddressError:
             return
         place: Place = ("source", index, "address")
-        first, line = lines.setdefault(here.endpoint, (source, line_of(self._lines, place)))
+        first, line = lines.setdefault(here.endpoint, (source, self.line(place)))
         if modbus_address.parse(first.address) != here:
             legal = f"the settings of line {line}, which uses the same {_end(here)}: {first.address}"
-            self._problem(place, shown(source.address), legal)
+            self.problem(place, shown(source.address), legal)
         elif tls_options(source) != tls_options(first):
             legal = f"the server_certificate, accept and client_…_file of line {line}, which uses the same connection"
-            self._problem(place, f"{shown(source.address)} with other certificates", legal)
+            self.problem(place, f"{shown(source.address)} with other certificates", legal)
 
     def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, TagPlace]]) -> Source | None:
         place: Place = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
-            self._problem(
+            self.problem(
                 (*place, "kind"), shown(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}"
             )
             return None
@@ -364,7 +312,7 @@ class _Loader:
             self._check_tags(self.path.parent / file, rows, channels)
             tags += listed
         elif file is not None or kind != "push":
-            self._problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
+            self.problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
         source = self._options(place, table, model, tuple(tag for tag, _ in tags))
         if source is None:
             return None
@@ -382,12 +330,12 @@ class _Loader:
             values.pop("tag", None)
         for option in _FILES:
             if isinstance(table.get(option), str):
-                values[option] = self._existing_file(self.path.parent / table[option], (*place, option))
+                values[option] = self.existing_file(table[option], (*place, option))
         source = self._validated(place, values, model)
         if not isinstance(source, Source):
             return None
         for name, value, allowed in contradictions.in_source(source):
-            self._problem((*place, name), value, allowed)
+            self.problem((*place, name), value, allowed)
         return source
 
     def _push_tags(
@@ -396,54 +344,18 @@ class _Loader:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            self._problem((*place, "tag"), shown(rows), "tables [[source.tag]]")
+            self.problem((*place, "tag"), shown(rows), "tables [[source.tag]]")
             return []
         tags = []
         for number, row in enumerate(rows):
             where: Place = (*place, "tag", number)
             tag = self._validated(where, row, PushTag)
             if isinstance(tag, PushTag):
-                tags.append((tag, TagPlace(line_of(self._lines, where) or 0)))
+                tags.append((tag, TagPlace(self.line(where) or 0)))
                 for name, value, allowed in contradictions.in_tag(tag):
-                    self._problem((*where, name), value, allowed)
+                    self.problem((*where, name), value, allowed)
         self._check_tags(self.path, tags, channels)
         return tags
-
-    def _existing_file(self, file: Path, place: Place) -> Path:
-        try:
-            exists = file.is_file()
-        except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
-            exists = False
-        if not exists:
-            made = (place[0], place[-1]) == ("source", "token_file") and "; plantlog token add SOURCE makes it"
-            self._problem(place, shown(str(file)), f"an existing file{made or ''}")
-        elif place[-1] in _SECRETS:
-            self._secret(file, place)
-        return file
-
-    def _secret(self, file: Path, place: Place) -> None:
-        """Check the permissions of a secret file, and its content if we can read it."""
-        mode = secrets.loose_permissions(file)
-        if mode is not None:
-            self._problem(place, f"{shown(str(file))} with permissions {mode}", f"0600: run chmod 600 {file}")
-        with suppress(OSError):
-            content = token_file.read(file)
-            if (place[0], place[-1]) == ("source", "token_file"):
-                self._token_hashes(file, content, place)
-            elif place[-1] in ("passphrase_file", "token_file") and (wrong := secrets.token_fault(content.strip())):
-                self._problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
-
-    def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
-        """Check the tokens of a gateway."""
-        source = shortened(list(self._names(place))[1])
-        found = token_file.parse(content, source)
-        if found.fault is not None:
-            what, legal = found.fault
-            self._problem(place, f"{shown(str(file))} with {what}", legal)
-        for one in found.hashes:
-            if (other := self._token_sources.setdefault(one.digest, source)) != source:
-                what = f"{shown(str(file))} with token {one.short} of source {other}"
-                self._problem(place, what, "a token that no other source has")
 
     def _check_tags(
         self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: dict[str, tuple[Path, TagPlace]]
@@ -468,8 +380,3 @@ def _tables_with(option: Any) -> str:
 
 def _end(address: modbus_address.ModbusAddress) -> str:
     return "device" if address.scheme == "serial" else "host and port"
-
-
-def _toml_error(error: tomllib.TOMLDecodeError) -> str:
-    text = str(error)
-    return f"a mistake: {text[0].lower()}{text[1:]}"
