@@ -11,9 +11,11 @@ from rich.table import Table
 
 from ops.chaos.rollups import RollupResult
 from ops.chaos.schedule import Step
+from ops.chaos.soak import SoakResult
 from simulator.compare import Comparison
 
 _COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
+_ERRORS_SHOWN = 20
 _LABELS = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
 _MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
@@ -49,6 +51,7 @@ class Report:
     not_recovered: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
     rollups: RollupResult = field(default_factory=RollupResult)
     outcomes: Sequence[Outcome] = ()  # of machines that failed one at a time
+    soak: SoakResult | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -70,7 +73,15 @@ class Report:
             for outcome in self.outcomes
             if outcome.missing
         ]
+        if self.soak is not None and self.soak.errors:
+            failures.append(f"{len(self.soak.errors):,} errors in the logs that are about no fault")
         return failures
+
+    @property
+    def remarks(self) -> list[str]:
+        """What could not be done, and examples of what failed."""
+        errors = [] if self.soak is None else self.soak.errors[:_ERRORS_SHOWN]
+        return [*self.left_out, *self.compared["all"].examples, *errors]
 
     def json(self) -> dict[str, Any]:
         """The counts first, then how they came to be."""
@@ -100,6 +111,7 @@ class Report:
                 }
                 for outcome in self.outcomes
             ],
+            "soak": None if self.soak is None else asdict(self.soak),
             "gateway_refused": dict(self.refused),
             "left_out": list(self.left_out),
             "kinds": {name: asdict(part) for name, part in self.compared.items() if name != "all"},
@@ -139,4 +151,14 @@ class Report:
             single.add_column(name, justify="left" if name == "what" else "right")
         for outcome in self.outcomes:
             single.add_row(str(outcome.step), f"{outcome.seconds:.1f}", f"{outcome.missing:,}", str(outcome.gaps))
-        return [faults, gaps, *([single] if self.outcomes else []), samples, minutes]
+        soak = [] if self.soak is None else [_soak_table(self.soak)]
+        return [faults, gaps, *([single] if self.outcomes else []), samples, minutes, *soak]
+
+
+def _soak_table(soak: SoakResult) -> Table:
+    table = Table(title="processes: median, and slope by the age of the process")
+    for name in ("process", "memory, MiB", "descriptors"):
+        table.add_column(name, justify="left" if name == "process" else "right")
+    for name, of_process in soak.trends.items():
+        table.add_row(name, str(of_process["memory"]), str(of_process["descriptors"]))
+    return table

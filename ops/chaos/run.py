@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from ops.chaos.play import play
 from ops.chaos.relays import restore, running_relays
 from ops.chaos.report import Report
 from ops.chaos.rollups import closed, rollups
-from ops.chaos.schedule import FAULTS, Fault, schedule
+from ops.chaos.schedule import FAULTS, Fault, Step, schedule, soak_schedule
+from ops.chaos.soak import Soak, soaking
 from ops.overload.recovery import observe, wait_for_recovery
 from ops.paths import State
 from schema.queries import load
@@ -53,6 +54,7 @@ class ChaosOptions:
     channels: int
     hz: float
     folder: Path
+    soak: bool = False  # a fault a minute, while every process is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,9 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         reader = state.dsn("reader")
         await await_idle(state, reader, gateway, now_us())
         start = now_us() + _WARM_UP_US
-        steps = schedule(options.seed, options.seconds, faults)
-        await play(steps, options.seconds, partial(inject, targets=targets), progress)
+        steps = (soak_schedule if options.soak else schedule)(options.seed, options.seconds, faults)
+        async with soaking(state) if options.soak else nullcontext() as soak:
+            await play(steps, options.seconds, partial(_inject, targets=targets, soak=soak), progress)
         for relay in targets.relays.values():
             await restore(relay)
         end = now_us()
@@ -129,7 +132,13 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
             after.seconds,
             after.remaining,
             rollup_result,
+            soak=None if soak is None else soak.result(),
         )
+
+
+async def _inject(step: Step, targets: Targets, soak: Soak | None) -> None:
+    with nullcontext() if soak is None else soak.fault():
+        await inject(step, targets)
 
 
 def _choose_ports() -> _Ports:

@@ -34,6 +34,7 @@ _PAUSE: dict[FaultDomain, tuple[float, float]] = {
 _ROUND = 240.0  # s
 _ENDING = 90.0  # s of a round, from its begin, in which the writer may be ended
 _SEED_STEP = 2**31
+_SOAK_SECONDS = 60.0  # from a fault of a soak to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,19 @@ def schedule(seed: int, seconds: float, faults: Collection[Fault]) -> list[Step]
         )
     ]
     return sorted(steps, key=lambda step: step.at)
+
+
+def soak_schedule(seed: int, seconds: float, faults: Collection[Fault]) -> list[Step]:
+    """A fault a minute, each once before any comes again; all are over by ``seconds``."""
+    chance = random.Random(seed * _SEED_STEP)
+    steps, remaining = list[Step](), list[Fault]()
+    for minute in range(int(seconds / _SOAK_SECONDS)):
+        remaining = remaining or chance.sample(list(faults), len(faults))
+        fault = remaining.pop()
+        lasts = chance.uniform(*fault.seconds)
+        at = chance.uniform(_FIRST, _SOAK_SECONDS - lasts)
+        steps.append(Step(minute * _SOAK_SECONDS + at, fault, lasts, chance.uniform(*fault.values)))
+    return steps
 
 
 def _schedule_domain(chance: random.Random, seconds: float, faults: list[Fault]) -> Iterator[Step]:

@@ -29,6 +29,12 @@ def chaos(
             help="Fail the machines of a redundant pair and of its database, one at a time, then together.",
         ),
     ] = False,
+    soak: Annotated[
+        bool,
+        typer.Option(
+            "--soak", help="One fault a minute. Memory and descriptors of every process, and the logs, are checked."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the fault schedule.")] = 1,
     server: Annotated[
         Literal["simulator", "node-opcua"], typer.Option(help="OPC UA server. node-opcua has no Modbus devices.")
@@ -56,13 +62,13 @@ def chaos(
     from ops.chaos.machines.run import run as run_machines  # noqa: PLC0415  (slow imports only when used)
     from ops.chaos.run import ChaosOptions, run  # noqa: PLC0415
 
-    if machines and server != "simulator":
-        raise OperationError(f"--server: found {server}; legal with --machines: simulator")
+    if machines and (soak or server != "simulator"):
+        raise OperationError("--machines goes with neither --soak nor --server node-opcua")
 
     console = Console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="plantlog-chaos-", dir="/var/tmp"))
     channels = channels or (_MACHINES_CHANNELS if machines else _CHANNELS)
-    options = ChaosOptions(seed, seconds, server, channels, hz, folder)
+    options = ChaosOptions(seed, seconds, server, channels, hz, folder, soak)
     messages: list[str] = []
     play = run_machines if machines else run
     try:
@@ -80,7 +86,7 @@ def chaos(
         raise typer.Exit(2)
     for table in report.tables():
         console.print(table)
-    for line in (*report.left_out, *report.compared["all"].examples):
+    for line in report.remarks:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if as_json:
         typer.echo(json.dumps(report.json(), indent=2))

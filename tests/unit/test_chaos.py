@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.chaos.inject import inject
+from ops.chaos.log_errors import unexplained
 from ops.chaos.machines import faults as machines
 from ops.chaos.report import Outcome, Report
 from ops.chaos.rollups import ClosedMinutes, RollupResult
-from ops.chaos.schedule import FAULTS, Fault, Step, schedule
+from ops.chaos.schedule import FAULTS, Fault, Step, schedule, soak_schedule
+from ops.chaos.soak import Soak, SoakResult
 from ops.chaos.stress import BUSY
+from ops.chaos.usage import Usage, trends
+from ops.paths import State
 from ops.rollups.verify import Difference
 from simulator.compare import Comparison
 from tests.waiting import PATIENCE, until
@@ -178,3 +185,61 @@ def test_sample_that_is_missing_after_a_single_fault_is_a_failure() -> None:
     fine, wrong = (replace(report(), outcomes=[Outcome(step, 1.0, missing, 0)]) for missing in (0, 3))
     assert fine.failures == []
     assert wrong.failures == [f"3 samples missing after {step.fault.name}, which was alone"]
+
+
+@given(seed=st.integers(0, 2**31 - 1), minutes=st.integers(1, 90))
+def test_a_soak_has_one_fault_in_each_minute(seed: int, minutes: int) -> None:
+    steps = soak_schedule(seed, minutes * 60.0, FAULTS)
+    assert steps == soak_schedule(seed, minutes * 60.0, FAULTS)
+    assert [int(step.at // 60) for step in steps] == list(range(minutes))
+    assert all(step.at + step.seconds <= 60 * (minute + 1) for minute, step in enumerate(steps))
+    assert len({step.fault for step in steps[: len(FAULTS)]}) == min(minutes, len(FAULTS))
+
+
+@given(slope=st.floats(-50, 50), levels=st.lists(st.floats(10, 500), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_a_trend_is_the_growth_with_age_whatever_a_process_began_with(
+    slope: float, levels: list[float], seed: int
+) -> None:
+    noise = np.random.default_rng(seed)
+    samples = [
+        Usage(pid, age, level + slope * age / 3600 + noise.normal(0, 0.1), 20)
+        for pid, level in enumerate(levels)
+        for age in range(0, 3600, 15)
+    ]
+    memory, descriptors = trends(samples)["memory"], trends(samples)["descriptors"]
+    assert abs(memory.slope - slope) < 6 * memory.error
+    assert 0 < memory.error < 0.1
+    assert (descriptors.median, descriptors.slope, descriptors.error) == (20, 0, 0)
+
+
+def test_a_process_that_is_always_young_has_no_trend() -> None:
+    assert math.isnan(trends([Usage(1, 60.0, 100.0, 20)] * 9)["memory"].slope)
+
+
+def test_errors_in_the_logs_are_those_that_no_fault_explains(tmp_path: Path) -> None:
+    (tmp_path / "writer.log").write_text(
+        "2026-11-25 10:00:00,100 ERROR ingest.writer: during the fault\n"
+        "2026-11-25 10:01:20,100 ERROR ingest.writer: right after it\n"
+        "2026-11-25 10:30:00,100 WARNING ingest.writer: no error\n"
+        "2026-11-25 10:31:00,100 ERROR ingest.writer: without a fault\n"
+    )
+    (tmp_path / "postgres.log.1").write_text(
+        "2026-11-25 10:30:00.100 UTC [7] plantlog_reader@plantlog ERROR:  canceling statement\n"
+        "2026-11-25 10:30:00.100 UTC [7] LOG:  checkpoint\n"
+    )
+    begin = datetime.fromisoformat("2026-11-25 10:00:00").timestamp()
+    errors = unexplained(tmp_path, [(begin, begin + 10)])
+    assert [error.partition(": ")[0] for error in errors] == ["postgres.log.1", "writer.log"]
+    assert errors[1].endswith("without a fault")
+    soaked = replace(report(), soak=SoakResult({}, errors))
+    assert soaked.failures == ["2 errors in the logs that are about no fault"]
+
+
+def test_a_soak_notes_when_its_faults_began_and_ended(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.log.mkdir(parents=True)
+    soak = Soak(state)
+    with soak.fault():
+        line = f"{datetime.now():%Y-%m-%d %H:%M:%S},000 ERROR ingest: during the fault"
+    (state.log / "writer.log").write_text(line)
+    assert soak.result().errors == []

@@ -1,0 +1,32 @@
+"""Errors in the logs of the processes that no fault explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+# plantlog's own processes, and PostgreSQL (UTC, as its configuration says)
+_OWN = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?:ERROR|CRITICAL) ")
+_POSTGRES = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d{3} (\w+) .*?(?:ERROR|FATAL|PANIC):")
+_AFTER_SECONDS = 90.0  # in which what failed is still about the fault
+
+
+def unexplained(folder: Path, faults: Sequence[tuple[float, float]]) -> list[str]:
+    """Lines of errors outside all ``faults`` (begin and end, seconds since 1970), as ``file: line``."""
+    return [
+        f"{path.name}: {line}"
+        for path in sorted(folder.glob("*.log*"))
+        for at, line in _errors(path)
+        if not any(begin - 1 <= at <= end + _AFTER_SECONDS for begin, end in faults)
+    ]
+
+
+def _errors(path: Path) -> Iterator[tuple[float, str]]:
+    with path.open(errors="replace") as file:
+        for line in file:
+            if found := _OWN.match(line):
+                yield datetime.fromisoformat(found[1]).timestamp(), line.rstrip()
+            elif found := _POSTGRES.match(line):
+                yield datetime.fromisoformat(f"{found[1]}+00:00").timestamp(), line.rstrip()

@@ -1,0 +1,59 @@
+"""What a soak measures while faults are injected: whether processes grow, and errors that no fault explains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+
+from ops.chaos.log_errors import unexplained
+from ops.chaos.usage import Trend, UsageSampler, trends
+from ops.paths import State
+
+
+@dataclass(frozen=True, slots=True)
+class SoakResult:
+    """Trends by process and quantity (``memory`` in MiB, ``descriptors``), and lines of the logs."""
+
+    trends: Mapping[str, Mapping[str, Trend]]
+    errors: Sequence[str]
+
+
+class Soak:
+    """A soak that runs."""
+
+    def __init__(self, state: State) -> None:
+        self.sampler = UsageSampler(state)
+        self._state = state
+        self._faults: list[tuple[float, float]] = []  # begin and end, seconds since 1970
+
+    @contextmanager
+    def fault(self) -> Iterator[None]:
+        """A fault lasts as long as the block."""
+        begin = time.time()
+        try:
+            yield
+        finally:
+            self._faults.append((begin, time.time()))
+
+    def result(self) -> SoakResult:
+        """What was measured so far."""
+        samples = self.sampler.samples
+        return SoakResult(
+            {name: trends(samples[name]) for name in sorted(samples)}, unexplained(self._state.log, self._faults)
+        )
+
+
+@asynccontextmanager
+async def soaking(state: State) -> AsyncIterator[Soak]:
+    """Measure the appliance of ``state`` while the block runs."""
+    soak = Soak(state)
+    sampling = asyncio.create_task(soak.sampler.run())
+    try:
+        yield soak
+    finally:
+        sampling.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampling
