@@ -27,6 +27,7 @@ class Soak:
     def __init__(self, state: State) -> None:
         self.sampler = UsageSampler(state)
         self._state = state
+        self._since = time.time()
         self._faults: list[tuple[float, float]] = []  # begin and end, seconds since 1970
 
     @contextmanager
@@ -41,9 +42,8 @@ class Soak:
     def result(self) -> SoakResult:
         """What was measured so far."""
         samples = self.sampler.samples
-        return SoakResult(
-            {name: trends(samples[name]) for name in sorted(samples)}, unexplained(self._state.log, self._faults)
-        )
+        errors = unexplained(self._state.log, self._since, self._faults)
+        return SoakResult({name: trends(samples[name]) for name in sorted(samples)}, errors)
 
 
 @asynccontextmanager

@@ -13,12 +13,13 @@ import numpy as np
 import psutil
 
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
-from ops.bench.process_usage import memory_mib, process_tree
+from ops.bench.process_usage import process_tree
 from ops.paths import State
 
 _SAMPLE_SECONDS = 15.0
 _WARM_UP_SECONDS = 300.0  # of a process: caches fill
 _HOUR = 3600.0
+_MIB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Usage:
 
     pid: int
     age: float  # s since it was started
-    memory: float  # MiB, its share of what it shares
+    memory: float  # MiB that are its own: the database's shared buffers are none of it
     descriptors: int
 
 
@@ -67,13 +68,15 @@ class UsageSampler:
 def _usage(pid: int) -> Usage:
     age = time.time() - psutil.Process(pid).create_time()
     tree = process_tree(pid)
-    return Usage(pid, age, memory_mib(tree), sum(_descriptors(tree)))
+    used = list(_used(tree))
+    return Usage(pid, age, sum(memory for memory, _ in used) / _MIB, sum(descriptors for _, descriptors in used))
 
 
-def _descriptors(processes: Sequence[psutil.Process]) -> Iterator[int]:
+def _used(processes: Sequence[psutil.Process]) -> Iterator[tuple[int, int]]:
+    """Bytes and descriptors of each."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            yield process.num_fds()
+            yield process.memory_full_info().uss, process.num_fds()
 
 
 def trends(samples: Sequence[Usage]) -> Mapping[str, Trend]:

@@ -218,6 +218,7 @@ def test_a_process_that_is_always_young_has_no_trend() -> None:
 
 def test_errors_in_the_logs_are_those_that_no_fault_explains(tmp_path: Path) -> None:
     (tmp_path / "writer.log").write_text(
+        "2026-11-25 09:00:00,100 ERROR ingest.writer: before the soak\n"
         "2026-11-25 10:00:00,100 ERROR ingest.writer: during the fault\n"
         "2026-11-25 10:01:20,100 ERROR ingest.writer: right after it\n"
         "2026-11-25 10:30:00,100 WARNING ingest.writer: no error\n"
@@ -228,7 +229,7 @@ def test_errors_in_the_logs_are_those_that_no_fault_explains(tmp_path: Path) -> 
         "2026-11-25 10:30:00.100 UTC [7] LOG:  checkpoint\n"
     )
     begin = datetime.fromisoformat("2026-11-25 10:00:00").timestamp()
-    errors = unexplained(tmp_path, [(begin, begin + 10)])
+    errors = unexplained(tmp_path, begin - 1800, [(begin, begin + 10)])
     assert [error.partition(": ")[0] for error in errors] == ["postgres.log.1", "writer.log"]
     assert errors[1].endswith("without a fault")
     soaked = replace(report(), soak=SoakResult({}, errors))
