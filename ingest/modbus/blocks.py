@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.backoff import Backoff
+from ingest.config.modbus_address import parse
 from ingest.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
-from ingest.modbus.plan import Read, plan, split
+from ingest.modbus.plan import Read, plan, split, tellable
 from ingest.modbus.schedule import PollPace, Schedule
 
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before a rejected tag is retried
@@ -69,7 +70,7 @@ class PollGroup:
         """Plan the fewest reads for all tags, including rejected ones."""
         source = self._source
         reads = plan(self._tags, self.indices, source.bridge, source.max_registers, source.unit_id)
-        self.blocks = [Block(read, Decoder(read, self._tags)) for read in reads]
+        self.blocks = self._blocks(reads)
 
     def due_blocks(self, now: float) -> list[Block]:
         """The blocks to read at ``now``, answered ones first, so that others cannot delay them.
@@ -92,11 +93,16 @@ class PollGroup:
         return self._decoder
 
     def split(self, block: Block) -> list[Block]:
-        """Replace ``block``, which has more than one tag, with two blocks of half the tags each."""
-        halves = [Block(read, Decoder(read, self._tags)) for read in split(block.read, self._tags)]
+        """Replace ``block``, which has more than one tag, with blocks of half the tags each."""
+        halves = self._blocks(split(block.read, self._tags))
         where = self.blocks.index(block)
         self.blocks[where : where + 1] = halves
         return halves
+
+    def _blocks(self, reads: Sequence[Read]) -> list[Block]:
+        if parse(self._source.address).rtu:
+            reads = [part for read in reads for part in tellable(read, self._tags)]
+        return [Block(read, Decoder(read, self._tags)) for read in reads]
 
     def refuse(self, block: Block, now: float) -> None:
         """The device rejected the only tag of ``block``."""

@@ -212,6 +212,7 @@ class Collector:
                 await self._read_blocks(run)
                 group.schedule.poll_done()
                 self._backoff.reset()
+                self._set_remark("master", self._device.connection.other_master)
                 self._set_remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
                 self._set_state("degraded" if self._bad else "connected", "", run.poll)
             finally:

@@ -41,6 +41,10 @@ class RequestTimeout(SourceError):  # noqa: N818
         self.unreadable = unreadable
 
 
+class UnitTaken(SourceError):  # noqa: N818
+    """Another master on the line has asked the unit: it can be asked once it has responded."""
+
+
 class ExceptionResponse(SourceError):  # noqa: N818
     """The device returned an exception response; ``code`` is the protocol's."""
 

@@ -13,7 +13,7 @@ from ingest.errors import DecodeError
 from ingest.modbus.failures import ExceptionResponse, FramingError
 from ingest.modbus.plan import Read
 
-_FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
+FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
 _BITS = ("coil", "discrete")
 EXCEPTION = 0x80  # is set in the function code of an exception response
 _HEADER = struct.Struct(">HHHB")  # transaction, protocol (0), bytes from here on with the unit id, unit id
@@ -32,7 +32,7 @@ class Frame:
 
 def request_pdu(read: Read) -> bytes:
     """Function code and data of the request for ``read``."""
-    return struct.pack(">BHH", _FUNCTIONS[read.table], read.start, read.count)
+    return struct.pack(">BHH", FUNCTIONS[read.table], read.start, read.count)
 
 
 def response_size(read: Read) -> int:
@@ -73,7 +73,7 @@ def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
 
     Raises ExceptionResponse, and DecodeError if the response is short or does not match the request.
     """
-    function = _FUNCTIONS[read.table]
+    function = FUNCTIONS[read.table]
     if pdu[0] == function | EXCEPTION and len(pdu) == 2:
         raise ExceptionResponse(pdu[1])
     if pdu[0] != function:

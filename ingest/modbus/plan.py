@@ -12,6 +12,7 @@ from ingest.config.sources import ModbusTag, RegisterTable
 from ingest.config.tags import width
 
 MAX_BITS = 2000  # coils or discrete inputs a read
+_AS_LONG_AS_A_REQUEST = (17, 24)  # bits
 _BITS_PER_REGISTER = 16  # what bridging costs on the wire is counted in registers
 
 
@@ -72,6 +73,16 @@ def split(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
     """Split ``read`` into two minimal reads of half its tags each."""
     middle = len(read.tags) // 2
     return [_tight(read, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
+
+
+def tellable(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
+    """Reads for the same tags whose responses on a serial line can be told from another master's request.
+
+    A request to read has 8 bytes, as the response with 17 to 24 bits: without it, no 8 bytes are a response.
+    """
+    if read.table not in ("coil", "discrete") or not _AS_LONG_AS_A_REQUEST[0] <= read.count <= _AS_LONG_AS_A_REQUEST[1]:
+        return [read]
+    return [part for half in split(read, tags) for part in tellable(half, tags)]
 
 
 def _tight(read: Read, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from ingest.errors import SourceError
-from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout
+from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import Frame, TcpFramer
 from ingest.modbus.plan import Read
-from ingest.modbus.rtu import RtuFramer
+from ingest.modbus.rtu import OTHER_MASTER, RtuFramer
 from ingest.timeouts import Watchdog, unread_seconds
 
 _RECEIVED = 4096  # bytes at once; an answer has 260 at most
@@ -134,7 +134,16 @@ class RtuProtocol(ModbusProtocol):
     time more behind bytes that were no response.
     """
 
-    def __init__(self, silence: float, late: Callable[[int], None], transactions: Iterator[int]) -> None:
+    def __init__(
+        self,
+        silence: float,
+        late: Callable[[int], None],
+        transactions: Iterator[int],
+        other_master: Callable[[Frame, bool, str], None],
+    ) -> None:
+        """``other_master`` is called with what another master asks a unit, whether the unit is to respond to us, too,
+        and all that in words."""
+        self._other_master = other_master
         self._rtu = RtuFramer()
         super().__init__(self._rtu, late, transactions)
         self._silence = silence
@@ -181,10 +190,24 @@ class RtuProtocol(ModbusProtocol):
             self._timer = self._loop.call_later(left, self._await_silence)
             return
         for frame in self._rtu.silent():
-            self._arrived(frame)
+            if frame.transaction == OTHER_MASTER:
+                self._asked(frame)
+            else:
+                self._arrived(frame)
         if self._due is not None:
             read, self._due = self._due, None
             super()._send(read)
+
+    def _asked(self, frame: Frame) -> None:
+        """Another master asks a unit: its response must not be taken for one to us, nor may we ask before it."""
+        asked_too = self._due is None and self._follow is not None and frame.unit_id == self._expected[1]
+        self._other_master(frame, asked_too, self._rtu.unreadable)
+        if self._due is not None:
+            if frame.unit_id == self._due.unit_id:
+                self._due = None
+                self._finish(UnitTaken(self._rtu.unreadable))
+        elif asked_too and not self._rtu.expects:
+            self._finish(RequestTimeout(f"no response: {self._rtu.unreadable}", unreadable=True))
 
     def close(self) -> None:
         """Abort the connection."""

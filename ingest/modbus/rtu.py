@@ -13,9 +13,13 @@ from ingest.modbus.frame import EXCEPTION, Frame, request_pdu, response_size
 from ingest.modbus.plan import Read
 
 NO_TRANSACTION = -1  # of a frame that is no response to the last request
+OTHER_MASTER = -2  # of a frame that only another master on the line explains
 _MAX_FRAME = 256  # bytes (2.5.1.1)
 _MIN_FRAME = 4  # bytes: unit id, function code, CRC
 _EXCEPTION_FRAME = 5  # bytes
+_REQUEST_FRAME = 8  # bytes, of one that reads or writes one value, or tells what was written
+_READS = range(1, 5)  # function codes
+_WRITES_ONE, _WRITES_SEVERAL = (5, 6), (15, 16)  # function codes
 
 
 def _crc_table() -> tuple[int, ...]:
@@ -66,6 +70,11 @@ class RtuFramer:
         self._transaction, self._responses = NO_TRANSACTION, ()
 
     @property
+    def expects(self) -> bool:
+        """Whether a response is expected."""
+        return bool(self._responses)
+
+    @property
     def unfinished(self) -> bool:
         """Whether something arrived that only silence ends."""
         return bool(self._rest)
@@ -95,25 +104,70 @@ class RtuFramer:
             return
         if any(len(rest) < length and rest[: len(head)] == head[: len(rest)] for head, length in self._responses):
             return  # USB adapters and gateways hand on a frame in pieces, with pauses that the line did not have
-        frame = self._take()
-        if self._request and frame.startswith(self._request):
-            self._unreadable = "the line echoes requests"
-            return
-        if not _MIN_FRAME <= len(frame) <= _MAX_FRAME or crc16(frame):
-            self._unreadable = f"{_count(frame)} arrived without a valid CRC"
-            return
-        if self._responses and frame[0] == self._responses[0][0][0]:
-            _, length = self._responses[0]
-            self._unreadable = (
-                f"a response of {len(frame)} bytes with function 0x{frame[1]:02X} arrived, expected {length} bytes "
-                f"with 0x{self._request[1]:02X}"
-            )
-        yield Frame(NO_TRANSACTION, frame[0], frame[1:-2])
+        pile = self._take()
+        frames = _frames(pile)
+        if not frames:
+            self._unreadable = f"{_count(pile)} arrived without a valid CRC"
+        for frame in frames:
+            if is_of_other_master(frame):
+                echo = frame == self._request  # or another master asks the same
+                asks = f"another master on the line asks unit {frame[0]}"
+                self._unreadable = "the line echoes requests" if echo else asks
+                if frame[:2] == self._request[:2]:  # to whom a unit responds is not in the response
+                    self.abandon()
+                yield Frame(OTHER_MASTER, frame[0], frame[1:-2])
+                continue
+            if self._responses and frame[0] == self._responses[0][0][0]:
+                _, length = self._responses[0]
+                self._unreadable = (
+                    f"a response of {len(frame)} bytes with function 0x{frame[1]:02X} arrived, expected {length} bytes "
+                    f"with 0x{self._request[1]:02X}"
+                )
+            yield Frame(NO_TRANSACTION, frame[0], frame[1:-2])
 
     def _take(self) -> bytes:
         frame = bytes(self._rest)
         self._rest.clear()
         return frame
+
+
+def _frames(pile: bytes) -> list[bytes]:
+    """The frames that arrived without a silence that could be heard; if one is damaged, requests before it."""
+    if _MIN_FRAME <= len(pile) <= _MAX_FRAME and not crc16(pile):
+        return [pile]
+    found: list[bytes] = []
+    while pile:
+        length = next((n for n in _lengths(pile) if n <= len(pile) and not crc16(pile[:n])), 0)
+        if not length:
+            return [frame for frame in found if is_of_other_master(frame)]
+        found.append(pile[:length])
+        pile = pile[length:]
+    return found
+
+
+def _lengths(pile: bytes) -> Iterator[int]:
+    """How long the first frame may be."""
+    function = pile[1] if len(pile) >= _MIN_FRAME else EXCEPTION
+    if function & EXCEPTION:
+        yield _EXCEPTION_FRAME
+    elif function in (*_READS, *_WRITES_ONE, *_WRITES_SEVERAL):
+        yield _REQUEST_FRAME
+        if function in _READS:
+            yield _EXCEPTION_FRAME + pile[2]
+        elif function in _WRITES_SEVERAL and len(pile) > _REQUEST_FRAME:
+            yield _REQUEST_FRAME + 1 + pile[6]
+    else:  # only the CRC says
+        yield from range(_MIN_FRAME, min(len(pile), _MAX_FRAME) + 1)
+
+
+def is_of_other_master(frame: bytes) -> bool:
+    """Whether it is a request of another master, or concerns one.
+
+    plantlog only reads, and no response to it has eight bytes: registers have an even size, and
+    :func:`ingest.modbus.plan.tellable` avoids that size for bits.
+    """
+    function = frame[1] & ~EXCEPTION
+    return function not in _READS or (len(frame) == _REQUEST_FRAME and not frame[1] & EXCEPTION)
 
 
 def _count(frame: bytes | bytearray) -> str:

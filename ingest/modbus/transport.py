@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from ingest.addresses import unreachable
 from ingest.config.modbus_address import ModbusAddress, TlsOptions, parse
-from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout
-from ingest.modbus.frame import TcpFramer, registers
+from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout, UnitTaken
+from ingest.modbus.frame import FUNCTIONS, Frame, TcpFramer, registers
 from ingest.modbus.plan import Read
 from ingest.modbus.protocol import ModbusProtocol, RtuProtocol
 from ingest.modbus.serial_port import open_serial
@@ -39,6 +39,8 @@ from ingest.timeouts import within
 log = logging.getLogger(__name__)
 
 _MAX_SINGLE_ANSWERS = 3  # connections one after another with one answer each: the device closes after each answer
+_MAX_WAITS = 2  # time-outs, for a unit that another master goes on asking
+_OTHER_MASTER_SECONDS = 60.0  # for which another master is named
 # Between two frames of a serial line (MODBUS over Serial Line V1.02, 2.5.1.1)
 _SILENT_CHARACTERS = 3.5
 _FAST = 19200  # baud; above it the silence is fixed
@@ -56,11 +58,23 @@ class Answer:
 
 @dataclass(slots=True)
 class _PendingAnswer:
-    """A response that timed out but may still arrive."""
+    """What a unit may still respond: late, or to another master of the line. Times are the loop's s."""
 
     time_out: float  # s
-    until: float  # loop's s
+    own_until: float = 0.0  # a late response to us
+    other_until: float = 0.0  # a response to another master
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def until(self) -> float:
+        """When it is no longer waited for."""
+        return max(self.own_until, self.other_until)
+
+    def response(self, now: float) -> None:
+        """The unit responded; if two responses are due, it can't be told which one this is."""
+        if self.own_until <= now or self.other_until <= now:
+            self.own_until = self.other_until = 0.0
+            self.arrived.set()
 
 
 class Connection:
@@ -78,6 +92,7 @@ class Connection:
         self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
         self._pending_answers: dict[int, _PendingAnswer] = {}  # by unit id
         self._single_answers = 0
+        self._other_master = "", 0.0  # what it did last, in words, and when (loop's s)
         self.certificate_ends: datetime | None = None  # what a device showed last
         self.requested_at = 0.0  # loop's s, the last request
         self.closes_after_answer = False  # the device closes the connection after each answer
@@ -139,7 +154,8 @@ class Connection:
             self._waiters -= 1
 
     async def _until_answered(self, device: Device, unit_id: int) -> None:
-        """Wait for a pending response of a unit, up to its limit. Raises ConnectionLost."""
+        """Wait for a pending response of a unit, up to its limit. Raises ConnectionLost, and RequestTimeout if another
+        master goes on asking it."""
         if unit_id not in self._pending_answers:
             return
         if self._protocol is None:
@@ -149,9 +165,13 @@ class Connection:
         pending = self._pending_answers.get(unit_id)
         if pending is None:
             return
-        while not pending.arrived.is_set() and pending.until > asyncio.get_running_loop().time():
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + _MAX_WAITS * device.time_out
+        while not pending.arrived.is_set() and pending.until > loop.time():
+            if loop.time() >= limit:
+                raise RequestTimeout(f"no response: another master on the line asks unit {unit_id}", unreadable=True)
             with suppress(TimeoutError), self._waiting():
-                async with asyncio.timeout_at(pending.until):
+                async with asyncio.timeout_at(min(pending.until, limit)):
                     await pending.arrived.wait()
         if self._pending_answers.get(unit_id) is pending:
             del self._pending_answers[unit_id]
@@ -181,6 +201,8 @@ class Connection:
 
         try:
             await protocol.exchange(reads[len(answers)], device.time_out, follow)
+        except UnitTaken:
+            return
         except RequestTimeout:
             self.waited_seconds += device.time_out
             self._await_late(reads[len(answers)].unit_id, device.time_out)
@@ -217,31 +239,60 @@ class Connection:
             self._pending_answers.clear()
         elif self._address.scheme == "rtu+tcp":  # what was held up on the old connection may come on the new one
             for pending in self._pending_answers.values():
-                pending.until = loop.time() + pending.time_out
+                pending.own_until = loop.time() + pending.time_out
         return protocol
 
     def _new_protocol(self) -> ModbusProtocol:
         address = self._address
         if address.rtu:
             silence = address.seconds(_SILENT_CHARACTERS) if address.baud <= _FAST else _FAST_SILENCE
-            return RtuProtocol(silence, self._late, self._transactions)
+            return RtuProtocol(silence, self._late, self._transactions, self._asked_by_other)
         if address.tls is not None:
             return TlsProtocol(address, self._pki, self._late, self._transactions)
         return ModbusProtocol(TcpFramer(), self._late, self._transactions)
 
     def _await_late(self, unit_id: int, time_out: float) -> None:
         """Ask nothing of a unit until its response arrives, or ``time_out`` passes."""
-        self._pending_answers[unit_id] = _PendingAnswer(time_out, asyncio.get_running_loop().time() + time_out)
+        self._await_own(unit_id, time_out)
         if self._address.scheme == "rtu+tcp" and self._protocol is not None:
             self._protocol.close()
             self._protocol = None
+
+    def _await_own(self, unit_id: int, time_out: float) -> None:
+        """A response to us may come until two time-outs after the request, and one after now."""
+        now = asyncio.get_running_loop().time()
+        requested_at = now if self._protocol is None else self._protocol.requested_at
+        self._pending(unit_id, time_out).own_until = max(now + time_out, requested_at + 2 * time_out)
 
     def _late(self, unit_id: int) -> None:
         """An unexpected response of this unit arrived."""
         if self._current_device is not None:
             self._current_device.late()
         if unit_id in self._pending_answers:
-            self._pending_answers[unit_id].arrived.set()
+            self._pending_answers[unit_id].response(asyncio.get_running_loop().time())
+
+    def _pending(self, unit_id: int, time_out: float) -> _PendingAnswer:
+        """What is pending of a unit, to be added to."""
+        pending = self._pending_answers.get(unit_id)
+        if pending is None or pending.arrived.is_set():
+            pending = self._pending_answers[unit_id] = _PendingAnswer(time_out)
+        return pending
+
+    def _asked_by_other(self, frame: Frame, asked_too: bool, text: str) -> None:
+        """Another master of the line asks a unit; ``asked_too``: as we do. Its response could be taken for ours."""
+        now = asyncio.get_running_loop().time()
+        self._other_master = text, now
+        if frame.pdu[0] in FUNCTIONS.values():
+            time_out = max((device.time_out for device in self._devices), default=1.0)
+            self._pending(frame.unit_id, time_out).other_until = now + time_out
+            if asked_too:
+                self._await_own(frame.unit_id, time_out)
+
+    @property
+    def other_master(self) -> str:
+        """What another master of the line did lately, in words; or nothing."""
+        text, at = self._other_master
+        return text if asyncio.get_running_loop().time() - at < _OTHER_MASTER_SECONDS else ""
 
 
 class Connections:

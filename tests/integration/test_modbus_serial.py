@@ -41,7 +41,9 @@ async def answering(end: Path, units: set[int], noise: bytes = b"") -> AsyncIter
     def answer() -> None:
         request = os.read(fd, 256)
         asked.append(request[0])
-        if request[0] in units:
+        if request[0] not in units:
+            os.write(fd, noise)
+        else:
             size = 2 * int.from_bytes(request[4:6])
             body = bytes((request[0], request[1], size)) + bytes((0, request[0])) * (size // 2)
             os.write(fd, noise + body + FramerRTU.compute_CRC(body).to_bytes(2, "big"))
@@ -137,6 +139,33 @@ async def test_noise_is_named_in_the_gap(tmp_path: Path) -> None:
             await until(lambda: status.state == "disconnected")
             assert status.reason == "no response within 0.3 s: 8 bytes arrived without a valid CRC"
             assert status.decode_errors >= 2 and not values(kept, 0)
+
+
+async def test_another_master_on_the_line_is_named(tmp_path: Path) -> None:
+    """First its requests stand before each answer, which is therefore none; then they come between the polls."""
+    body = bytes((9, 3, 0, 0, 0, 2))
+    request = body + FramerRTU.compute_CRC(body).to_bytes(2, "big")
+    async with line(tmp_path) as (client, end), answering(end, set(), noise=request):
+        options = {"address": f"serial://{client}", "time_out": 0.3}
+        async with collecting(0, [tag("a", "holding:0")], **options) as (_, status):  # type: ignore[arg-type]
+            await until(lambda: status.state == "disconnected")
+            assert status.reason == "no response within 0.3 s: another master on the line asks unit 9"
+    async with (
+        line(tmp_path) as (client, end),
+        answering(end, {1}),
+        collecting(0, [tag("a", "holding:0")], address=f"serial://{client}") as (kept, status),
+    ):
+        await kept.until(lambda: len(values(kept, 0)) >= 3)
+        assert not status.remarks
+
+        def named() -> bool:
+            with end.open("wb", buffering=0) as other:
+                other.write(request)
+            return status.remarks == {"master": "another master on the line asks unit 9"}
+
+        await until(named, every=0.1)
+        seen = len(values(kept, 0))
+        await kept.until(lambda: len(values(kept, 0)) >= seen + 3)
 
 
 async def test_device_that_vanishes_is_used_again_when_it_is_back(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from pymodbus.framer.rtu import FramerRTU
 
 from ingest.config.modbus_address import AddressError, ModbusAddress, parse
-from ingest.modbus.frame import Frame
-from ingest.modbus.plan import Read
-from ingest.modbus.rtu import NO_TRANSACTION, RtuFramer, crc16
+from ingest.config.sources import ModbusTag
+from ingest.modbus.frame import Frame, response_size
+from ingest.modbus.plan import Read, plan, tellable
+from ingest.modbus.rtu import NO_TRANSACTION, OTHER_MASTER, RtuFramer, crc16
 
 READ = Read("holding", 0x6B, 3, (), 17)
 REQUEST = bytes.fromhex("1103006b00037687")  # the example of MODBUS Application Protocol V1.1b3, 6.3, for unit 17
@@ -51,8 +52,6 @@ def test_response_is_found_in_any_pieces_and_whatever_the_pauses(size: int) -> N
         (framed(17, b"\x03\x04\0\0\0\0"), True, "a response of 9 bytes with function 0x03 arrived, expected 11 bytes"),
         (framed(17, b"\x04" + PDU[1:]), True, "a response of 11 bytes with function 0x04 arrived, expected 11 bytes"),
         (b"\0" + framed(17, PDU), False, "12 bytes arrived without a valid CRC"),
-        (REQUEST, False, "the line echoes requests"),
-        (REQUEST + framed(17, PDU), False, "the line echoes requests"),
         (framed(17, PDU)[:4], False, "4 bytes of a response arrived"),
         (bytes(300), False, "more than 256 bytes arrived without a valid CRC"),
         (b"\0", False, "1 byte arrived without a valid CRC"),
@@ -69,6 +68,56 @@ def test_what_is_no_response_is_dropped_with_the_next_silence(arrived: bytes, la
     assert not framer.unfinished
     framer.request(8, READ)
     assert list(framer.feed(framed(17, PDU))) == [Frame(8, 17, PDU)]
+
+
+OTHER_REQUEST = framed(9, b"\x03\0\x6b\0\x03")
+
+
+@pytest.mark.parametrize(
+    ("arrived", "transactions"),
+    [
+        (OTHER_REQUEST, [OTHER_MASTER]),
+        (framed(9, b"\x01\x03\0\0\x11"), [OTHER_MASTER]),  # as long as a response with 17 bits
+        (OTHER_REQUEST + framed(9, PDU), [OTHER_MASTER, NO_TRANSACTION]),
+        (framed(9, PDU) + OTHER_REQUEST + framed(9, b"\x83\x02"), [NO_TRANSACTION, OTHER_MASTER, NO_TRANSACTION]),
+        (framed(9, b"\x06\0\x01\0\x02") * 2, [OTHER_MASTER] * 2),
+        (framed(9, b"\x10\0\x01\0\x01\x02\0\0") + framed(9, b"\x10\0\x01\0\x01"), [OTHER_MASTER] * 2),
+        (framed(9, b"\x2b\x0e\x01\0"), [OTHER_MASTER]),
+        (framed(9, PDU), [NO_TRANSACTION]),
+        (framed(9, b"\x2b\x0e\x01\0") + OTHER_REQUEST, [OTHER_MASTER] * 2),
+        (OTHER_REQUEST + framed(9, PDU)[:-1], [OTHER_MASTER]),
+        (framed(9, PDU)[1:] + OTHER_REQUEST, []),
+    ],
+)
+def test_frames_of_another_master_are_known(arrived: bytes, transactions: list[int]) -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    assert not list(framer.feed(arrived))
+    assert [frame.transaction for frame in framer.silent()] == transactions
+    assert (framer.unreadable == "another master on the line asks unit 9") == (OTHER_MASTER in transactions)
+    assert list(framer.feed(framed(17, PDU))) == [Frame(7, 17, PDU)], "another unit's"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [(framed(17, b"\x03\0\0\0\x03"), "another master on the line asks unit 17"), (REQUEST, "the line echoes requests")],
+)
+def test_response_is_not_taken_once_another_master_has_asked_the_unit(asked: bytes, message: str) -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    assert not list(framer.feed(asked))
+    assert [frame.transaction for frame in framer.silent()] == [OTHER_MASTER]
+    assert not framer.expects and framer.unreadable == message
+    assert not list(framer.feed(framed(17, PDU)))
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(0, 8))
+def test_no_response_on_a_line_is_as_long_as_a_request(registers: list[int], bridge: int) -> None:
+    tags = [ModbusTag(name=f"c{i}", address=f"coil:{i}", type="bool") for i in registers]
+    reads = [part for read in plan(tags, range(len(tags)), bridge, 125) for part in tellable(read, tags)]
+    assert sorted(i for read in reads for i in read.tags) == list(range(len(tags)))
+    assert all(response_size(read) != 3 for read in reads)
+    assert all(read.start <= tags[i].register < read.start + read.count for read in reads for i in read.tags)
 
 
 def test_noise_behind_a_response_is_dropped() -> None:
