@@ -213,8 +213,8 @@ async def test_channels_that_no_edit_names_lose_nothing(
     assert total.published > len(tags.untouched), "values went on while the plant was edited"
     assert (total.missing, total.duplicated, total.invented, total.altered) == (0, 0, 0, 0), total.examples
     late = [gap for gap in gaps if (gap["kind"], gap["reason"]) == ("modbus", "poll_missed")]
-    print(f"{len(late)} times, this machine was too slow to poll: {[tuple(gap) for gap in late]}")
-    assert [tuple(gap) for gap in gaps if gap not in late] == []
+    print(f"polls came late on this machine: {len({gap['from_time'] for gap in late})} times")
+    assert [tuple(gap) for gap in gaps if gap not in late][:10] == []
 
 
 def test_what_does_not_run_is_started(appliance: Appliance, tags: TagLists) -> None:
