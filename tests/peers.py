@@ -14,7 +14,8 @@ Uncertain, of node-opcua's also each of the numbers 20. Channel i of a device is
 holding register 700 + 2 i, another value with each answer.
 
 node-opcua's and open62541's servers also have an array ``s=Array`` of four Doubles, without a truth: r, r + 0.25,
-r + 0.5 and r + 0.75 in round r. open62541's has a constant ``s=ScalarBoolean`` … of each scalar built-in type.
+r + 0.5 and r + 0.75 in round r. open62541's has a constant ``s=ScalarBoolean`` … of each scalar built-in type, and the
+command ``events N``: N events of the Server object at once, of the severities 1 to N.
 
 OPC UA servers have a structure ``s=Drive``, without a truth: On and Mode (a Boolean, an enumeration: r modulo 2 and 3),
 Motor (a structure: Speed, r, and Name, "step r"), Torque (r + 0.5, only in odd rounds), Temperatures (as the array),

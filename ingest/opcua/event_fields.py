@@ -73,6 +73,8 @@ def decode(body: bytes, namespaces: Namespaces) -> list[tuple[int, ServerEvent]]
 
 def _event(variants: Sequence[Any], namespaces: Namespaces) -> ServerEvent:
     """An event from the values of its fields. Servers may send fewer fields, and null or a StatusCode for any."""
+    if len(variants) == 1 and isinstance(variants[0].Value, ua.NodeId):  # open62541's EventQueueOverflowEvent: its type
+        return ServerEvent(event_type=_node(variants[0].Value, namespaces) or "")
     fields: dict[str, Any] = {}
     for (name, _, _), variant in zip(_FIELDS, variants, strict=False):
         convert: Callable[[Any, Namespaces], Any] = _CONVERT.get(name, _flag)

@@ -18,6 +18,7 @@ from ingest.config.model import AlarmOptions
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import OperationError
 from ingest.event_rows import event_id
+from ingest.opcua import event_items
 from ingest.opcua.collector import Collector
 from ingest.opcua.trust import trust
 from ingest.status import SourceStatus
@@ -294,6 +295,24 @@ async def test_notifier_that_the_server_rejects_is_shown(tmp_path: Path) -> None
         await until(lambda: watch.status.remarks.get("notifiers") == "the server sends no events of ns=1;s=Nothing")
         await server.tell("high 0")
         await watch.shows(Limit0="unacknowledged_active")
+
+
+async def test_overflow_of_a_foreign_servers_event_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the queue held is on record, and that others are missing; the next events are again."""
+    monkeypatch.setattr(event_items, "QUEUE_SIZE", 10)
+    async with (
+        peer("open62541", tmp_path / "peer", 0, "0") as server,
+        watching(f"opc.tcp://127.0.0.1:{server.port}", tmp_path, tags=[]) as watch,
+    ):
+        await until(lambda: "does not refresh" in watch.status.remarks.get("conditions", ""))
+        await server.tell("events 50")
+        await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
+        await server.tell("events 3")
+        await watch.kept.until(lambda: len(watch.kept.events("server_event")) == 13)
+    [missing] = watch.kept.events("events_missing")
+    assert missing.text == "the server's event queue was full"
+    severities = [e.detail["severity"] for e in watch.kept.events("server_event")]
+    assert severities == [*range(41, 51), 1, 2, 3], "the newest ten, and what came later"
 
 
 @asynccontextmanager

@@ -348,6 +348,21 @@ static void set_rate(double milliseconds) {
         fail("rate");
 }
 
+// Event k has the severity k.
+static void raise_events(long events) {
+    for (UA_UInt16 k = 1; k <= events; k++) {
+        UA_NodeId event;
+        UA_DateTime time = UA_DateTime_now();
+        if (UA_Server_createEvent(server, UA_NODEID_NUMERIC(0, UA_NS0ID_BASEEVENTTYPE), &event) ||
+            UA_Server_writeObjectProperty_scalar(server, event, UA_QUALIFIEDNAME(0, "Time"), &time,
+                                                 &UA_TYPES[UA_TYPES_DATETIME]) ||
+            UA_Server_writeObjectProperty_scalar(server, event, UA_QUALIFIEDNAME(0, "Severity"), &k,
+                                                 &UA_TYPES[UA_TYPES_UINT16]) ||
+            UA_Server_triggerEvent(server, event, UA_NODEID_NUMERIC(0, UA_NS0ID_SERVER), NULL, true))
+            fail("event");
+    }
+}
+
 static void answer(char *line) {
     double value = 0;
     char word[16] = "";
@@ -357,6 +372,8 @@ static void answer(char *line) {
     else if (!strcmp(word, "burst"))
         for (long i = 0; i < (long)value; i++)
             publish(server, NULL);
+    else if (!strcmp(word, "events"))
+        raise_events((long)value);
     else if (!strcmp(word, "rate"))
         set_rate(value);
     else
