@@ -20,6 +20,7 @@ from ingest.timeouts import within
 
 _MAINTENANCE, _NO_DATA, _DEGRADED, _HEALTHY = 0, 1, 2, 200  # first level of each sub-range (Table 103)
 _SUB_RANGES = (_MAINTENANCE, _NO_DATA, _DEGRADED, _HEALTHY)
+_SETS = (1, 2, 3, 5)  # RedundancySupport of Cold, Warm, Hot and HotAndMirrored: each server has an address of its own
 _READ_SECONDS = 1.0  # s, between reads of a ServiceLevel
 _MAINTENANCE_SECONDS = 60.0  # s, between connections to a server in maintenance, which wants none
 _STEADY_READS = 5  # reads in a row for which another server must be better, unless this one has no data
@@ -123,6 +124,7 @@ class Servers:
         Raises FailOverError if another one is in a better sub-range. A server that is healthy is kept (6.6.2.4.3).
         """
         reads = 0
+        await self._read_set(client, source)
         while self.are_redundant:
             level = await self._read(client, source)
             best = max(self._addresses, key=self._order)
@@ -130,6 +132,25 @@ class Servers:
             if reads and (level < _DEGRADED or reads >= _STEADY_READS):
                 raise FailOverError(f"ServiceLevel {level}; {best} has {self._levels[best]}")
             await asyncio.sleep(_READ_SECONDS)
+
+    async def _read_set(self, client: Client, source: OpcuaSource) -> None:
+        """Show that the server belongs to a set of more servers than are configured (OPC 10000-5, 6.3.7 to 6.3.9)."""
+        found = []
+        redundancy = client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerRedundancy))
+        for name in ("RedundancySupport", "ServerUriArray"):
+            try:
+                node = await within(source.time_out, redundancy.get_child(f"0:{name}"))
+                found.append(await within(source.time_out, node.read_value()))
+            except (ua.UaError, TimeoutError):  # many servers have neither
+                found.append(None)
+        support, uris = found
+        self._status.remarks.pop("redundancy", None)
+        if support in _SETS and isinstance(uris, list) and len(uris) > len(self._addresses):
+            names = ", ".join(map(str, uris))
+            self._status.remarks["redundancy"] = (
+                f"the server is one of {len(uris)} redundant ones ({names}), of which the source has "
+                f"{len(self._addresses)}: see the option addresses"
+            )
 
     async def _read(self, client: Client, source: OpcuaSource) -> int:
         """The ServiceLevel of a server (OPC 10000-5, 6.3.1); one that does not tell is healthy."""

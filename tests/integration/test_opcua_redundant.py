@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncua import Server, ua
 
 from ingest.config.sources import OpcuaTag
 from ingest.opcua.trust import trust
@@ -164,6 +165,29 @@ async def test_it_starts_with_the_highest_service_level_and_stays_if_none_is_bet
             await until(lambda: f"{two} (in use): ServiceLevel 1" in status.remarks["servers"])
             await arrived(live)
             assert live.events("failover") == []
+
+
+@pytest.mark.parametrize("support", ["None_", "Hot", "Transparent"])
+async def test_redundant_server_that_is_not_configured_is_named(support: str, tmp_path: Path) -> None:
+    server = Server()
+    await server.init()
+    address = f"opc.tcp://127.0.0.1:{free_port()}/"
+    server.set_endpoint(address)
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    redundancy = server.get_node(ua.NodeId(ua.ObjectIds.Server_ServerRedundancy))
+    await redundancy.add_property(0, "ServerUriArray", ["urn:one", "urn:two"])
+    told = await redundancy.get_child("0:RedundancySupport")
+    await told.write_value(ua.Variant(int(ua.RedundancySupport[support]), ua.VariantType.Int32))
+    clock = [OpcuaTag(name="clock", address="i=2258", kind="text")]
+    async with server, collecting(address, clock, tmp_path / "pki", **OPTIONS) as (kept, status):
+        if support == "Hot":
+            await until(lambda: "redundancy" in status.remarks)
+            assert status.remarks["redundancy"] == (
+                "the server is one of 2 redundant ones (urn:one, urn:two), of which the source has 1: "
+                "see the option addresses"
+            )
+        await kept.until(lambda: len(kept.events("text")) > 3)
+        assert ("redundancy" in status.remarks) == (support == "Hot")
 
 
 async def test_of_two_that_are_away_the_one_that_returns_is_used(tmp_path: Path) -> None:
