@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
-from ops.bench.process_usage import process_tree
 from ops.paths import State
 
 _SAMPLE_SECONDS = 15.0
@@ -66,9 +65,9 @@ class UsageSampler:
 
 
 def _usage(pid: int) -> Usage:
-    age = time.time() - psutil.Process(pid).create_time()
-    tree = process_tree(pid)
-    used = list(_used(tree))
+    process = psutil.Process(pid)
+    age = time.time() - process.create_time()
+    used = list(_used([process, *process.children(recursive=True)]))
     return Usage(pid, age, sum(memory for memory, _ in used) / _MIB, sum(descriptors for _, descriptors in used))
 
 
