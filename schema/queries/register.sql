@@ -147,12 +147,15 @@ ORDER BY k.id;
 -- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether it
 -- is what pg_temp.configured defines.
 SELECT k.name, k.id, n.place IS NOT NULL AS defined, other.name AS other, here.id AS here,
-       coalesce(other.source_id = s.id AND other.address = n.address, false) AS same_other,
+       coalesce(other.source_id = s.id AND other.address = n.address
+                AND NOT EXISTS (SELECT FROM unnest(d.part) AS key
+                                WHERE other.attributes -> key IS DISTINCT FROM n.attributes -> key), false) AS same_other,
        coalesce((here.source_id, here.address, here.kind, here.unit)
                 = (s.id, n.address, n.kind, n.unit)
                 AND here.attributes - d.reading = n.attributes - d.reading, false) AS same_here
 FROM unnest($1::text[], $2::int[]) AS k (name, id)
-CROSS JOIN (SELECT '{interval, expected_interval, stale_after}'::text[]) AS d (reading)
+CROSS JOIN (SELECT '{interval, expected_interval, stale_after}'::text[],
+                   '{bit, index, member, unit_id}'::text[]) AS d (reading, part) -- part: of what is at the address
 LEFT JOIN pg_temp.configured AS n ON n.name = k.name
 LEFT JOIN plant.source AS s ON s.name = n.source
 LEFT JOIN plant.channel AS other ON other.id = k.id

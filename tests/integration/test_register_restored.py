@@ -139,3 +139,14 @@ async def test_another_history_is_refused(
     assert Registry.load(state.registry) == known
     state.registry.unlink()
     assert (await up(described, database, state)).registry == mine
+
+
+async def test_another_bit_of_the_register_is_another_history(database: Database, tmp_path: Path) -> None:
+    state, folder = state_in(tmp_path), tmp_path / "p"
+    mine = (await up(plant(folder, "x,holding:0,bool,,,,,discrete,0,\n"), database, state)).registry
+    Registry(mine.sources, {"plc": {"a": 1}}, last_ids=mine.last_ids).save(state.registry)
+    with pytest.raises(OperationError, match="channel a has id 1; in the database, channel x has this id"):
+        await up(plant(folder, "a,holding:0,bool,,,,,discrete,3,\n"), database, state)
+    assert notes(await up(plant(folder, "a,holding:0,bool,,,,,discrete,0,\n"), database, state))[0].startswith(
+        "the database is older than this state folder: 1 channel (a) renamed again"
+    )
