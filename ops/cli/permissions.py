@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _NOBODY),
     **dict.fromkeys(("status", "logs", "psql", "ask", "check", "retention", "targets", "alarms"), _ALL),
     **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
-    **dict.fromkeys(("certificate server", "config log", "config show", "config diff", "token list"), _ALL),
+    **dict.fromkeys(("certificate server", "config log", "token list"), _ALL),
     **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list"), _ALL),
     **dict.fromkeys(("alarms ack", "alarms shelve", "alarms unshelve", "alarms suppress"), OPERATORS),
     **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
@@ -44,7 +44,8 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("service install", "service uninstall"), _ENGINEER),
     **dict.fromkeys(("spool export", "spool accept-database", "spool retry"), _ENGINEER),
     **dict.fromkeys(("user add", "user role", "user password", "user disable", "user enable"), _ENGINEER),
-    **dict.fromkeys(("config revert", "token add", "token remove", "token hash"), _ENGINEER),
+    **dict.fromkeys(("config show", "config diff", "config revert"), _ENGINEER),  # plant.toml may hold secrets
+    **dict.fromkeys(("token add", "token remove", "token hash"), _ENGINEER),
     **dict.fromkeys(("simulator", "chaos"), _ENGINEER),
 }
 _BENCHMARKS = "bench "

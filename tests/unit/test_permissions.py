@@ -52,8 +52,11 @@ def test_every_command_says_who_may_run_it() -> None:
         (("alarms", "ack", "a/b"), {"engineer", "operator"}),
         (("verify",), {"auditor"}),
         (("rename", "a", "b"), {"engineer"}),
+        (("config", "log"), {"engineer", "operator", "viewer", "auditor"}),
+        (("config", "show", "1", "plant.toml"), {"engineer"}),
+        (("config", "diff", "1"), {"engineer"}),
     ],
-    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, tuple) else "",
 )
 def test_role_decides(state: Path, command: tuple[str, ...], roles: set[Role]) -> None:
     for user, role in (("anna", "engineer"), ("otto", "operator"), ("vera", "viewer"), ("udo", "auditor")):
