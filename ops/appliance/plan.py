@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import preview
 
 _IN_TAG_LIST = {"tags", "name", "kind", "address"}  # of a source: the difference has them
+_URL_SECRETS = re.compile(r"(?<=://)[^/?#\s]+(?=@)|(?<=\?)\S+")  # user and password; query
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +146,11 @@ async def make_plan(
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, tuple[Any, Any]]:
-    """Option → old and new value, of tables, and of sources that both have."""
+    """Option → old and new value, of tables, and of sources that both have; what may be secret in URLs is masked."""
     old, new = dict(_options(before)), dict(_options(now))
     sources = {s.name for s in before.sources} ^ {s.name for s in now.sources}
     return {
-        str(name): (old.get(name), new.get(name))
+        str(name): (_masked(old.get(name)), _masked(new.get(name)))
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and not (name.table == "source" and name.key in sources)
     }
@@ -178,6 +180,10 @@ def _table(table: str, key: str, options: BaseModel | None, exclude: set[str]) -
     if options is not None:
         values = options.model_dump(mode="json", exclude=exclude)
         yield from ((_Option(table, key, option), value) for option, value in values.items())
+
+
+def _masked(value: Any) -> Any:
+    return _URL_SECRETS.sub("***", value) if isinstance(value, str) and "://" in value else value
 
 
 def _decision(channel: str, undecided: Sequence[str], continued: Sequence[str]) -> str:

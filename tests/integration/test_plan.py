@@ -96,6 +96,16 @@ async def test_unchanged_files_have_an_empty_plan(here: Plant) -> None:
     assert not await here.plan()
 
 
+async def test_plan_masks_secrets_in_urls(here: Plant) -> None:
+    here.write(_CONFIGURATION + '[notify]\nwebhook = "https://u:geheim@h:8/a?key=SECRET1"\n', _PLC)
+    plan = await here.plan()
+    assert "[notify] webhook: none → https://***@h:8/a?***" in plan.lines()
+    assert plan.to_json()["options"]["[notify] webhook"] == [None, "https://***@h:8/a?***"]
+    await here.up(plan)
+    here.write(_CONFIGURATION + '[notify]\nwebhook = "https://h/a?key=SECRET2"\n', _PLC)
+    assert list((await here.plan()).lines()) == ["[notify] webhook: https://***@h:8/a?*** → https://h/a?***"]
+
+
 async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
     before = await rows(here.database, _DATABASE)
     here.write(
