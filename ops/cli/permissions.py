@@ -26,13 +26,13 @@ _ENGINEER: frozenset[Role] = frozenset({"engineer"})
 _AUDITOR: frozenset[Role] = frozenset({"auditor"})
 _NOBODY = None  # run by no person: by systemd, the maintenance or containers; or without a state folder
 
-# Command → the roles that may run it. What only looks is not recorded.
+# Command, also with an option that is given alone → the roles that may run it. What only looks is not recorded.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _NOBODY),
     **dict.fromkeys(("status", "logs", "psql", "ask", "check", "retention", "targets", "alarms"), _ALL),
     **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
     **dict.fromkeys(("certificate server", "config log", "token list"), _ALL),
-    **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list"), _ALL),
+    **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list", "seal --public-key"), _ALL),
     **dict.fromkeys(("alarms ack", "alarms shelve", "alarms unshelve", "alarms suppress"), OPERATORS),
     **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
     **dict.fromkeys(("verify", "export"), _AUDITOR),
@@ -70,7 +70,7 @@ def guard(command: Any, path: str = "") -> None:
         def run(**parameters: Any) -> Any:
             if context.invoked_subcommand is not None:  # it is checked itself
                 return callback(**parameters)
-            with _permitted(path, lambda: _arguments(context)):
+            with _permitted(_with_option(path, context), lambda: _arguments(context)):
                 return callback(**parameters)
 
         command.callback = run
@@ -191,12 +191,25 @@ def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role])
     return None
 
 
+def _with_option(command: str, context: typer.Context) -> str:
+    """The command, or its entry with the option that is given alone."""
+    options = [option for parameter in _given(context) for option in parameter.opts]
+    one = f"{command} {options[0]}" if len(options) == 1 else ""
+    return one if one in COMMANDS else command
+
+
+def _given(context: typer.Context) -> list[Any]:
+    """The parameters that were given."""
+    sources = ((one, context.get_parameter_source(str(one.name))) for one in context.command.params)
+    return [one for one, source in sources if source is not None and source.name != "DEFAULT"]
+
+
 def _arguments(context: typer.Context) -> dict[str, str]:
     """What was given, without passwords."""
     given = {}
-    for name in (str(parameter.name) for parameter in context.command.params):
-        value, source = context.params.get(name), context.get_parameter_source(name)
-        if value is not None and source is not None and source.name != "DEFAULT":
+    for name in (str(parameter.name) for parameter in _given(context)):
+        value = context.params.get(name)
+        if value is not None:
             given[name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if context.args:
         given["arguments"] = " ".join(context.args)
