@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("token add", "token remove", "token hash"), _ENGINEER),
     **dict.fromkeys(("simulator", "chaos"), _ENGINEER),
 }
+OWN = frozenset({"user password"})  # what every enabled user may do to itself
 _BENCHMARKS = "bench "
 _EMERGENCY = ("down", "restore")  # run even if the audit trail can't be written
 _SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
@@ -110,7 +111,8 @@ def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iter
         users = {}
     user = users.get(name)
     trail = _Trail(state, command, arguments, name, None if user is None else user.role)
-    if users and not is_root and (why := _why_not(command, name, user, roles)) is not None:
+    legal = _ALL if command in OWN and arguments().get("name") == name else roles
+    if users and not is_root and (why := _why_not(command, name, user, legal)) is not None:
         trail.end("refused", why)
         raise OperationError(why)
     if roles == _ALL:

@@ -58,7 +58,7 @@ def set_role(name: _Name, role: Annotated[str, typer.Argument(metavar="ROLE", he
 
 @app.command("password")
 def set_password(name: _Name, password_file: _PasswordFile = None) -> None:
-    """Give a user another password. The user's sessions end."""
+    """Give a user another password. The user's sessions end. Everybody may change their own."""
     directory = UserDirectory(State.current().root)
     directory.change(name)
     directory.change(name, password=_hashed_password(name, password_file))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from ingest.users.directory import Role
+from ingest.users.directory import Role, UserDirectory
 from ops.cli import app as command_line
 from ops.cli.permissions import _BENCHMARKS, COMMANDS, account
 from ops.paths import State
 from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
-from tests.users import add_users, recorded_actions
+from tests.users import add_users, password_hash, recorded_actions
 
 command_line._add_subcommands()
 RUNNABLE = {
@@ -69,6 +69,25 @@ def test_role_decides(state: Path, command: tuple[str, ...], roles: set[Role]) -
         refused = f"plantlog: user {user} has the role {role}; legal for `plantlog {' '.join(command[:1])}"
         assert (done.code, done.err.startswith(refused)) == (1, role not in roles), done.err
         assert role not in roles or NO_DATABASE in done.err or "no collector is running" in done.err
+
+
+def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("a long enough one\n")
+    option = ("--password-file", tmp_path / "password")
+    for user in ("anna", "otto", "vera", "udo"):
+        assert run_as(user, state, "user", "password", user, *option).out == f"{user} has a new password\n"
+    assert run_as("anna", state, "user", "password", "otto", *option).code == 0
+    assert run_as("otto", state, "user", "password", "vera", *option).err == (
+        "plantlog: user otto has the role operator; legal for `plantlog user password`: engineer\n"
+    )
+    add_users(state).change("otto", enabled=False)
+    assert run_as("otto", state, "user", "password", "otto", *option).err.startswith("plantlog: user otto is disabled")
+    assert UserDirectory(state).users()["otto"].password != password_hash()
+    ended = [event for event in recorded_actions(state) if event.detail["outcome"] != "begun"]
+    assert [(event.detail["user"], event.detail["arguments"]["name"], event.detail["outcome"]) for event in ended] == [
+        *((user, user, "done") for user in ("anna", "otto", "vera", "udo")),
+        ("anna", "otto", "done"), ("otto", "vera", "refused"), ("otto", "otto", "refused"),
+    ]  # fmt: skip
 
 
 def test_who_is_no_user_or_disabled_may_nothing(state: Path) -> None:
