@@ -59,7 +59,8 @@ class AlarmCommands:
         if not await self._login.record(request, user, action, "begun", "", arguments):
             raise Refused(503, "the action can't be recorded in the audit trail: see the log of the viewer")
         try:
-            done = await command_socket.send(self._run, {**command.model_dump(), "who": user.name})
+            sent = {**command.model_dump(), "who": user.name, "logged_in": True}
+            done = await command_socket.send(self._run, sent)
         except OperationError as error:
             await self._login.record(request, user, action, "failed", str(error), arguments)
             raise Refused(409, str(error)) from error

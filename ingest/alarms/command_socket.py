@@ -47,7 +47,7 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
         try:
             content = await request.json()
             content["why"] = storable(str(content.get("why") or ""))[0]
-            content["who"] = _operator_name(content.get("who"), request)
+            content["who"] = _operator_name(content.get("who"), content.pop("logged_in", False) is True, request)
             command = _COMMAND.validate_python(content)
             return web.json_response({"done": await operator_api.execute(command)})
         except (ValidationError, ValueError, TypeError, AttributeError) as error:
@@ -138,13 +138,15 @@ async def _listen(runner: web.AppRunner, path: Path) -> None:
         os.umask(before)
 
 
-def _operator_name(given_name: Any, request: web.Request) -> str:
-    """The operator: the name given in the command, and the system user of the peer."""
+def _operator_name(given_name: Any, logged_in: bool, request: web.Request) -> str:
+    """The operator: who is logged in to the page, or the name given in the command and the peer's system user."""
+    given_name = storable(given_name)[0] if isinstance(given_name, str) else None
+    if given_name and logged_in:  # the peer is the viewer
+        return given_name
     connection = request.get_extra_info("socket")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = f"user {uid}"
-    given_name = storable(given_name)[0] if isinstance(given_name, str) else None
     return f"{given_name} ({user})" if given_name and given_name != user else user
