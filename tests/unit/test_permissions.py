@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 import typer
 
-from ingest.users.directory import Role, UserDirectory
+from ingest.users.directory import ROLES, Role, UserDirectory
 from ops.cli import app as command_line
-from ops.cli.permissions import _BENCHMARKS, COMMANDS, account
-from ops.paths import State
+from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN, account
+from ops.paths import CHECKOUT, State
 from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
 from tests.users import add_users, password_hash, recorded_actions
@@ -44,6 +45,23 @@ def run_as(user: str, state: Path, *words: object) -> CommandResult:
 def test_every_command_says_who_may_run_it() -> None:
     listed = {command.partition(" --")[0] for command in COMMANDS}
     assert {command for command in RUNNABLE if not command.startswith(_BENCHMARKS)} == listed
+
+
+def test_documentation_lists_who_may_run_what() -> None:
+    text = (CHECKOUT / "docs" / "operations.md").read_text()
+    table = text.partition("| Role | Commands |\n|---|---|\n")[2].partition("\n\n")[0]
+    documented: dict[str, set[str]] = {}
+    for line in table.splitlines():
+        _, roles, listed, _ = line.split("|")
+        documented[roles.strip()] = set(re.findall("`([^`]+)`", listed))
+    names: dict[frozenset[Role] | None, str] = {None: "not checked", frozenset(ROLES): "every role"}
+    right: dict[str, set[str]] = {}
+    for command, allowed in COMMANDS.items():
+        name = names.get(allowed) or ", ".join(role for role in ROLES if role in (allowed or ()))
+        right.setdefault(name, set()).add(command)
+    right["every role"] |= OWN
+    right["not checked"].add(_BENCHMARKS.strip())
+    assert documented == right
 
 
 @pytest.mark.parametrize(
