@@ -55,6 +55,7 @@ class Report:
     chain: list[str] = field(default_factory=list)  # problems
     days: list[DayReport] = field(default_factory=list)
     not_verified: list[str] = field(default_factory=list)  # other installations, where none was chosen
+    next_seal: str = ""  # where there are no seals: of which day the first one will be, and when
 
     @property
     def ok(self) -> bool:
@@ -88,7 +89,8 @@ def format_report(report: Report, limit: int) -> list[str]:
     """The report for people; ``limit``: findings to list of each day (0: all)."""
     whose = f"{report.installation}: " if report.installation else ""
     holds = "; chain and signatures hold" if report.seals and not report.chain else ""
-    lines = [f"{whose}{count(report.seals, 'seal')}{holds}"]
+    next_seal = f"; {report.next_seal}" if report.next_seal else ""
+    lines = [f"{whose}{count(report.seals, 'seal')}{holds}{next_seal}"]
     lines += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
         lines.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,18 @@ from ingest.errors import OperationError
 from ops.evidence.explain import explain
 from ops.evidence.keys import stored_keys, trust_anchors
 from ops.evidence.partial_digests import MAX_CHANNELS, MAX_SAMPLES, ByHour
-from ops.evidence.reader import begin, channels_of, connect, events_of, gap_rows, gaps_digest, read
+from ops.evidence.reader import (
+    begin,
+    channels_of,
+    connect,
+    events_of,
+    gap_rows,
+    gaps_digest,
+    has_data,
+    lateness,
+    read,
+    seal_time,
+)
 from ops.evidence.report import DayReport, Report
 from ops.evidence.scope import Chain, Scope, choose, load_scope
 from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals, seals_of_day
@@ -47,6 +58,8 @@ async def verify(
         labels = {chain.number: chain.label for chain in await choose(connection, state, "all")}
         chosen = await choose(connection, state, installation)
         reports = [await _verify_chain(connection, state, chain, key, day, patterns, scope) for chain in chosen]
+        if patterns and not any(report.days for report in reports):
+            await _matching_channels(connection, patterns, {}, scope)
         if day is not None and not any(report.days for report in reports):
             problems = [problem for report in reports for problem in report.chain]
             others = sorted({seal.chain for number in labels for seal in await seals_of_day(connection, number, day)})
@@ -84,7 +97,20 @@ async def _verify_chain(
     for one in sorted(by_day) if day is None else [day] if day in by_day else []:
         sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
         report.days.append(await _verify_day(connection, sealed, patterns, scope.of(sealed.seals[-1].installation)))
+    if day is None and not chain and not report.chain:
+        report.next_seal = await _first_seal(connection, scope.of(of.number))
     return report
+
+
+async def _first_seal(connection: asyncpg.Connection[Any], scope: Scope) -> str:
+    """The first day of an installation without seals, and when it will be sealed, in words."""
+    now = datetime.now(UTC)
+    closed_until = now - await lateness(connection)
+    for row in await connection.fetch(load("evidence")["select_unsealed_days"], closed_until, scope.chain):
+        if await has_data(connection, row["day"], scope):
+            return f"{row['day']} is closed: `plantlog seal` seals it"
+    day = closed_until.date()
+    return f"{day} can be sealed after {await seal_time(connection, day):%Y-%m-%d %H:%M} UTC"
 
 
 async def _unsealed(

@@ -11,6 +11,7 @@ import pytest
 
 from ops.evidence.reader import begin
 from tests.command import CommandResult, plantlog
+from tests.database import Database
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant
 
 
@@ -88,6 +89,27 @@ async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
     await plant.owner.execute("UPDATE plant.setting SET value = $1 WHERE key = 'lateness'", str(86400 * 3650))
     nothing = await run(plant, "seal")
     assert re.fullmatch(r"nothing to seal: .*; \d{4}-\d\d-\d\d can be sealed after .* UTC\n", nothing.out)
+
+
+async def test_verify_without_seals_says_when_the_first_day_is_sealed(database: Database, tmp_path: Path) -> None:
+    async with SealedPlant(database, tmp_path / "state") as plant:
+        await plant.channel("unit/flow")
+        today = begin(datetime.now(UTC).date())
+        late = (datetime.now(UTC) - today) // timedelta(seconds=1) * timedelta(seconds=1) + timedelta(hours=12)
+        await plant.owner.execute(
+            "INSERT INTO plant.setting VALUES ('lateness', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            str(int(late.total_seconds())),
+        )  # yesterday is open
+        first = f"{today - timedelta(days=1):%Y-%m-%d} can be sealed after {today + late:%Y-%m-%d %H:%M} UTC"
+        assert (await run(plant, "verify")).out == f"0 seals; {first}\n"
+        assert (await run(plant, "verify", "--channel", "unit/fl*")).code == 0
+        unknown = await run(plant, "verify", "--channel", "nosuch")
+        assert (unknown.code, unknown.out) == (1, "")
+        assert unknown.err == "plantlog: no channel matches nosuch (* matches any text)\n"
+
+
+async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: SealedPlant) -> None:
+    assert (await run(plant, "verify")).out == "0 seals; 2026-03-09 is closed: `plantlog seal` seals it\n"
 
 
 @pytest.mark.parametrize(
