@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ingest.addresses import OPCUA_PORT
-from ingest.config import processes
+from ingest.config import https, processes
 from ingest.config.files import named_files
 from ingest.config.model import Plant, ServerOptions
 from ingest.config.sources import PushSource, Source
@@ -91,9 +91,13 @@ def ingest(plant: Plant, state: State) -> list[Program]:
 
 
 def maintenance(plant: Plant, state: State) -> Program:
-    """The process that keeps the database in shape. It reads its options from there: only its health page is told."""
+    """The process that keeps the database in shape, and reports the certificate of all servers.
+
+    It reads its options from the database: only its health page and that certificate are told.
+    """
     options = plant.model_dump(include={"storage", "sealing", "retention"})
-    settings = json.dumps([_health(plant), options, processes.collectors(plant, "modbus")])
+    shown = None if https.certificate_file(plant, state.root) is None else plant.tls.model_dump(mode="json")
+    settings = json.dumps([_health(plant), options, processes.collectors(plant, "modbus"), shown])
     environment = _environment(
         _digest([settings.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
         *("ingest", "schema", "ops"),

@@ -19,6 +19,7 @@ from ops.paths import State
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
 from ops.registration.rename import rename_channel
+from tests.certificates import make, pem
 from tests.database import Database, rows
 
 _CONFIGURATION = """[plant]
@@ -146,6 +147,20 @@ async def test_tags_restart_nothing(here: Plant) -> None:
     plan = await here.plan()
     assert list(plan.effects()) == ["restarts: nothing; living connections follow the change"]
     assert not plan.tags_only, "an option of a source"
+
+
+async def test_maintenance_restarts_with_another_certificate_which_it_reports(here: Plant) -> None:
+    https = _CONFIGURATION + '[viewer]\nhost = "0.0.0.0"\n'
+    here.write(https, _PLC)
+    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
+    await here.up()
+    folder = here.deployment.config.parent
+    certificate, key = make(folder / "pki")
+    here.write(f'{https}[tls]\ncertificate_file = "{pem(certificate)}"\nkey_file = "{key}"\n', _PLC)
+    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
+    await here.up()
+    here.write(here.deployment.config.read_text().replace("0.0.0.0", "127.0.0.1"), _PLC)
+    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
 
 
 async def test_stale_plan_is_refused(here: Plant) -> None:

@@ -25,12 +25,15 @@ from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest import http, own_certificate, server_tls
 from ingest.addresses import machine_addresses
-from ingest.config import https, token_file
+from ingest.config import https, processes, token_file
 from ingest.config.load import load
-from ingest.config.model import Plant, ServerOptions, TlsOptions, ViewerOptions
+from ingest.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
 from ingest.errors import SourceError
 from ingest.server_tls import ServerTls
-from ops.paths import CHECKOUT
+from ops.appliance.status import StatusMonitor
+from ops.deployment import Running
+from ops.maintenance.process import run_maintenance
+from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from tests.certificates import make, pem
 from tests.command import run
@@ -237,6 +240,37 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
 
         await until(is_yours)
     assert https.problem(here) is None
+
+
+async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp_path: Path) -> None:
+    certificate, key = yours(tmp_path, "yours", (-1, 20))
+    state = State(tmp_path / "state")
+    state.claim()
+    for role in ("maintenance", "owner", "reader"):
+        state.dsn_file(role).parent.mkdir(exist_ok=True)
+        state.dsn_file(role).write_text("postgresql://nobody@127.0.0.1:1/none")
+    here = plant(certificate_file=certificate, key_file=key)
+    here = here.model_copy(update={"health": HealthOptions(port=free_ports(8))})
+    Running("p", here.health, ("maintenance",)).save(state)
+    stop = asyncio.Event()
+    process = asyncio.create_task(run_maintenance(here, state.root, stop))
+    reported: list[str] = []
+
+    async def is_reported(*texts: str) -> bool:
+        assert not process.done()
+        reported[:] = (await asyncio.to_thread(StatusMonitor(state).snapshot))["certificates"]
+        return len(reported) == len(texts) and all(map(str.__contains__, reported, texts))
+
+    await until(lambda: is_reported(f"the certificate {certificate} expires in 20 days"))
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{processes.port('maintenance', here.health)}/metrics"
+        async with session.get(url) as response:
+            sample = f'plantlog_certificate_expiry_timestamp_seconds{{certificate="{certificate.name}"}}'
+            assert sample in await response.text()
+    certificate.write_text("junk\n")
+    await until(lambda: is_reported(f"{certificate}', which is no certificate"))
+    stop.set()
+    await asyncio.wait_for(process, PATIENCE)
 
 
 @pytest.mark.parametrize(
