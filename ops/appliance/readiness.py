@@ -121,8 +121,8 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
     """Wait until the processes ``names`` are connected, as long as there is progress.
 
     ``simulated``: the simulator is the source.
-    A missing device does not block the others: it is reported, and startup continues. Raises OperationError if a
-    plantlog process is not ready.
+    A missing device, mail server or webhook does not block the others: it is reported, and startup continues. Raises
+    OperationError if a plantlog process is not ready.
     """
     seen: set[str] = set()
     fewest_reasons = None
@@ -145,13 +145,13 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
         time.sleep(_POLL_SECONDS)
     if own_reasons:
         raise OperationError("\n".join(("some processes are not ready:", *own_reasons, *source_reasons)))
-    step.warn("some sources are not connected yet; collectors keep trying")
+    step.warn("some sources or receivers are not connected yet; plantlog keeps trying")
     for reason in source_reasons:
         step.note(reason)
 
 
 def _not_ready(names: Sequence[str], plant: Plant) -> tuple[list[str], list[str]]:
-    """Reasons why plantlog processes are not ready, and why sources are not."""
+    """Reasons why plantlog processes are not ready, and why sources, or receivers of notifications, are not."""
     own_reasons: list[str] = []
     source_reasons: list[str] = []
     for name in names:
@@ -167,6 +167,8 @@ def _not_ready(names: Sequence[str], plant: Plant) -> tuple[list[str], list[str]
                 if source["state"] not in UP
             ]
         elif not report["ready"]:
-            own_reasons.append(f"{name}: database {report['database']}")
-            source_reasons += [f"{target}: {reason}" for target, reason in report.get("failing", {}).items()]
+            failing = report.get("failing", {})
+            source_reasons += [f"{name}: {target}: {reason}" for target, reason in failing.items()]
+            if not failing or report["database"] != "connected":
+                own_reasons.append(f"{name}: database {report['database']}")
     return own_reasons, source_reasons

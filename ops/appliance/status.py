@@ -162,6 +162,8 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
     """Why a process that runs is not ready, or not what it should be."""
     if report is None:
         return "does not respond"
+    if not report["ready"] and report.get("failing") and report["database"] == "connected":
+        return f"not reached: {', '.join(report['failing'])}"
     if not report["ready"] and "database" in report:
         return f"database {report['database']}"
     if not report["ready"]:

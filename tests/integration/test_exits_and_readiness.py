@@ -19,14 +19,14 @@ from rich.console import Console
 
 from ingest.config import processes
 from ingest.config.load import load
-from ingest.config.model import HealthOptions
+from ingest.config.model import HealthOptions, NotifyOptions
 from ingest.config.sources import ModbusSource
 from ingest.errors import OperationError
 from ingest.status import SourceStatus
 from ops import health
 from ops.appliance import exits
 from ops.appliance.readiness import Progress, wait_until, wait_until_ready
-from ops.appliance.status import StatusMonitor
+from ops.appliance.status import StatusMonitor, _not_ready_reason
 from ops.appliance.status_table import bad_channels, render
 from ops.appliance.steps import Step
 from ops.appliance.supervisor import Program, Supervisor
@@ -131,18 +131,31 @@ def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
         wait_until(lambda: False, progress, lambda: "no answer")
 
 
-def test_up_waits_briefly_for_an_absent_device_and_names_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+SOURCE = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
+SOURCE_AWAY = {"sources": [asdict(SourceStatus(1, "plc", "modbus", SOURCE.address, 1, "disconnected", "refused"))]}
+WEBHOOK_AWAY = {"database": "connected", "failing": {"webhook": "no answer"}, "waiting": {"webhook": 1}, "delivered": 0}
+
+
+@pytest.mark.parametrize(
+    ("process", "away", "told", "reason"),
+    [
+        ("collector-modbus", SOURCE_AWAY, "source plc at tcp://127.0.0.1:9: disconnected: refused", "plc"),
+        ("notifier", WEBHOOK_AWAY, "notifier: webhook: no answer", "not reached: webhook"),
+    ],
+)
+def test_up_waits_briefly_for_what_is_not_plantlogs_and_names_it(
+    process: str, away: dict[str, Any], told: str, reason: str, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ops.appliance.readiness._SOURCES_SECONDS", 2.0)
     monkeypatch.setattr("ops.appliance.readiness._NOTIFY_SECONDS", 0.5)
-    source = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
-    plant = load(EXAMPLE).model_copy(update={"sources": (source,), "health": HealthOptions(port=free_ports(8))})
-    away = asdict(SourceStatus(1, "plc", "modbus", source.address, 1, "disconnected", "refused"))
+    options = {"sources": (SOURCE,), "health": HealthOptions(port=free_ports(9)), "notify": NotifyOptions()}
+    plant = load(EXAMPLE).model_copy(update=options)
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             number = self.connection.getsockname()[1]
             (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
-            health_report = {"ready": False, "sources": [away]} if name == "collector-modbus" else {"ready": True}
+            health_report = {"ready": False, **away} if name == process else {"ready": True}
             self.send_response(200)
             self.end_headers()
             self.wfile.write(json.dumps({"process": name, **health_report}).encode())
@@ -158,11 +171,9 @@ def test_up_waits_briefly_for_an_absent_device_and_names_it(state: State, monkey
             threading.Thread(target=page.serve_forever, daemon=True).start()
             pages.callback(page.shutdown)
         wait_until_ready(health.processes(plant), plant, progress, Step(shown, "wait"), simulated=False)
+        assert reason in _not_ready_reason(health.fetch(process, plant.health), None)
     lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert [line.strip(" ·") for line in lines] == [
-        "waiting for source plc at tcp://127.0.0.1:9: disconnected: refused",
-        "source plc at tcp://127.0.0.1:9: disconnected: refused",
-    ]
+    assert [line.strip(" ·") for line in lines] == [f"waiting for {told}", told]
 
 
 def test_exit_is_reported_while_recent_or_repeated(state: State) -> None:
