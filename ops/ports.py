@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +29,15 @@ class PortRequirement:
     option: str  # how to choose another port
 
 
-def check(requirements: Iterable[PortRequirement]) -> None:
-    """Raise OperationError with every port in use, its owner, and the option to change."""
+def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -> None:
+    """Raise OperationError with every port in use, its owner, and the option to change.
+
+    ``ours``: processes that may listen there, because they give way.
+    """
     conflicts = [
-        f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port)}: {w.option}"
+        f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
         for w in requirements
-        if not is_free(w.host, w.port)
+        if not is_free(w.host, w.port) and not (ours and _listeners(w.port, w.host) <= {*ours})
     ]
     if conflicts:
         raise OperationError("\n".join(conflicts))
@@ -103,13 +106,24 @@ def _reservations() -> Path:
     return folder
 
 
-def holder(port: int) -> str:
-    """The listener of a port: `` by NAME (process N)``, or an empty text if it is not visible."""
+def holder(port: int, ours: Collection[int] = ()) -> str:
+    """The listener of a port: `` by NAME (process N)``, or an empty text if it is not visible. Not one of ``ours``."""
     try:
-        for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
-            if listens and connection.pid:
-                return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
+        for pid in _listeners(port) - {None, *ours}:
+            return f" by {psutil.Process(pid).name()} (process {pid})"
     except psutil.Error:
         return ""
     return ""
+
+
+def _listeners(port: int, host: str | None = None) -> set[int | None]:
+    """Who listens on a port, at addresses that ``host`` conflicts with; None: one that is not visible."""
+    address = host and socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+    every = ("0.0.0.0", "::")
+    found = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+    return {
+        one.pid
+        for one in found
+        if one.laddr.port == port
+        and (address is None or address in every or one.laddr.ip in every or address == one.laddr.ip)
+    }

@@ -6,21 +6,26 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
+
+import psutil
 
 from ingest.addresses import OPCUA_PORT
 from ingest.config import https, processes
 from ingest.config.files import named_files
 from ingest.config.model import Plant, ServerOptions
+from ingest.config.snapshot import in_force
 from ingest.config.sources import PushSource, Source
+from ingest.errors import OperationError
 from ops import health
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
-from ops.ports import PortRequirement
+from ops.ports import PortRequirement, check
 from ops.postgres.archive import Archive
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
@@ -154,6 +159,31 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
             *(_simulator_port(source) for source in plant.sources if not isinstance(source, PushSource)),
         ]
     return requirements
+
+
+def check_ports(
+    wanted: Mapping[str, Sequence[PortRequirement]], running: Mapping[str, int | None], state: State
+) -> None:
+    """Raise OperationError if another program listens where a process is to listen that does not do so yet.
+
+    ``wanted``: of :func:`ports`; ``running``: processes that run, and their ids.
+    """
+    starting = [port for name, required in wanted.items() if name not in running for port in required]
+    check(starting)
+    last = Deployment.load(state)
+    try:
+        current = in_force(state.root, tags_of=())
+    except OperationError:  # of another version
+        return
+    if last is None or current is None:
+        return
+    before = {(port.host, port.port) for required in ports(last, current.plant).values() for port in required}
+    moved = [port for name in running for port in wanted.get(name, ()) if (port.host, port.port) not in before]
+    ours: set[int] = set()
+    for pid in (pid for name, pid in running.items() if pid is not None and name != "postgres" and moved):
+        with suppress(psutil.NoSuchProcess):
+            ours |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    check(moved, ours)
 
 
 def _simulator_port(source: Source) -> PortRequirement:

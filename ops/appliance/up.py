@@ -24,7 +24,7 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
 from ingest.users.directory import UserDirectory, closed_viewer
-from ops import health, ports
+from ops import health
 from ops.appliance import database, orphans, programs, service
 from ops.appliance.database import Database
 from ops.appliance.plan import Plan
@@ -189,12 +189,13 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     supervisor = Supervisor(state)
     if not supervisor.answers():
         orphans.end(state, step.note)
-    running = {p.name for p in supervisor.processes() if p.state in ACTIVE_STATES} if supervisor.answers() else set()
+    processes = supervisor.processes() if supervisor.answers() else []
+    running = {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
     if db.cluster is not None and running and "postgres" not in running and not supervisor.is_own():
         _stop_other_version(supervisor, state, step)  # the server that it would start may be gone with its checkout
-        running = set()
+        running = {}
     programs_wanted = programs.ports(deployment, plant)
-    ports.check(port for name, requirements in programs_wanted.items() if name not in running for port in requirements)
+    programs.check_ports(programs_wanted, running, state)
     if "postgres" not in running:
         db.ensure_free_port(step.note, {port.port for required in programs_wanted.values() for port in required})
     if not supervisor.answers():

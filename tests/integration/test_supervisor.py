@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import io
 import os
 import shlex
 import socket
@@ -13,11 +14,21 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
+from ingest.config import token_file
+from ingest.config.load import load
+from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.appliance import orphans
+from ops.appliance.database import Database
+from ops.appliance.steps import Step
 from ops.appliance.supervisor import Program, Supervisor, render, socket_path
+from ops.appliance.up import _start_supervisor
+from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
+from ops.ports import free_ports, is_free
+from tests.config_in_force import activate
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -98,6 +109,36 @@ def test_update_stops_only_changed_programs(state: State) -> None:
         supervisor.stop_programs("a")
         supervisor.stop_programs("a")  # stopped already
         assert pids(supervisor)["a"] is None
+
+
+def test_up_refuses_a_taken_address_before_it_stops_who_listens_elsewhere(state: State, tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path / "plant.toml", simulator=False)
+    token_file.write(tmp_path / "token", "token-of-a-gateway")
+    first = free_ports(9)
+
+    def write(port: int, host: str = "127.0.0.1") -> Plant:
+        deployment.config.write_text(
+            f'[plant]\nname = "p"\n[health]\nport = {first}\n[push]\nport = {port}\nhost = "{host}"\n'
+            '[[source]]\nname = "g"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
+        )
+        return load(deployment.config)
+
+    plant = write(first + 8)
+    activate(state.root, deployment.config)
+    deployment.save(state)
+    script = f"import socket, time; s = socket.create_server(('127.0.0.1', {first + 8})); time.sleep(600)"
+    push = Program("collector-push", [sys.executable, "-c", script])
+    shown = Step(Console(file=io.StringIO()), "start supervisor")
+    with supervised(state, [push]) as supervisor, socket.create_server(("127.0.0.1", 0)) as other:
+        supervisor.start_program("collector-push")
+        until_sync(lambda: not is_free("127.0.0.1", first + 8))
+        until_running(supervisor, "collector-push")
+        before, taken = pids(supervisor), other.getsockname()[1]
+        for unchanged in (plant, write(first + 8, "0.0.0.0")):
+            _start_supervisor(state, Database(state, None), deployment, unchanged, shown)
+        with pytest.raises(OperationError, match=rf"collector-push: port {taken} on 127.0.0.1 is in use by .*\[push\]"):
+            _start_supervisor(state, Database(state, None), deployment, write(taken), shown)
+        assert pids(supervisor) == before
 
 
 def test_orphans_of_a_killed_supervisor_are_found_and_ended(state: State) -> None:
