@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.errors import OperationError
+from ingest.errors import OperationError, PlantlogError
 from ops.formatting import wide
 from ops.paths import State
 
@@ -129,10 +129,15 @@ def revert(
     one = find(revision, known)
     kept = {sha256 for other in known for sha256 in other.files.values()}
     run(state, _config(state), one, contents(state, one), kept, yes)
-    if apply:
-        run_apply(UpOptions(), ApplyOptions(yes), Console())
-    else:
+    if not apply:
         typer.echo("Next: `plantlog apply`")
+        return
+    try:
+        run_apply(UpOptions(), ApplyOptions(yes), Console())
+    except PlantlogError:
+        written = f"the files are those of revision {revision} now: `plantlog apply` applies them"
+        typer.echo(f"{written}; --same-quantity and --new-channel are options of it", err=True)
+        raise
 
 
 def _revision(state: State, number: int) -> Revision:
