@@ -80,8 +80,10 @@ class Document:
         except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
             exists = False
         if not exists:
-            made = (place[0], place[-1]) == ("source", "token_file") and "; plantlog token add SOURCE makes it"
-            self.problem(place, shown(str(file)), f"an existing file{made or ''}")
+            made = ""
+            if (place[0], place[-1]) == ("source", "token_file"):
+                made = f"; {token_file.command('add', shortened(list(self._names(place))[1]), self.path)} makes it"
+            self.problem(place, shown(str(file)), f"an existing file{made}")
         elif place[-1] in _SECRETS:
             self._secret(file, place)
         return file
@@ -101,7 +103,7 @@ class Document:
     def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
         """Check the tokens of a gateway."""
         source = shortened(list(self._names(place))[1])
-        found = token_file.parse(content, source)
+        found = token_file.parse(content, source, self.path)
         if found.fault is not None:
             what, legal = found.fault
             self.problem(place, f"{shown(str(file))} with {what}", legal)

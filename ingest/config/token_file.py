@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +85,11 @@ def is_token(line: str) -> bool:
     return len(line.split()) == 1 and not line.startswith(("#", "sha256:"))
 
 
-def parse(content: bytes, source: str) -> TokenFile:
-    """The hashes in the token file of ``source``. Empty lines and comments are skipped."""
+def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
+    """The hashes in the token file of ``source``. Empty lines and comments are skipped.
+
+    ``config``: the file that commands have to be told, which may not be in use yet; None: that of the last ``up``.
+    """
     found: dict[bytes, TokenHash] = {}
     others: list[int] = []  # numbers of the lines that are no hash
     written = lines(content)
@@ -100,12 +104,18 @@ def parse(content: bytes, source: str) -> TokenFile:
         else:
             found[one.digest] = one
     if len(others) == 1 and is_token(written[others[0] - 1]):
-        return TokenFile(fault=(f"a token in line {others[0]}", f"its hash: run plantlog token hash {source}"))
+        return TokenFile(fault=(f"a token in line {others[0]}", f"its hash: run {command('hash', source, config)}"))
     if others:
-        legal = f"sha256: and 64 hexadecimal digits, as plantlog token add {source} writes them"
+        legal = f"sha256: and 64 hexadecimal digits, as {command('add', source, config)} writes them"
         return TokenFile(fault=(f"no hash in line {others[0]}", legal))
     if not found:
-        return TokenFile(fault=("no hash", f"one or more: run plantlog token add {source}"))
+        return TokenFile(fault=("no hash", f"one or more: run {command('add', source, config)}"))
     if len(found) > MAX_TOKENS:
-        return TokenFile(fault=(f"{len(found)} hashes", f"at most {MAX_TOKENS}: run plantlog token remove {source}"))
+        legal = f"at most {MAX_TOKENS}: run {command('remove', source, config)}"
+        return TokenFile(fault=(f"{len(found)} hashes", legal))
     return TokenFile(tuple(found.values()))
+
+
+def command(name: str, source: str, config: Path | None) -> str:
+    """``plantlog token NAME`` for a source of the file ``config``."""
+    return f"plantlog token {name} {source}" + ("" if config is None else f" --config {shlex.quote(str(config))}")
