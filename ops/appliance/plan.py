@@ -15,6 +15,7 @@ from ingest.config.model import Plant
 from ingest.config.snapshot import latest_number, plant_in_force
 from ingest.database import database_errors
 from ingest.errors import OperationError
+from ingest.users.directory import UserDirectory, closed_viewer
 from ops.appliance import programs
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
@@ -41,6 +42,7 @@ class Plan:
     stopped: Sequence[str]
     started: Sequence[str]
     reconnected: Sequence[str]  # sources
+    closed: str | None = None  # why nobody can use the viewer then
 
     def __bool__(self) -> bool:
         """Whether there is anything to apply."""
@@ -96,6 +98,8 @@ class Plan:
             yield f"connects again: {', '.join(self.reconnected)}"
         if not self.restarted and not self.stopped and not self.reconnected:
             yield "restarts: nothing; living connections follow the change"
+        if self.closed is not None:
+            yield self.closed
         if self.difference.renamed:
             new, old = next(iter(self.difference.renamed.items()))
             n = count(len(self.difference.renamed), "added channel")
@@ -126,6 +130,7 @@ class Plan:
             "stops": list(self.stopped),
             "starts": list(self.started),
             "reconnects": list(self.reconnected),
+            "closed": self.closed,
         }
 
 
@@ -140,9 +145,9 @@ async def make_plan(
     restarted, stopped, started = Supervisor(state).restarts(wanted)
     known = {source.name: source for source in before.sources}
     reconnected = [s.name for s in plant.sources if s.name in known and reconnects(known[s.name], s)]
-    return Plan(
-        number, plant, digests, difference, option_changes(before, plant), restarted, stopped, started, reconnected
-    )
+    options = option_changes(before, plant)
+    closed = closed_viewer(plant.viewer.host, UserDirectory(state.root).users())
+    return Plan(number, plant, digests, difference, options, restarted, stopped, started, reconnected, closed)
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, tuple[Any, Any]]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import socket
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from ingest.config import snapshot
-from ingest.config.load import load_with_digests
+from ingest.config import snapshot, token_file
+from ingest.config.load import load, load_with_digests
 from ingest.config.model import Plant as Model
 from ingest.errors import NotConfirmed, OperationError
 from ops.appliance import programs
 from ops.appliance.apply import confirm
 from ops.appliance.plan import Plan, make_plan
+from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import render
 from ops.deployment import Deployment
 from ops.paths import State
@@ -149,10 +153,30 @@ async def test_tags_restart_nothing(here: Plant) -> None:
     assert not plan.tags_only, "an option of a source"
 
 
+def test_summary_prints_addresses_that_clients_can_use(tmp_path: Path) -> None:
+    token_file.write(tmp_path / "token", "token-of-a-gateway")
+    servers = '[plant]\nname = "p"\n[health]\nhost = "::1"\n[push]\nhost = "0.0.0.0"\n[viewer]\nhost = "::"\n'
+    push = '[[source]]\nname = "g"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
+    for tls, name in (
+        ("", socket.gethostname()),
+        ('[tls]\nnames = ["historian.example.org"]\n', "historian.example.org"),
+    ):
+        config = tmp_path / "plant.toml"
+        config.write_text(servers + tls + push)
+        shown = Console(file=io.StringIO())
+        print_summary(Deployment(config, False), load(config), "", State(tmp_path), shown, database_is_away=False)
+        text = shown.file.getvalue()  # type: ignore[attr-defined]
+        assert f"https://{name}:8186/api/v2/write" in text
+        assert f"https://{name}:9110/" in text
+        assert "http://[::1]:9103/health" in text
+
+
 async def test_maintenance_restarts_with_another_certificate_which_it_reports(here: Plant) -> None:
     https = _CONFIGURATION + '[viewer]\nhost = "0.0.0.0"\n'
     here.write(https, _PLC)
-    assert "restarts: maintenance, viewer" in (await here.plan()).effects()
+    restarts, closed = (await here.plan()).effects()
+    assert restarts == "restarts: maintenance, viewer"
+    assert "the dashboards are closed until `plantlog user add" in closed
     await here.up()
     folder = here.deployment.config.parent
     certificate, key = make(folder / "pki")
