@@ -85,7 +85,7 @@ class Plan:
                 yield f"- {channel}: retired from {name}"
             for channel, change in source.changed.items():
                 yield f"~ {channel}: {change.describe()}{_decision(channel, redefined.undecided, redefined.continued)}"
-        yield from (f"~ {channel}: the old channel is retired under another name" for channel in redefined.replaced)
+        yield from (f"~ {channel}: the old channel is retired as {channel}.until-…" for channel in redefined.replaced)
         yield from (f"{name}: {_value(old)} → {_value(new)}" for name, (old, new) in self.options.items())
 
     def effects(self) -> Iterator[str]:

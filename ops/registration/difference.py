@@ -55,6 +55,7 @@ class Redefinitions:
     replaced: Sequence[str] = ()  # channels that give way to new ones
     undecided: Sequence[str] = ()
     problem: str = ""  # what to do about those in doubt, as text; empty: there are none
+    aside: Mapping[str, str] = field(default_factory=dict, compare=False)  # replaced → its name from now on, with time
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,18 @@ class Difference:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people, a line a source; none where nothing changed. Then channels that look renamed."""
+        """For people, a line a source; none where nothing changed. Then those that look renamed, or give way."""
         for name, source in sorted(self.sources.items()):
             yield f"source {name}: {source.describe()}"
         for new, old in list(self.renamed.items())[:MAX_NAMES]:
             yield f"{new} has the address of retired {old}: `plantlog rename {old} {new}`, then `up`, keeps its history"
         if len(self.renamed) > MAX_NAMES:
             yield f"{len(self.renamed) - MAX_NAMES:,} more added channels have the addresses of retired ones"
+        aside = self.redefinitions.aside
+        for name, retired in islice(aside.items(), MAX_NAMES):
+            yield f"{name}: the old channel is retired as {retired}"
+        if len(aside) > MAX_NAMES:
+            yield f"{len(aside) - MAX_NAMES:,} more old channels are retired as NAME.until-…"
 
 
 def difference(

@@ -8,15 +8,17 @@ alarm limits, retention class) do not count.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import asyncpg
 
+from ingest.errors import OperationError
 from ops.formatting import count
 from ops.registration.difference import Change, Redefinitions, change_of, flat
+from ops.registration.rename import superseded_name
 
 _PRESENTATION_FIELDS = frozenset(
     {"lo", "hi", "deadband", "description", "retention", "interval", "expected_interval", "stale_after"}
@@ -81,7 +83,17 @@ def redefinitions(
             "Put the new name into the tag list, or use --new-channel NAME for a new channel with the old name.",
         ]
     in_doubt = (*undecided, *(row["name"] for row in renamed_away))
-    return Redefinitions(continued, replaced, in_doubt, "\n".join(lines))
+    aside = {name: superseded_name(name) for name in replaced}
+    return Redefinitions(continued, replaced, in_doubt, "\n".join(lines), aside)
+
+
+def check_decisions(decisions: TagDecisions, names: Collection[str]) -> None:
+    """Raise OperationError for a decision that is for none of the tags ``names``."""
+    chosen = {"--same-quantity": decisions.same_quantity, "--new-channel": decisions.new_channel}
+    for option, patterns in chosen.items():
+        for pattern in patterns:
+            if pattern not in names and not any(_matches(name, [pattern]) for name in names):
+                raise OperationError(f"{option} {pattern}: the configuration has no tag of this name")
 
 
 def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:

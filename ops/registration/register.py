@@ -24,8 +24,7 @@ from ops.registration.definitions import definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
-from ops.registration.redefined_tags import TagDecisions, redefinitions
-from ops.registration.rename import superseded_name
+from ops.registration.redefined_tags import TagDecisions, check_decisions, redefinitions
 from ops.registration.revisions import Files, record
 from schema.queries import load
 
@@ -174,13 +173,14 @@ async def _compare(
     source_changes = await connection.fetch(queries["select_source_differences"], *sources, installation)
     changes = await _channel_differences(connection, installation)
     moved = _renamed_sources(plant, await connection.fetch(queries["select_endpoints"], installation))
+    if decisions.same_quantity or decisions.new_channel:
+        tags = {tag.name for source in plant.sources for tag in source.tags}
+        check_decisions(decisions, tags | {row["name"] for row in changes})
     redefined = redefinitions(
         changes, moved, await connection.fetch(queries["select_renamed"], installation), decisions
     )
-    if redefined.replaced:
-        await connection.execute(
-            queries["supersede_channels"], redefined.replaced, [superseded_name(name) for name in redefined.replaced]
-        )
+    if redefined.aside:
+        await connection.execute(queries["supersede_channels"], [*redefined.aside], [*redefined.aside.values()])
         await connection.execute(queries["delete_differences"])
         changes = await _channel_differences(connection, installation)
     added = await connection.fetch(queries["select_added"], names)

@@ -62,7 +62,8 @@ async def test_same_quantity_continues_and_another_is_a_new_channel(here: Here) 
     now = second.registry.channels["plc"]
     assert (now["a"], now["c"]) == (first["a"], first["c"])
     assert now["b"] not in first.values()
-    assert list(second.difference.lines()) == [
+    *lines, retired = second.difference.lines()
+    assert lines == [
         "source plc: 1 channel added (b); 2 channels changed (a: unit °C → K, c: description none → text, hi none → 5, "
         "lo none → 0, unit none → mm)"
     ]
@@ -71,7 +72,17 @@ async def test_same_quantity_continues_and_another_is_a_new_channel(here: Here) 
     [was, aside] = [row[1:] for row in versions if row[0] == first["b"]]
     assert was == ("b", "bar", "holding:1")
     assert aside[0].startswith("b.until-20")
+    assert retired == f"b: the old channel is retired as {aside[0]}"
     assert list((await here.up(_NOW)).difference.lines()) == [], "what was said once need not be said again"
+
+
+async def test_decision_for_no_tag_is_an_error(here: Here) -> None:
+    await here.up(_WAS)
+    with pytest.raises(OperationError, match="--new-channel press/nosuch: the configuration has no tag of this name"):
+        await here.up(_NOW, same=("*",), new=("press/nosuch",))
+    with pytest.raises(OperationError, match=r"--same-quantity x\*: the configuration has no tag"):
+        await here.up(_WAS, same=("a", "x*"))
+    await here.up(_WAS, same=("*",), new=("b",))
 
 
 async def test_another_device_is_ambiguous_and_its_new_host_name_is_not(here: Here) -> None:
