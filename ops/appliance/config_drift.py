@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from ingest.config.files import digest
 from ingest.config.load import load
 from ingest.config.processes import collector
 from ingest.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
@@ -14,7 +16,12 @@ from ops.formatting import count
 from ops.paths import State
 
 _MAX_PROBLEMS = 3  # problems
-_NOT_STARTED: dict[str, Any] = {"file": None, "number": None, "since": None, "differs": False, "problems": []}
+_MAX_FILES = 3  # files that are named
+_NOT_STARTED: dict[str, Any] = dict.fromkeys(("file", "number", "since")) | {
+    "differs": False,
+    "changed": [],
+    "problems": [],
+}
 
 
 class ConfigDrift:
@@ -35,9 +42,10 @@ class ConfigDrift:
 
     def check(self) -> dict[str, Any]:
         """``file``, ``number`` and ``since`` (s since 1970) of what runs, None before the first ``up``; ``differs``;
-        ``problems``.
+        ``changed``; ``problems``.
 
-        ``differs``: the next ``up`` would change something. ``problems``: why it could not, a line each.
+        ``differs``: the next ``up`` would change something. ``changed``: the paths of the files that are not as they
+        were applied. ``problems``: why it could not, a line each.
         """
         if latest_number(self._state.root) != (self._snapshot and self._snapshot.number):
             try:
@@ -64,6 +72,7 @@ def _compare(snapshot: Snapshot, state: State) -> dict[str, Any]:
         "number": snapshot.number,
         "since": snapshot.since / 1e6,
         "differs": differs,
+        "changed": [path for path, applied in snapshot.digests.items() if digest(Path(path)) != applied],
         "problems": problems,
     }
 
@@ -75,7 +84,10 @@ def messages(configuration: dict[str, Any]) -> list[str]:
     if configuration["file"] is None:
         return list(configuration["problems"])
     since = datetime.fromtimestamp(configuration["since"], UTC)
-    begins = f"{configuration['file']} differs from the configuration running since {since:%Y-%m-%d %H:%M:%SZ}"
+    files = configuration["changed"] or [configuration["file"]]
+    named = ", ".join(files[:_MAX_FILES]) + " …" * (len(files) > _MAX_FILES)
+    differ = "differs" if len(files) == 1 else "differ"
+    begins = f"{named} {differ} from the configuration running since {since:%Y-%m-%d %H:%M:%SZ}"
     problems = configuration["problems"]
     if not problems:
         return [f"{begins}: run `plantlog up` to apply it"]

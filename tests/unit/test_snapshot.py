@@ -98,7 +98,15 @@ def test_status_says_how_the_file_differs(plant: Path, tmp_path: Path) -> None:
     plant.write_text(text)
     assert messages(drift.check()) == []
     tags = next(plant.parent.glob("tags/*.csv"))
-    tags.write_text(tags.read_text() + "\n,,,,\nx\n")
+    content = tags.read_text()
+    tags.write_text("\n".join(content.splitlines()[:-1]) + "\n")
+    (line,) = messages(drift.check())
+    assert line.startswith(f"{tags} differs from the configuration running since "), "plant.toml does not"
+    plant.write_text(text + '[alarms]\nmax_shelving = "2h"\n')
+    (line,) = messages(drift.check())
+    assert line.startswith(f"{plant}, {tags} differ from the configuration running since ")
+    plant.write_text(text)
+    tags.write_text(content + "\n,,,,\nx\n")
     assert str(tags) in "".join(messages(drift.check()))
 
 
