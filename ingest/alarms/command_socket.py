@@ -140,13 +140,13 @@ async def _listen(runner: web.AppRunner, path: Path) -> None:
 
 def _operator_name(given_name: Any, logged_in: bool, request: web.Request) -> str:
     """The operator: who is logged in to the page, or the name given in the command and the peer's system user."""
-    given_name = storable(given_name)[0] if isinstance(given_name, str) else None
-    if given_name and logged_in:  # the peer is the viewer
-        return given_name
+    name = storable(given_name)[0] if isinstance(given_name, str) else None
+    if name and logged_in:  # the peer is the viewer
+        return name
     connection = request.get_extra_info("socket")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
         user = pwd.getpwuid(uid).pw_name
     except KeyError:
         user = f"user {uid}"
-    return f"{given_name} ({user})" if given_name and given_name != user else user
+    return f"{name} ({user})" if name and name != user else user
