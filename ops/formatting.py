@@ -14,6 +14,11 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {head}{ending}{space}{rest}"
 
 
+def change(n: int, noun: str) -> str:
+    """``+1 sample``, ``-2 samples``."""
+    return ("-" if n < 0 else "+") + count(abs(n), noun)
+
+
 def age(seconds: float) -> str:
     """Seconds as 0:01:40."""
     return str(timedelta(seconds=round(max(0.0, seconds))))

@@ -8,7 +8,7 @@ SELECT pg_database_size(current_database()) AS "Database",
 -- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
 -- Of several installations, the one whose settings apply: no other one may see the disk.
 SELECT CASE WHEN r.detail LIKE '%disk lasts for years%' THEN 3650
-            ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) days'), ',', '')::float8 END AS "Days left"
+            ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) day'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
   AND coalesce(r.installation_id = (SELECT s.installation_id FROM plant.setting AS s WHERE s.installation_id IS NOT NULL LIMIT 1),

@@ -136,7 +136,7 @@ class Channels:
         known.texts.update(row["id"] for row in new if row["kind"] == "text")
         content = {"registration": known.registration, "created": known.ids, "texts": sorted(known.texts)}
         write_atomically(self._folder / "push.json", json.dumps(content))
-        log.info("source %s: created %d channels", source, len(new))
+        log.info("source %s: created %d %s", source, len(new), "channel" if len(new) == 1 else "channels")
 
 
 def _is_ours(row: Mapping[str, Any], source_id: int) -> bool:

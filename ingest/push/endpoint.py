@@ -132,7 +132,7 @@ class Endpoint:
         finally:
             self._in_progress[gateway.name] -= 1
         if result.retry_reason:
-            raise BodyRefused(503, f"{result.values} values written; {result.retry_reason}", RETRY_SECONDS)
+            raise BodyRefused(503, f"{_written(result)}; {result.retry_reason}", RETRY_SECONDS)
         return result
 
 
@@ -147,7 +147,11 @@ def _partial(result: WriteResult) -> web.Response:
     more = f"; and {len(result.bad) - _MAX_LISTED} more" if len(result.bad) > _MAX_LISTED else ""
     what = "partial write: " if result.values else ""
     bad = "1 bad line" if lines == 1 else f"{lines} bad lines"
-    return _answer(400, f"{what}{result.values} values written, {bad}: {named}{more}")
+    return _answer(400, f"{what}{_written(result)}, {bad}: {named}{more}")
+
+
+def _written(result: WriteResult) -> str:
+    return "1 value written" if result.values == 1 else f"{result.values} values written"
 
 
 def _answer(status: int, message: str, retry_after: float | None = None) -> web.Response:

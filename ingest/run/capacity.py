@@ -54,7 +54,8 @@ class Certificate:
         return (self.ends - datetime.now(UTC)).total_seconds() / 86400
 
     def __str__(self) -> str:
-        when = f"expires in {self.days:.0f} days" if self.days > 0 else "has expired"
+        days = f"{self.days:.0f}"
+        when = f"expires in {days} {'day' if days == '1' else 'days'}" if self.days > 0 else "has expired"
         own = Path(self.name).name == "own.der"
         what = "the CRL" if Path(self.name).parent.name == _CRLS else "our certificate" if own else "the certificate"
         renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * own

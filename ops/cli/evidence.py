@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from ingest.errors import OperationError
+from ops.formatting import count
 from ops.paths import State
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
@@ -73,7 +74,8 @@ def seal(
         return
     for item in result:
         s = item.seal
-        what = f"{s.samples:,} samples, {s.channels:,} channels, {s.events:,} events, {s.gaps:,} gaps"
+        numbers = {"sample": s.samples, "channel": s.channels, "event": s.events, "gap": s.gaps}
+        what = ", ".join(count(number, noun) for noun, number in numbers.items())
         more = f"; {summary(item.differs)}" if item.differs else ""
         typer.echo(f"{s.day} revision {s.revision}, serial {s.serial}: {what}{more}")
     if result:
@@ -212,11 +214,11 @@ def export(
     path = to or Path(f"{sealed_day}.parquet")
     result = _run(run(state.dsn("reader"), state, sealed_day, path, channel or [], with_verifier, installation))
     for name, rows in result.files:
-        typer.echo(f"{name}: {rows:,} rows, {name.stat().st_size:,} bytes")
+        typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
     if result.differs:
         raise OperationError(
-            f"stored data differ from the seal in {result.differs:,} hours; verification of the files will show it: "
-            f"see `plantlog verify {sealed_day}`"
+            f"stored data differ from the seal in {count(result.differs, 'hour')}; verification of the files will show "
+            f"it: see `plantlog verify {sealed_day}`"
         )
 
 

@@ -45,7 +45,7 @@ def export(
     from ops.spool.export import export as run
 
     counts = run(State.current(), file, to)
-    typer.echo(f"{counts.rows:,} rows of {counts.batches:,} batches" + counts.remark, err=True)
+    typer.echo(f"{count(counts.rows, 'row')} of {count(counts.batches, 'batch')}" + counts.remark, err=True)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from ops.evidence.report import Finding
 from ops.evidence.scope import Scope
 from ops.evidence.seal_store import SealedDay
 from ops.evidence.standalone import Difference
+from ops.formatting import count
 from schema.queries import load
 
 
@@ -117,4 +118,4 @@ def _explanation(one: Difference, arrivals: Sequence[asyncpg.Record], removals: 
 def _describe_arrivals(rows: Sequence[asyncpg.Record]) -> str:
     batches, n = sum(row["batches"] for row in rows), sum(row["rows"] for row in rows)
     first = min(row["written_from"] for row in rows).isoformat(timespec="seconds")
-    return f"late data: {n:,} rows in {batches:,} batches that reach into it were written from {first} on"
+    return f"late data: {count(n, 'row')} in {count(batches, 'batch')} reaching into it, written from {first} on"

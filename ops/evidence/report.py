@@ -98,7 +98,7 @@ def format_report(report: Report, limit: int) -> list[str]:
         )
     for day in report.days:
         verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
-        lines.append(f"{day.day} (revision {day.revision}): {verdict}; {day.samples:,} samples read")
+        lines.append(f"{day.day} (revision {day.revision}): {verdict}; {count(day.samples, 'sample')} read")
         lines += [f"  {problem}" for problem in day.problems]
         listed = sorted(day.findings, key=lambda one: bool(one.explained))
         lines += [f"  {one.describe()}" for one in listed[: limit or None]]

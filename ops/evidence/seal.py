@@ -26,6 +26,7 @@ from ops.evidence.reader import begin, connect, events_of, gap_rows, gaps_digest
 from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
 from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
+from ops.formatting import change, count
 from ops.paths import State
 from schema.queries import load
 
@@ -326,7 +327,8 @@ def summary(differs: str) -> str:
     changes = json.loads(differs)
     added = sum(one["after"] - one["before"] for one in changes["channels"])
     channels = len({one["id"] for one in changes["channels"]})
-    parts = [f"{added:+,} samples in {len(changes['channels']):,} hours of {channels:,} channels"] if channels else []
-    parts += [f"{sum(e['after'] - e['before'] for e in changes['events']):+,} events"] if "events" in changes else []
+    where = f"{count(len(changes['channels']), 'hour')} of {count(channels, 'channel')}"
+    parts = [f"{change(added, 'sample')} in {where}"] if channels else []
+    parts += [change(sum(e["after"] - e["before"] for e in changes["events"]), "event")] if "events" in changes else []
     parts += [f"gaps: {changes['gaps']['before']} before, {changes['gaps']['after']} now"] if "gaps" in changes else []
     return "; ".join(parts)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from ops.formatting import count
+
 _DAY = timedelta(days=1)
 _WINDOW = 7 * _DAY  # over which growth is averaged
 
@@ -98,4 +100,4 @@ def duration(left: float | None) -> str:
     """What :func:`days_left` says, in words. The dashboards read the number back from them (queries ``days_left``)."""
     if left is None:
         return ""
-    return "disk lasts for years" if left > 3650 else f"disk lasts {left:,.0f} days"
+    return "disk lasts for years" if left > 3650 else f"disk lasts {count(round(left), 'day')}"

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ops.formatting import count
 from ops.rollups.verify import Difference, VerificationResult
 
 _MAX_DIFFERENCES = 40  # differences
@@ -15,7 +16,7 @@ _MAX_DIFFERENCES = 40  # differences
 
 def report(result: VerificationResult, console: Console) -> bool:
     """Print the outcome; whether there are differences."""
-    scope = f"{result.channels:,} channels, {result.days} days"
+    scope = f"{count(result.channels, 'channel')}, {count(result.days, 'day')}"
     if not result.differences:
         console.print(f"all rollups match their samples: {scope}", highlight=False)
         return False

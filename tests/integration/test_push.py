@@ -211,7 +211,7 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
         (source,) = (await here.health())["sources"]
         assert (source["state"], source["bad_channels"], source["open_gaps"]) == ("connected", {}, 0)
         both = b'boiler pressure="short" 7000\nboiler pressure=1.8 9000'
-        assert (await here.push(both)).message.startswith("partial write: 1 values written, 1 bad line")
+        assert (await here.push(both)).message.startswith("partial write: 1 value written, 1 bad line")
     gaps = [
         (g.channel_ids, g.from_time, g.to_time, g.reason)
         for b in here.spooled()
@@ -506,7 +506,7 @@ async def test_new_channels_are_created_once_also_without_database(database: Dat
         assert (await here.push(more)).status == 204
         later = await here.push(more + b"\ncpu,host=d idle=8 1790000000001000000")
         assert (later.status, later.body["code"], later.headers["Retry-After"]) == (503, "unavailable", "5")
-        assert later.message.startswith("1 values written; cannot create channels in the database")
+        assert later.message.startswith("1 value written; cannot create channels in the database")
     await written(here, database)
     named = "SELECT c.name, c.kind, c.address = c.name, s.value FROM plant.channel c LEFT JOIN plant.samples s"
     assert await rows(database, f"{named} ON s.channel_id = c.id ORDER BY c.name, s.value") == [

@@ -87,7 +87,7 @@ async def test_rollup_verify_command(
         app.command()(verify_command)
     run = CliRunner()
     result = await asyncio.to_thread(run.invoke, app, ["verify", "rollups"])
-    assert (result.exit_code, "all rollups match their samples: 8 channels, 1 days" in result.output) == (0, True)
+    assert (result.exit_code, "all rollups match their samples: 8 channels, 1 day\n" in result.output) == (0, True)
     await owner.execute("UPDATE plant.rollup_1h SET first = 42 WHERE channel_id = 1 AND bucket = $1", DAY + _HOUR)
     result = await asyncio.to_thread(
         run.invoke, app, ["verify", "rollups", "--from", "2026-03-09", "--to", "2026-03-10"]

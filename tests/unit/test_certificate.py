@@ -104,6 +104,15 @@ def test_changing_server_certificates_do_not_fill_the_disk(state: State, tmp_pat
     assert len(list((state.pki / "rejected").iterdir())) == 10
 
 
+def test_days_to_expiry_are_counted() -> None:
+    for hours, days in ((25, "1 day"), (47, "2 days"), (1, "0 days")):
+        ends = datetime.now(UTC) + timedelta(hours=hours)
+        assert (
+            str(capacity.Certificate("x.der", ends))
+            == f"the certificate x.der expires in {days} ({ends:%Y-%m-%d %H:%M}Z)"
+        )
+
+
 async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: Path) -> None:
     run("renew", "--days", "29")
     for name, days in (("soon.der", 12), ("later.der", 40)):

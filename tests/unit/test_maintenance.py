@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_left, growth
+from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_left, duration, growth
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Job, JobContext, JobResult
@@ -76,6 +76,12 @@ def test_disk_budget_drops_only_as_many_oldest_days_as_needed(
         newest = max(unit.to_time for unit in choice.units)
         assert set(choice.units) == {unit for unit in may_go if unit.to_time <= newest}, "whole days, oldest first"
         assert freed - sum(unit.bytes for unit in choice.units if unit.to_time == newest) < over, "not a day too many"
+
+
+def test_days_left_are_words() -> None:
+    assert [duration(left) for left in (None, 0.6, 41.2, 1234.0, 9e9)] == [
+        "", "disk lasts 1 day", "disk lasts 41 days", "disk lasts 1,234 days", "disk lasts for years",
+    ]  # fmt: skip
 
 
 def test_growth_is_the_size_of_the_last_closed_days() -> None:

@@ -60,11 +60,13 @@ async def test_late_data_are_explained_and_the_seal_amended(plant: SealedPlant) 
     await plant.late("unit/flow", [(0, 0, 0)])
     explained = await run(plant, "verify", "2026-03-09")
     assert explained.code == 0
-    assert "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 rows in 1 batches" in explained.out
+    assert (
+        "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 row in 1 batch reaching into it" in explained.out
+    )
     assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 1
     amended = await run(plant, "seal", "2026-03-09")
     assert "2026-03-09 revision 1, serial " in amended.out
-    assert "+1 samples in 1 hours of 1 channels" in amended.out
+    assert "+1 sample in 1 hour of 1 channel" in amended.out
     assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 0
 
 

@@ -59,7 +59,7 @@ async def test_late_data_amend_the_seal_and_keep_the_first(plant: SealedPlant, p
         ("unit/flow", 6, "added"),
         ("unit/flow", 9, "added"),
     ]
-    assert "late data: 2 rows in 1 batches" in report.days[0].findings[0].explained
+    assert "late data: 2 rows in 1 batch reaching into it" in report.days[0].findings[0].explained
     [amended] = await plant.seal()
     assert (amended.seal.day, amended.seal.revision, amended.seal.kind) == ("2026-03-09", 1, "amended")
     assert amended.seal.samples == first[0].seal.samples + 2

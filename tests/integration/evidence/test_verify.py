@@ -149,7 +149,7 @@ async def test_deleted_and_inserted_samples_are_detected(plant: SealedPlant) -> 
     await plant.batch("samples", 1, at, at)
     [one] = (await plant.verify(DAY)).days[0].findings
     assert one.explained.startswith("deleted recorded at ")
-    assert "(a wrong scale); late data: 1 rows in 1 batches" in one.explained
+    assert "(a wrong scale); late data: 1 row in 1 batch reaching into it" in one.explained
     [amended] = await plant.seal()
     assert [(c["id"], c["hour"], c["before"], c["after"]) for c in json.loads(amended.differs)["channels"]] == [
         (number, 5, 120, 120)
