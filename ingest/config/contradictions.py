@@ -10,11 +10,11 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ingest.addresses import OPCUA_PORT
-from ingest.config import certificate_files, modbus_address, modbus_tls, node_address
+from ingest.config import certificate_files, modbus_address, modbus_tls, node_address, push_address
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
 from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
-from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, Source, Tag
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, PushTag, Source, Tag
 
 Contradiction: TypeAlias = tuple[str, str, str]
 
@@ -160,6 +160,8 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
         yield "deadband", shown(tag.deadband), "no value with member: a server has no deadband for a structure"
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
+    if isinstance(tag, PushTag) and (matching := push_address.matching(tag.address)) != tag.address:
+        yield "address", shown(tag.address), f"{matching}, the form that the template gives: others never match"
 
 
 def _in_alarms(tag: Tag) -> Iterator[Contradiction]:

@@ -301,7 +301,8 @@ class PushTag(Tag):
     """A channel that is pushed."""
 
     address: ChannelName
-    """The name that the source's `channel` template gives the field."""
+    """The name that the source's `channel` template gives the field. Other characters than ASCII letters, digits and
+    _ . - are percent-encoded in it: `ä` is `%C3%A4`."""
 
 
 class PushSource(Frozen):

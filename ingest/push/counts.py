@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from ingest.batch import MAX_INCREMENT, CountBatch, Int64s
+from ingest.config.push_address import encoded
 from ingest.push.line_protocol import Series, Value
-from ingest.push.template import encoded
 
 _LONGEST = 255  # characters of a type
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
+from ingest.config.push_address import encoded
 from ingest.push.line_protocol import Series
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _LONGEST = 255  # as of every channel's name
 
 
@@ -42,8 +41,3 @@ class Template:
         if tag not in series.tags:
             raise NoChannelName(f"tag {tag!r} of the template {self._text!r} is missing")
         return series.tags[tag]
-
-
-def encoded(text: str) -> str:
-    """``text`` with characters not allowed in channel names percent-encoded."""
-    return text if _PLAIN.fullmatch(text) else quote(text, safe="").replace("~", "%7E")
