@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from aiohttp import web
@@ -25,6 +26,7 @@ from ingest.push.gateway import Gateway, WriteResult
 from ingest.push.gateways import Gateways
 from ingest.push.line_protocol import PRECISIONS, parse
 from ingest.server_tls import ServerTls
+from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +75,21 @@ async def serve(endpoint: Endpoint, tls: ServerTls | None = None) -> AsyncIterat
         yield port
 
 
+@dataclass(frozen=True, slots=True)
+class WrongTokens:
+    """Requests without a valid token since the start."""
+
+    count: int = 0
+    last_at: int = 0  # µs
+    last_from: str = ""  # address
+
+
 class Endpoint:
     """Handles requests of gateways. ``options`` may be replaced, except host and port."""
 
     def __init__(self, options: PushOptions, gateways: Gateways) -> None:
         self.options = options
+        self.wrong_tokens = WrongTokens()
         self._gateways = gateways
         self._body_queue = gateways.body_queue
         self._in_progress: Counter[str] = Counter()
@@ -87,6 +99,7 @@ class Endpoint:
         gateway = self._gateway(request.headers.get("Authorization", ""))
         if gateway is None:
             metrics.wrong_tokens.labels(endpoint="push").inc()
+            self.wrong_tokens = WrongTokens(self.wrong_tokens.count + 1, now_us(), request.remote or "")
             log.warning("request from %s rejected: missing or wrong token", request.remote)
             return _answer(401, "unauthorized access")
         try:

@@ -213,7 +213,12 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
         async def report() -> health.HealthReport:
             content = await _report("collector-push", True, since, gateways.statuses(), spool, gateways.evaluators())
-            return {**content, "configuration": configuration.number, "tokens": gateways.tokens_used()}
+            return {
+                **content,
+                "configuration": configuration.number,
+                "tokens": gateways.tokens_used(),
+                "wrong_tokens": asdict(endpoint.wrong_tokens),
+            }
 
         async with (
             health.serve(

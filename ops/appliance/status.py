@@ -15,13 +15,14 @@ from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
 from ingest.installation import installation_of
 from ingest.source_states import UP
-from ingest.timestamps import now_us
+from ingest.timestamps import iso, now_us
 from ops import health
 from ops.appliance import exits
 from ops.appliance.config_drift import ConfigDrift
 from ops.appliance.database import Database
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
+from ops.formatting import count
 from ops.paths import State
 from ops.registration.installation import chosen, installations
 from schema.queries import load
@@ -31,6 +32,7 @@ _RATE_SECONDS = 1.0  # between the two looks that make a rate
 _STABLE_SECONDS = 10.0  # a process without a health page that lives so long has come up
 _RECENT_SECONDS = 60.0  # an end is news for so long
 _REPEATED_SECONDS = 600.0  # several in a row are
+_NEWS_US = 86_400_000_000  # a rejected token is news for so long
 _UNSUPERVISED = "not supervised: run `plantlog up`"
 
 
@@ -171,6 +173,10 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
         return f"not connected: {', '.join(not_connected)}"
     if number is not None and report.get("configuration", number) != number:
         return f"runs configuration {report['configuration']}, but {number} is current: see its log"
+    wrong = report.get("wrong_tokens", {"count": 0})
+    if wrong["count"] and now_us() - wrong["last_at"] < _NEWS_US:
+        last = f"last {iso(wrong['last_at'])[:19]}Z from {wrong['last_from']}"
+        return f"{count(wrong['count'], 'request')} with a wrong token, {last}"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from ingest.config.model import HealthOptions, NotifyOptions
 from ingest.config.sources import ModbusSource
 from ingest.errors import OperationError
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from ops import health
 from ops.appliance import exits
 from ops.appliance.readiness import Progress, wait_until, wait_until_ready
@@ -225,6 +227,16 @@ def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, t
         one = until_sync(runs, every=0.02)
         server.shutdown()
     assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+def test_status_shows_rejected_tokens_for_a_day() -> None:
+    def reason(ago: float, count_: int = 3) -> str:
+        wrong = {"count": count_, "last_at": now_us() - round(ago * 1e6), "last_from": "10.0.0.7"}
+        return _not_ready_reason({"ready": True, "sources": [], "wrong_tokens": wrong}, None)
+
+    assert re.fullmatch(r"3 requests with a wrong token, last \d{4}-\d\d-\d\dT[\d:]{8}Z from 10\.0\.0\.7", reason(60))
+    assert reason(60, 1).startswith("1 request with")
+    assert reason(60, 0) == reason(2 * 86_400) == ""
 
 
 def test_status_shows_overload_and_deferred_jobs_first(state: State) -> None:

@@ -330,6 +330,9 @@ async def test_request_without_token_is_refused(
         assert (refused.status, refused.body) == (401, {"code": "unauthorized", "message": "unauthorized access"})
         assert REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) == before + 1
         assert "request from 127.0.0.1 rejected: missing or wrong token" in caplog.text
+        wrong = (await here.health())["wrong_tokens"]
+        assert (wrong["count"], wrong["last_from"]) == (1, "127.0.0.1")
+        assert abs(wrong["last_at"] - now_us()) < 600e6
         assert (
             await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge-gateway"})
         ).status == 204
