@@ -14,7 +14,12 @@ ORDER BY q.reason;
 SELECT q.quarantined_at, coalesce(s.name, q.source_id::text) AS source, coalesce(c.name, q.channel_id::text) AS channel,
        CASE WHEN q.detail ? 'event' THEN 'event' WHEN q.detail ? 'gap' THEN 'gap'
             WHEN q.detail ? 'count' THEN 'count' ELSE 'sample' END AS kind,
-       q.time_us, q.value::text AS value, q.status, q.detail ->> 'error' AS error, q.retried_at,
+       q.time_us, q.value::text AS value, q.status, q.retried_at,
+       coalesce(q.detail ->> 'error',
+                CASE WHEN q.reason = 'future' THEN 'later than [writer] future_limit'
+                     WHEN q.reason = 'ancient' AND s.kind = 'push' AND q.time_us BETWEEN 0 AND 31535999999999
+                         THEN 'older than [writer] oldest; in 1970: is the precision ns?'
+                     WHEN q.reason = 'ancient' THEN 'older than [writer] oldest' END) AS error,
        coalesce(q.detail ->> 'event', q.detail ->> 'gap', q.detail ->> 'count') AS content
 FROM plant.quarantine AS q
 LEFT JOIN plant.source AS s ON s.id = q.source_id

@@ -247,6 +247,13 @@ async def test_spool_quarantine(site: Site, owner: asyncpg.Connection) -> None:
     assert "from tomorrow" in text
     assert "0x80050000" in text
     assert f"{iso(T0 + 2 * DAY)[:19]}Z" in text, "readable, with its zone"
+    assert {row["error"] for row in reasons["future"]["listed"]} == {"later than [writer] future_limit"}
+    await site.spool("opcua", batch([(3, 1_000_000 - T0, 1.0, 0)], 2))
+    await site.write()
+    assert "older than [writer] oldest" in await site.run("quarantine")
+    await owner.execute("UPDATE plant.source SET kind = 'push' WHERE id = 2")
+    ancient = (await site.json("quarantine"))["reasons"][0]["listed"]
+    assert [row["error"] for row in ancient] == ["older than [writer] oldest; in 1970: is the precision ns?"]
     await owner.execute("DELETE FROM plant.quarantine WHERE channel_id IS NOT NULL")
     assert "future: 1 row of a; newest first:" in await site.run("quarantine")
 
