@@ -157,10 +157,11 @@ class Backfill:
     async def _nodes(self, client: Client, wanted: Iterable[int]) -> dict[int, ua.NodeId]:
         """The node ids of readable tags in this session, by index."""
         namespaces = await read_namespaces(client, self._tags.source.time_out)
+        unreadable = {c for reason in ("refused", "undecodable") for c in self._gaps.channels_open_for(reason)}
         nodes = {}
         for i in wanted:
             tag = self._tags.source.tags[i]
-            if tag.name not in self._status.bad_channels:
+            if int(self._tags.ids[i]) not in unreadable:
                 with suppress(SourceError):  # the channel is rejected for this reason, or will be
                     nodes[i] = namespaces.node_id(tag.address)
         return nodes

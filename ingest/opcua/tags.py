@@ -31,6 +31,7 @@ class Tags:
         self.versions = versions  # channel id → version
         self.ids: Int32s = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # (n,) channel ids
         self.is_text = np.array([tag.kind == "text" for tag in source.tags], bool)  # (n,)
+        self.is_part = np.array([tag.index is not None or bool(tag.member) for tag in source.tags], bool)  # (n,)
         self._place = {channel: place for place, channel in enumerate(self.ids.tolist())}
         # Client handle → index of the tag; n for unknown handles.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)

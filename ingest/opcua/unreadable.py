@@ -1,4 +1,8 @@
-"""Channels with values of unsupported types: one event, and a gap until a supported value comes."""
+"""Channels that can't be read: one event when that begins, one when it ends.
+
+A value of an unsupported type is no sample, so there is a gap. An element that an array does not have, or a member of a
+value that does not fit its definition, is a Bad sample. An optional member may be absent: that is a value, too.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,29 @@ from collections.abc import Mapping
 import numpy as np
 
 from ingest.batch import Event, Int64s, UInt32s
+from ingest.config.sources import OpcuaTag
 from ingest.gaps import Gaps
 from ingest.opcua.decoded import DataChange
+from ingest.opcua.member_steps import ABSENT
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 
 _REASON = "undecodable"
 _BAD = np.uint32(0x8000_0000)
+_NO_ELEMENT = (0x8036_0000, 0x8037_0000)  # BadIndexRangeInvalid, BadIndexRangeNoData
+_UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEncodingUnsupported, BadTypeMismatch
+_MISSING = np.array([*_NO_ELEMENT, *_UNFIT], np.uint32)
 
 
 class Unreadable:
-    """The unsupported channels of one source. After a restart they are known by their gaps."""
+    """The channels of one source that can't be read. After a restart the unsupported ones are known by their gaps."""
 
     def __init__(self, tags: Tags, status: SourceStatus, gaps: Gaps) -> None:
         self._status = status
         self._gaps = gaps
         self._channels = {c for c in gaps.channels_open_for(_REASON) if tags.place(c) is not None}
+        self._missing: set[int] = set()  # channels whose element or member can't be read in the newest value
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
 
@@ -48,9 +58,49 @@ class Unreadable:
             if self._gaps.reason(channel) == _REASON:
                 await self._gaps.close(again, [channel])
             events.append(Event("channel_state", now_us(), channel, text="good"))
+        if self._missing or tags.is_part.any():
+            events += self._check_parts(tags, change, place, time, status)
         if self._status.state in {"connected", "degraded"}:
             self._status.state = "degraded" if self._status.bad_channels else "connected"
         return events
+
+    def _check_parts(
+        self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s
+    ) -> list[Event]:
+        """Events for elements and members that can no longer be read, or can again."""
+        bad = np.flatnonzero(tags.is_part[place] & np.isin(status, _MISSING))
+        missing = {int(tags.ids[place[k]]): k for k in bad.tolist()}  # channel → its last such value
+        there = self._there(tags, change, place, time, status, self._missing | missing.keys())
+        events = []
+        for channel, k in missing.items():
+            if channel in self._channels or there.get(channel, -1) > time[k]:
+                continue
+            why = _why_missing(tags.tag(channel), int(status[k]))
+            self._status.bad_channels[tags.tag(channel).name] = why
+            if channel not in self._missing:
+                events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": why}))
+            self._missing.add(channel)
+            there.pop(channel, None)
+        for channel in self._missing & there.keys():
+            self._status.bad_channels.pop(tags.tag(channel).name, None)
+            events.append(Event("channel_state", now_us(), channel, text="good"))
+        self._missing -= there.keys() | self._channels
+        return events
+
+    @staticmethod
+    def _there(
+        tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
+    ) -> dict[int, int]:
+        """Those of ``channels`` that can be read → when (µs)."""
+        if not channels:
+            return {}
+        fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[place], list(channels))
+        found = dict(zip(tags.ids[place[fits]].tolist(), time[fits].tolist(), strict=True))
+        for text in change.texts:
+            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in channels:
+                channel = int(tags.ids[text.handle])
+                found[channel] = max(text.time, found.get(channel, 0))
+        return found
 
     def _again(
         self,
@@ -80,3 +130,10 @@ def _found(tags: Tags, change: DataChange) -> dict[int, str]:
         if text.handle < len(tags) and not tags.is_text[text.handle]:
             found[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
     return found
+
+
+def _why_missing(tag: OpcuaTag, status: int) -> str:
+    """Why the element or member can't be read."""
+    if status in _NO_ELEMENT:
+        return f"the array has no element {tag.index}; the first one has index 0"
+    return "the value does not fit the data type that the server describes"
