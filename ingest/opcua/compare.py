@@ -94,7 +94,11 @@ def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:
     """Why the server's variable cannot be read as the tag says; empty: it can be."""
     if isinstance(there, OpcuaTag):
         return "" if tag.index is None else "not an array, but the tag has an index"
-    return "" if there.reason == ARRAY and tag.index is not None else there.reason
+    if there.reason != ARRAY or tag.index is None:
+        return there.reason
+    if there.elements is None or tag.index < there.elements:
+        return ""
+    return f"the array has {there.elements} elements, but the tag has index {tag.index}"
 
 
 def _differences(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> Iterator[tuple[str, Values]]:

@@ -27,15 +27,14 @@ _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8
 _BOOLEAN = 1
 _NO_ARRAY = ", not an array: clear the column index"
 _NO_ELEMENT = ": the column index reads an element"
+_NO_MATRIX = " dimensions: only those of one can be read"
 _NO_STRUCTURE = ", not a structure: clear the column member"
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
 _BAD_INDEX_RANGE_NO_DATA = 0x80370000
-_ARRAY, _TYPE = 0x80, 0x3F  # bits of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
+_ARRAY, _HAS_DIMENSIONS, _TYPE = 0x80, 0x40, 0x3F  # bits of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
 _FIRST_ITEMS = 64  # items viewed through a new layout at first, so that short runs are cheap
-
-
 _HANDLE = 4  # bytes before each data value of a notification; none in history
 
 
@@ -224,18 +223,21 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
     index = -1 if forms.index is None else int(forms.index[min(handle, len(forms.index) - 1)])
-    element: Element | None = None
+    array: Element | None = None  # what is an array, and the element of it that is wanted, or the first
     text: str | None = None
-    if kind & _ARRAY and index >= 0:
-        element = reader.element(index, forms.whole_arrays)
+    if kind & _ARRAY:
+        array = reader.element(max(index, 0), forms.whole_arrays)
     elif kind in FORMS:
         reader.skip(1)
         text = FORMS[kind][1](reader)
     else:
         reader.variant()
     status, time = _status_and_time(reader, mask, arrival, np.array([handle], np.uint32), decoded)
-    if element is not None:
-        _element(reader.body, element, handle, status, time, decoded, forms)
+    if array is not None and array.dimensions > 1:
+        what = f"{type_name(kind & ~_HAS_DIMENSIONS)} of {array.dimensions}{_NO_MATRIX}"
+        decoded.unsupported.append(Unsupported(handle, what))
+    elif array is not None and index >= 0:
+        _element(reader.body, array, handle, status, time, decoded, forms)
     elif index >= 0 and kind:
         decoded.unsupported.append(Unsupported(handle, f"{type_name(kind)}{_NO_ARRAY}"))
     elif text is not None:
@@ -283,10 +285,7 @@ def _element(
 ) -> None:
     """Append an element of an array like a value of its type; Bad if the array ends before it."""
     kind, at = element.kind, element.at
-    if element.dimensions > 1:
-        what = f"{type_name(kind | _ARRAY)} of {element.dimensions} dimensions"
-        decoded.unsupported.append(Unsupported(handle, what))
-    elif at is None:
+    if at is None:
         decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
     elif kind in FORMS:
         name, form = FORMS[kind]

@@ -58,6 +58,7 @@ _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "Val
 _MAX_MEMBERS = 10_000  # of one structure
 ARRAY = "an array: the column index reads an element"
 STRUCTURE = "a structure: the column member reads a member"
+MATRIX = "an array of several dimensions: only those of one can be read"
 COLUMNS = ("name", "address", "member", "kind", "unit", "lo", "hi", "description")
 
 
@@ -68,6 +69,7 @@ class SkippedVariable:
     name: str
     address: str
     reason: str
+    elements: int | None = None  # of an array with a configured element; None: not known
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class _Variable:
     description: str = ""
     reason: str = ""  # for skipping it
     member: str = ""  # it is this member of the node's value
+    elements: int | None = None  # of the array that it is
 
     @property
     def key(self) -> tuple[Any, str]:
@@ -115,6 +118,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         every = [*variables, *elsewhere]
         await _attributes(browser, every)
         kinds = await _kinds(browser, every)
+        await _elements(browser, every, {tag.address for tag in source.tags if tag.index is not None}, namespaces)
         members = await _members(browser, every, kinds)
         units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
     finally:
@@ -129,7 +133,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
     for variable in every:
         name, address = names[variable.key], addresses[variable.node]
         if variable.reason:
-            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason)
+            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason, variable.elements)
             continue
         unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
         found.by_node[variable.key] = OpcuaTag(
@@ -232,7 +236,7 @@ async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
         dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
-            variable.reason = ARRAY
+            variable.reason = MATRIX if dimensions > 1 else ARRAY
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
@@ -282,13 +286,31 @@ async def _members(
     return found
 
 
+async def _elements(
+    browser: Browser, variables: list[_Variable], addresses: Iterable[str], namespaces: Namespaces
+) -> None:
+    """How many elements those of ``addresses`` have that are arrays."""
+    nodes = set()
+    for address in addresses:
+        with suppress(SourceError):  # no such namespace
+            nodes.add(namespaces.node_id(address))
+    arrays = [v for v in variables if v.node in nodes and v.reason == ARRAY]
+    values = await browser.read([(v.node, ua.AttributeIds.Value) for v in arrays])
+    for variable, value in zip(arrays, values, strict=True):
+        if value.Value is None or not isinstance(value.Value.Value, list):
+            continue
+        if len(value.Value.Dimensions or ()) > 1:
+            variable.reason = MATRIX
+        variable.elements = len(value.Value.Value)
+
+
 async def _values(browser: Browser, variables: list[_Variable]) -> None:
     """Read values to decide what type and rank leave open."""
     values = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables])
     for variable, value in zip(variables, values, strict=True):
         variant = value.Value
         if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.reason = ARRAY
+            variable.reason = MATRIX if len(variant.Dimensions or ()) > 1 else ARRAY
         elif variable.data_type == _ANY and (variant is None or variant.Value is None):
             variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
         elif variable.data_type == _ANY:

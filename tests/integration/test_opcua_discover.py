@@ -97,6 +97,7 @@ async def test_discover_lists_every_scalar_and_subtype(tmp_path: Path) -> None:
 async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
     async with serving() as (_, folder, address):
         await folder.add_variable(ua.NodeId("array", 2), "2:array", [1.0, 2.0])
+        await folder.add_variable(ua.NodeId("matrix", 2), "2:matrix", [[1.0, 2.0], [3.0, 4.0]])
         await folder.add_variable(ua.NodeId("range", 2), "2:range", ua.Range(Low=0, High=1))
         nothing = ua.Variant(None, V.Null)
         anything = ua.NodeId(ua.ObjectIds.BaseDataType)
@@ -113,6 +114,8 @@ async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
         == reasons["nsu=urn:tests;s=either"]
         == "an array: the column index reads an element"
     )
+    matrix = "an array of several dimensions: only those of one can be read"
+    assert reasons["nsu=urn:tests;s=matrix"] == matrix
     assert reasons["nsu=urn:tests;s=range"] == "the server has no DataTypeDefinition of Range"
     assert reasons["nsu=urn:tests;s=empty"].startswith("its data type is abstract, and it has no value")
     assert reasons["nsu=urn:tests;s=secret"] == "it is not readable (AccessLevel)"
@@ -208,6 +211,7 @@ elsewhere,nsu=urn:elsewhere;s=level,,,,,
 pressure,nsu=urn:tests;s=pressure,,mbar,0,50,
 state,nsu=urn:tests;s=state,analog,,,,
 serial,nsu=urn:tests;s=serial,,,,,
+beyond,nsu=urn:tests;s=array,,,,,2
 """
 
 
@@ -252,15 +256,16 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
         "  mill.csv:8: not_an_array nsu=urn:tests;s=level: not an array, but the tag has an index",
         "  mill.csv:9: gone nsu=urn:tests;s=gone: the server has no such node",
         text[6],
+        "  mill.csv:14: beyond nsu=urn:tests;s=array: the array has 2 elements, but the tag has index 2",
         "different:",
         "  mill.csv:11: pressure: unit mbar, on the server bar; hi 50, on the server 10",
         "  mill.csv:12: state: kind analog, on the server discrete",
         "  mill.csv:13: serial: kind analog, on the server text",
-        "1 only on the server, 4 only in the tag list, 3 different, 5 the same",
+        "1 only on the server, 5 only in the tag list, 3 different, 5 the same",
     ]
     assert text[6].startswith("  mill.csv:10: elsewhere nsu=urn:elsewhere;s=level: the server has no namespace")
     assert [tag["name"] for tag in as_json["only_server"]] == ["Plant/new"]
-    assert [tag["line"] for tag in as_json["only_list"]] == [7, 8, 9, 10]
+    assert [tag["line"] for tag in as_json["only_list"]] == [7, 8, 9, 10, 14]
     assert as_json["different"][0] == {
         "line": 11,
         "name": "pressure",

@@ -276,16 +276,17 @@ def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
     matrix = ua.Variant([[1.0, 2.0], [3.0, 4.0]], V.Double)
     values = [
         *(ua.Variant(1.0, V.Double), ua.Variant("x", V.String), matrix),
-        *(ua.Variant([ua.Range()], V.ExtensionObject), ua.Variant([1.0], V.Double)),
+        *(ua.Variant([ua.Range()], V.ExtensionObject), ua.Variant([1.0], V.Double), matrix),
     ]
     body = encode([(handle, ua.DataValue(value)) for handle, value in enumerate(values)])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([0, 0, 0, 0, -1])))
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([0, 0, 0, 0, -1, -1])))
     assert {u.handle: u.what for u in change.unsupported} == {
         0: "a Double, not an array: clear the column index",
         1: "a String, not an array: clear the column index",
-        2: "an array of Double of 2 dimensions",
+        2: "an array of Double of 2 dimensions: only those of one can be read",
         3: "an array of structures",
         4: "an array of Double: the column index reads an element",
+        5: "an array of Double of 2 dimensions: only those of one can be read",
     }
     assert not rows(change)
 
