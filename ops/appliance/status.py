@@ -164,13 +164,8 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
     """Why a process that runs is not ready, or not what it should be."""
     if report is None:
         return "does not respond"
-    if not report["ready"] and report.get("failing") and report["database"] == "connected":
-        return f"not reached: {', '.join(report['failing'])}"
-    if not report["ready"] and "database" in report:
-        return f"database {report['database']}"
     if not report["ready"]:
-        not_connected = [entry["name"] for entry in report.get("sources", []) if entry["state"] not in UP]
-        return f"not connected: {', '.join(not_connected)}"
+        return _missing(report)
     if number is not None and report.get("configuration", number) != number:
         return f"runs configuration {report['configuration']}, but {number} is current: see its log"
     wrong = report.get("wrong_tokens", {"count": 0})
@@ -178,6 +173,16 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
         last = f"last {iso(wrong['last_at'])[:19]}Z from {wrong['last_from']}"
         return f"{count(wrong['count'], 'request')} with a wrong token, {last}"
     return ""
+
+
+def _missing(report: dict[str, Any]) -> str:
+    """What a process that is not ready waits for."""
+    if report.get("failing") and report["database"] == "connected":
+        return f"not reached: {', '.join(report['failing'])}"
+    if "database" in report:
+        return f"database {report['database']}"
+    not_connected = [entry["name"] for entry in report.get("sources", []) if entry["state"] not in UP]
+    return f"not connected: {', '.join(not_connected)}"
 
 
 def _unreported_source(source: Source, channels: int, process: str) -> dict[str, Any]:
