@@ -120,9 +120,9 @@ def _listeners(port: int, host: str | None = None) -> set[int | None]:
     """Who listens on a port, at addresses that ``host`` conflicts with; None: one that is not visible."""
     address = host and socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     every = ("0.0.0.0", "::")
-    found = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN and one.laddr]
     return {
         one.pid
-        for one in found
-        if one.laddr[1] == port and (address is None or {address, one.laddr[0]} & {*every} or address == one.laddr[0])
+        for one in psutil.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN and (here := one.laddr) and here.port == port
+        if address is None or {address, here.ip} & {*every} or address == here.ip
     }
