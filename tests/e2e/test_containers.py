@@ -200,7 +200,8 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
     found = await stack.fetch("SELECT started_at, job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL")
     since = datetime.fromtimestamp(begun / SECOND, UTC)  # an earlier test has cut off runs: it restarted the database
     assert [tuple(row) for row in found if row["outcome"] == "failed" and row["started_at"] > since] == []
-    assert {row["job"] for row in found if row["outcome"] == "ok"} == {job.name for job in jobs()}
+    without_need = {"certificate"}  # [database] host is loopback
+    assert {row["job"] for row in found if row["outcome"] == "ok"} == {job.name for job in jobs()} - without_need
     day = datetime.fromtimestamp(two_days_ago / SECOND, UTC).date()
     assert f"{day} " in stack.compose(*PLANTLOG, "verify", str(day))
 
