@@ -97,7 +97,7 @@ class Document:
             content = token_file.read(file)
             if (place[0], place[-1]) == ("source", "token_file"):
                 self._token_hashes(file, content, place)
-            elif place[-1] in ("passphrase_file", "token_file") and (wrong := secrets.token_fault(content.strip())):
+            elif place[-1] == "passphrase_file" and (wrong := secrets.token_fault(content.strip())):
                 self.problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
 
     def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
