@@ -27,6 +27,7 @@ from ingest.addresses import machine_addresses
 from ingest.errors import SourceError
 from ingest.files import write_atomically
 from ingest.folder_lock import folder_lock
+from ingest.server_tls import server_file
 
 _CA_DAYS = 20 * 365
 _DAYS = 397  # some clients accept no more
@@ -39,11 +40,6 @@ _WILDCARDS = ("0.0.0.0", "::")
 def ca_file(pki: Path) -> Path:
     """The certificate that clients trust."""
     return pki / "tls" / "ca.crt"
-
-
-def server_file(pki: Path) -> Path:
-    """Key and certificate of the servers."""
-    return pki / "tls" / "server.pem"
 
 
 def machine_names() -> set[str]:

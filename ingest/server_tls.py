@@ -23,6 +23,11 @@ _RENEW_SECONDS = 3600.0  # between two looks at the end of plantlog's own certif
 Files: TypeAlias = tuple[Path, Path]  # certificate and key
 
 
+def server_file(pki: Path) -> Path:
+    """Key and certificate of plantlog's own, in one file."""
+    return pki / "tls" / "server.pem"
+
+
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
     """For the server's side. Raises UnusableFile."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

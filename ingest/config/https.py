@@ -8,14 +8,14 @@ from ingest.addresses import is_loopback
 from ingest.config import certificate_files
 from ingest.config.model import Plant, ServerOptions
 from ingest.errors import SourceError
-from ingest.server_tls import Files, ServerTls
+from ingest.server_tls import Files, ServerTls, server_file
 
 
 def of(plant: Plant, server: ServerOptions, state: Path) -> ServerTls | None:
     """The TLS of one of the plant's servers; None: it speaks HTTP. Raises SourceError."""
     if server.scheme == "http":
         return None
-    return ServerTls(_yours(plant), state / "pki" / "tls" / "server.pem", lambda: ensure(plant, state))
+    return ServerTls(_yours(plant), server_file(state / "pki"), lambda: ensure(plant, state))
 
 
 def certificate_file(plant: Plant, state: Path) -> Path | None:
@@ -25,13 +25,8 @@ def certificate_file(plant: Plant, state: Path) -> Path | None:
 
 def files(plant: Plant, state: Path) -> Files:
     """The certificate of servers with TLS, and its key."""
-    own = state / "pki" / "tls" / "server.pem"
+    own = server_file(state / "pki")
     return _yours(plant) or (own, own)
-
-
-def is_remote(host: str) -> bool:
-    """Whether a server that listens there is reached by other machines."""
-    return not is_loopback(host)
 
 
 def ensure(plant: Plant, state: Path, *, all_names: bool = False) -> None:
@@ -66,7 +61,7 @@ def problem(plant: Plant) -> str | None:
 def _hosts(plant: Plant) -> list[str]:
     """Where servers with TLS listen."""
     secure = [server.host for server in plant.servers() if server.scheme == "https"]
-    return [*secure, *([plant.database.host] if is_remote(plant.database.host) else ())]
+    return [*secure, *(() if is_loopback(plant.database.host) else (plant.database.host,))]
 
 
 def _yours(plant: Plant) -> Files | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ingest import own_certificate
+from ingest.addresses import is_loopback
 from ingest.config import https, snapshot
 from ingest.config.load import load_with_digests
 from ingest.errors import OperationError
@@ -44,7 +45,7 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
                 "per protocol; legal: 1 (or use `plantlog up`)"
             )
         _check_repository(config, plant.backup.repository)
-        if https.is_remote(plant.database.host):
+        if not is_loopback(plant.database.host):
             raise OperationError(f"{config}: [database] is not supported in containers; legal: no table [database]")
         if plant.redundancy.member is not None:
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from ingest import metrics
+from ingest.addresses import is_loopback
 from ingest.config import https
 from ingest.config.snapshot import in_force
 from ingest.database import addresses
@@ -184,7 +185,7 @@ async def record_heartbeat(context: JobContext, connection: Connection) -> JobRe
 async def renew_certificate(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """Where the own server listens beyond loopback, it gets the present certificate, for new sessions."""
     current = in_force(context.state.root, ())
-    if current is None or not https.is_remote(current.plant.database.host):
+    if current is None or is_loopback(current.plant.database.host):
         return JobSkipped("[database] host is loopback")
     https.ensure(current.plant, context.state.root)
     if not existing(context.state.root).renew_certificate():

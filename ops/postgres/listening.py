@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ingest.addresses import is_loopback
 from ingest.config import https
 from ingest.config.model import Plant
 from ingest.files import write_atomically
@@ -27,7 +28,7 @@ class Listening:
     @classmethod
     def of(cls, plant: Plant, state: Path) -> Listening | None:
         """None: on loopback only."""
-        if not https.is_remote(plant.database.host):
+        if is_loopback(plant.database.host):
             return None
         certificate, key = https.files(plant, state)
         return cls(plant.database.host, str(certificate), str(key))

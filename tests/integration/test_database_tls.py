@@ -17,6 +17,7 @@ import pytest
 from ingest import own_certificate
 from ingest.config import https
 from ingest.database import connect
+from ingest.server_tls import server_file
 from ops.maintenance.jobs import renew_certificate
 from ops.maintenance.run import JobContext, JobResult
 from ops.migration.migrate import Login
@@ -154,7 +155,7 @@ async def test_other_machines_reach_the_reader_with_tls_only(shared: State) -> N
         async with connected(shared.dsn("owner")) as owned:  # without TLS: it is this machine
             assert await renew_certificate(context, owned) == JobResult()
             kept = await connect(f"{remote}?sslmode=require", "test")
-            own_certificate.server_file(shared.pki).unlink()
+            server_file(shared.pki).unlink()
             assert await renew_certificate(context, owned) == JobResult(detail="new certificate")
 
             async def is_new() -> bool:

@@ -29,7 +29,7 @@ from ingest.config import https, processes, token_file
 from ingest.config.load import load
 from ingest.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
 from ingest.errors import SourceError
-from ingest.server_tls import ServerTls
+from ingest.server_tls import ServerTls, server_file
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
 from ops.maintenance.process import run_maintenance
@@ -179,7 +179,7 @@ async def test_own_certificate_is_renewed_by_the_same_ca(tmp_path: Path, monkeyp
     with monkeypatch.context() as short:
         short.setattr(own_certificate, "_DAYS", 50)
         own_certificate.ensure(pki, ["localhost"])
-    ca, file = own_certificate.ca_file(pki), own_certificate.server_file(pki)
+    ca, file = own_certificate.ca_file(pki), server_file(pki)
     before = file.read_bytes()
     assert file.stat().st_mode & 0o077 == 0
     assert (pki / "tls" / "ca.key").stat().st_mode & 0o077 == 0
@@ -201,15 +201,15 @@ async def test_own_certificate_is_renewed_by_the_same_ca(tmp_path: Path, monkeyp
 
 def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
     def names() -> set[str]:
-        found = x509.load_pem_x509_certificate(own_certificate.server_file(tmp_path / "pki").read_bytes())
+        found = x509.load_pem_x509_certificate(server_file(tmp_path / "pki").read_bytes())
         return set(own_certificate.names_of(found))
 
     https.ensure(plant(), tmp_path)
     assert {"localhost", "127.0.0.1", socket.gethostname().lower()} <= names()
     assert "0.0.0.0" not in names()
-    before = own_certificate.server_file(tmp_path / "pki").read_bytes()
+    before = server_file(tmp_path / "pki").read_bytes()
     https.ensure(plant(), tmp_path, all_names=True)
-    assert own_certificate.server_file(tmp_path / "pki").read_bytes() == before
+    assert server_file(tmp_path / "pki").read_bytes() == before
     https.ensure(plant(names=("Historian.example.org", "2001:DB8::5")), tmp_path)
     assert {"historian.example.org", "2001:db8::5", "localhost"} <= names()
     ca = own_certificate.ca_file(tmp_path / "pki").read_bytes()
