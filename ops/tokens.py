@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ingest.accounts import account_name
 from ingest.config.load import load_token_files
 from ingest.config.secrets import TOKEN_LEGAL, token_fault
 from ingest.config.token_file import MAX_TOKENS, TokenHash, digest_of, hash_in, hash_of, is_token, lines, parse, read
@@ -138,10 +138,7 @@ def _hashes(file: Path, content: list[str], source: str) -> tuple[TokenHash, ...
 
 def _comment(what: str) -> str:
     """By whom, and when: for people."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = f"uid {os.getuid()}"
+    name = account_name(os.getuid()) or f"uid {os.getuid()}"
     return f"{what} {datetime.now(UTC):%Y-%m-%d} by {os.environ.get('SUDO_USER', name)}"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pwd
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, UnixConnector, web
 from pydantic import TypeAdapter, ValidationError
 
+from ingest.accounts import account_name
 from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
 from ingest.errors import OperationError, PlantlogError
 from ingest.event_rows import storable
@@ -145,8 +145,5 @@ def _operator_name(given_name: Any, logged_in: bool, request: web.Request) -> st
         return name
     connection = request.get_extra_info("socket")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = f"user {uid}"
+    user = account_name(uid) or f"user {uid}"
     return f"{name} ({user})" if name and name != user else user

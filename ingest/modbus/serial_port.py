@@ -7,12 +7,12 @@ import errno
 import fcntl
 import grp
 import os
-import pwd
 import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ingest.accounts import account_name
 from ingest.config.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
@@ -139,9 +139,7 @@ def _reason(device: str, error: Exception) -> str:
 
 
 def _forbidden(device: str) -> str:
-    user = str(os.geteuid())
-    with suppress(KeyError):
-        user = pwd.getpwuid(os.geteuid()).pw_name
+    user = account_name(os.geteuid()) or str(os.geteuid())
     try:
         found = Path(device).stat()
     except OSError:

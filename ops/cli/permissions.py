@@ -7,7 +7,6 @@ owns the state folder, or is root, can change its files. This guards honest peop
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import typer
 
+from ingest.accounts import account_name
 from ingest.errors import OperationError
 from ingest.files import as_owner_of
 from ingest.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
@@ -219,7 +219,4 @@ def _arguments(context: typer.Context) -> dict[str, str]:
 
 
 def _login(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+    return account_name(uid) or f"user {uid}"

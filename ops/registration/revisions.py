@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import pwd
 import shlex
 import socket
 import sys
@@ -19,6 +18,7 @@ from uuid import UUID
 
 import asyncpg
 
+from ingest.accounts import account_name
 from ingest.database import connect, database_errors
 from ingest.errors import OperationError
 from ingest.installation import installation_of
@@ -91,7 +91,7 @@ async def record(
     number: int = await connection.fetchval(
         queries["insert_revision"],
         installation,
-        _account(),
+        account_name(os.geteuid()) or str(os.geteuid()),
         _text(os.environ.get("SUDO_USER") or None),
         socket.gethostname(),
         _text(shlex.join(("plantlog", *sys.argv[1:]))),
@@ -101,14 +101,6 @@ async def record(
         json.dumps(names),
     )
     return number
-
-
-def _account() -> str:
-    """The operating system's account of this process; its number where it has no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _text(value: str | None) -> str | None:

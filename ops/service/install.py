@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ingest.accounts import account_name
 from ingest.config.load import load
 from ingest.errors import OperationError
 from ops.appliance import service
@@ -223,10 +224,7 @@ def choose(config: str | None = None) -> None:
 
 
 def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return account_name(uid) or str(uid)
 
 
 def _systemctl(*arguments: str, check: bool = True) -> int:
