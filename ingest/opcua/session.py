@@ -62,8 +62,7 @@ async def close(client: Client, time_out: float) -> None:
     session_close = client.uaclient.close_session
     client.uaclient.close_session = lambda _: session_close(False)  # asyncua requests their deletion
     with suppress(Exception):  # closing anyway
-        async with asyncio.timeout(time_out):
-            await client.disconnect()
+        await within(time_out, client.disconnect())  # awaited itself, it would swallow a cancellation of the caller
     with suppress(Exception):
         client.disconnect_socket()
 

@@ -301,3 +301,20 @@ async def test_endless_message_is_refused(answers: Callable[[], Iterator[bytes]]
         reason = await told(source(f"opc.tcp://127.0.0.1:{port}", insecure=True), tmp_path / "pki")
     assert reason.startswith("the server sent more than 64 MiB in a message")
     assert given < 1.5 * MESSAGE
+
+
+async def test_cancelled_while_it_closes(tmp_path: Path) -> None:
+    """Wherever the cancellation arrives: asyncua swallows one while it ends its own tasks."""
+    async with serving(None, ua.SecurityPolicyType.NoSecurity) as address:
+        for steps in range(100):
+            client = await connect(source(address, insecure=True), tmp_path / "pki")
+            closing = asyncio.create_task(close(client, 60.0))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if closing.done():
+                break
+            closing.cancel()
+            await asyncio.wait([closing])
+            assert closing.cancelled(), f"after {steps} steps it went on"
+            client.disconnect_socket()
+        assert steps > 3, "none arrived while it closed"
