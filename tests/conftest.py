@@ -97,7 +97,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give whole appliances time, and spread them among integration tests: at the end all others wait for them."""
     for item in items:
-        if {"e2e", "chaos"} & set(item.path.parts) and item.get_closest_marker("timeout") is None:
+        if {"e2e", "machines", "chaos"} & set(item.path.parts) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_WHOLE_APPLIANCE))
     files = {
         kind: dict.fromkeys(item.path for item in items if kind in item.path.parts) for kind in ("integration", "e2e")

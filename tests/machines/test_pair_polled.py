@@ -16,7 +16,7 @@ from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.timestamps import now_us, timestamp
 from ingest.writer.polled import WRITE
 from tests.database import Database, add_channels, add_sources, rows
-from tests.integration.test_pair import _INSTALLATION, Member, holder, holds
+from tests.machines.test_pair import _INSTALLATION, Member, holder, holds
 from tests.waiting import until
 
 CHANNELS = 20

@@ -18,7 +18,7 @@ from ingest.config.model import AlarmOptions
 from ingest.users.audit import Action, Person, record
 from tests.alarms import IDS, SOURCE
 from tests.database import Database, add_channels, add_sources, rows
-from tests.integration.test_pair import _INSTALLATION, Member, holds, pair
+from tests.machines.test_pair import _INSTALLATION, Member, holds, pair
 from tests.samples import batch
 from tests.users import recorded_actions
 from tests.waiting import until
