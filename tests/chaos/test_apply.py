@@ -1,7 +1,7 @@
 """A running plant is edited again and again by ``plantlog apply``: channels that no edit names lose nothing.
 
 ``PLANTLOG_TEST_EDITS=1000 PLANTLOG_TEST_CHANNELS=5500`` makes as many edits, at 5,000 samples/s by OPC UA and 500 by
-Modbus. Figures go to standard output (``-s``).
+Modbus. It needs a machine of its own: there no poll may come late, either. Figures go to standard output (``-s``).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from simulator.compare import Comparison, compare
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until_sync
 
+IS_STRICT = "PLANTLOG_TEST_EDITS" in os.environ
 EDITS = int(os.environ.get("PLANTLOG_TEST_EDITS", "12"))
 CHANNELS = int(os.environ.get("PLANTLOG_TEST_CHANNELS", "330"))
 COMPARED_EDITS = 100  # after so many, the table is compared with the truth
@@ -214,7 +215,7 @@ async def test_channels_that_no_edit_names_lose_nothing(
     assert (total.missing, total.duplicated, total.invented, total.altered) == (0, 0, 0, 0), total.examples
     late = [gap for gap in gaps if (gap["kind"], gap["reason"]) == ("modbus", "poll_missed")]
     print(f"polls came late on this machine: {len({gap['from_time'] for gap in late})} times")
-    assert [tuple(gap) for gap in gaps if gap not in late][:10] == []
+    assert [tuple(gap) for gap in gaps if IS_STRICT or gap not in late][:10] == []
 
 
 def test_what_does_not_run_is_started(appliance: Appliance, tags: TagLists) -> None:
