@@ -244,9 +244,14 @@ def simulator(context: typer.Context) -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def test(context: typer.Context) -> None:
-    """Run the tests. Arguments are passed on to pytest. Default: unit, integration and end-to-end tests."""
+    """Run the tests. Arguments are passed on to pytest.
+
+    Default: unit, integration and end-to-end tests, but for those that are marked slow.
+    """
     os.chdir(CHECKOUT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *context.args])
+    names_tests = any(Path(argument.partition("::")[0]).exists() for argument in context.args)
+    selected = () if names_tests else ("-m", "not slow")
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *selected, *context.args])
 
 
 @cache

@@ -46,6 +46,7 @@ def control(command: str, **parameters: object) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.slow
 async def test_every_channel_equals_the_truth(appliance: Appliance) -> None:
     start = now_us() + SECOND
     result = await appliance.compared(start, start + 5 * SECOND)
@@ -100,6 +101,7 @@ def test_every_process_serves_health_and_metrics(appliance: Appliance) -> None:
     assert "plantlog_lag_seconds_bucket" in output[PORT + 3]
 
 
+@pytest.mark.slow
 def test_maintenance_runs_and_records_its_jobs(appliance: Appliance) -> None:
     def jobs() -> dict[str, str | None]:
         return {job["name"]: job["outcome"] for job in appliance.status()["jobs"]}
@@ -169,6 +171,7 @@ def edited(plant: Path, name: str, interval: str, step: int, chance: random.Rand
         csv.writer(file).writerows([header, *rows])
 
 
+@pytest.mark.slow
 async def test_edits_of_a_running_configuration_lose_nothing(appliance: Appliance, tmp_path: Path) -> None:
     plant, chance = tmp_path / "plant", random.Random(18)
     shutil.copytree(appliance.root / "plant", plant)
@@ -226,6 +229,7 @@ def test_every_documented_command_is_run_by_a_test() -> None:
     assert {words[0] for words in docs.plantlog()} | names(docs.blocks("sh no_run")) <= run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", docs.blocks("sh", "sh fails"), ids=str)
 def test_documented_script_runs(appliance: Appliance, block: docs.Block, tmp_path: Path) -> None:
     for name in LINKED:
@@ -307,6 +311,7 @@ def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance,
     assert 1800 < float(days) <= 1825  # ours are made for five years
 
 
+@pytest.mark.slow
 def test_alert_fires_only_while_a_collector_is_stopped(appliance: Appliance, prometheus: str) -> None:
     down = ("PlantlogProcessDown", "collector-modbus")
     until_sync(lambda: health(prometheus).get("collector-modbus") == "up")

@@ -40,6 +40,7 @@ def exactly_once(result: dict[str, Comparison], seconds: float) -> None:
     assert result["modbus"].stored > 0
 
 
+@pytest.mark.slow
 async def test_exactly_once_without_faults(appliance: Appliance) -> None:
     start = now_us() + SECOND
     result = await appliance.compared(start, start + 5 * SECOND)
@@ -80,6 +81,7 @@ async def test_exactly_once_when_the_database_is_killed(appliance: Appliance) ->
     exactly_once(result, 4)
 
 
+@pytest.mark.slow
 async def test_down_drains_and_up_continues(appliance: Appliance) -> None:
     appliance.plantlog("down")
     assert appliance.oldest_waiting() == math.inf, "the spools are empty"

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
 
 from ingest.timestamps import now_us
 from ops.appliance.supervisor import is_collector
@@ -54,6 +55,7 @@ def _readers(appliance: Appliance) -> dict[str, psutil.Process]:
     }
 
 
+@pytest.mark.slow
 async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> None:
     plant, chance = SplitDemoPlant(tmp_path / "plant"), random.Random(5)
     plant.configure(1)

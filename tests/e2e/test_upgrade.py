@@ -54,6 +54,7 @@ def appliance(earlier: Path, tmp_path: Path) -> Iterator[Appliance]:
         appliance.plantlog("down", "--wipe", "--yes")
 
 
+@pytest.mark.slow
 async def test_nothing_is_lost_without_a_gap(appliance: Appliance, earlier: Path) -> None:
     start = now_us() + SECOND
     await appliance.until_stored(start + 2 * SECOND)

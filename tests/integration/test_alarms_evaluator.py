@@ -49,6 +49,7 @@ def told(events: list[Event]) -> list[tuple[int, str, str, str]]:
     return [(e.time, str(e.channel_id), e.detail["limit"], e.detail["action"]) for e in events]
 
 
+@pytest.mark.slow
 async def test_killed_process_records_each_alarm_once(tmp_path: Path) -> None:
     """SIGKILL again and again; the source sends again what it was not told of, sometimes more than that."""
     seed = random.randrange(2**32)

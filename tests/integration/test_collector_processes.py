@@ -14,6 +14,7 @@ from itertools import count, groupby, pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ingest.batch import GapBatch, SampleBatch
 from ingest.config import snapshot
@@ -194,6 +195,7 @@ class Killed:
             assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
 
 
+@pytest.mark.slow
 async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) -> None:
     """No two read one device, and every silence is a gap, whoever is killed while sources go to and fro."""
     chance, names = random.Random(12), [f"plc{n}" for n in range(4)]

@@ -323,6 +323,7 @@ class Stream:
         return [replace(b, received_at=now_us()) for b in (*once, *twice)]
 
 
+@pytest.mark.slow
 async def test_counts_are_exact_over_repeated_kills(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
 ) -> None:

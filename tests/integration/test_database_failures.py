@@ -178,6 +178,7 @@ def small_tablespace(server: Server) -> Iterator[Callable[[], None]]:
 # A network that swallows packets
 
 
+@pytest.mark.slow
 async def test_silent_address_fails_over_to_the_other(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:

@@ -345,6 +345,7 @@ _STORED = (
 )
 
 
+@pytest.mark.slow
 def test_each_installation_has_logins_of_its_own(server: str, tmp_path: Path) -> None:
     """Logins are the server's: a second installation, in this or in another database, leaves those of the first."""
     assert server  # it sees to the programs being there

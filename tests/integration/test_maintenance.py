@@ -283,6 +283,7 @@ async def test_packing_continues_after_its_time_slice(owner: Connection, databas
     assert await sample_counts(owner) == whole
 
 
+@pytest.mark.slow
 async def test_killed_maintenance_continues(owner: Connection, database: Database, tmp_path: Path) -> None:
     """SIGKILL while hours are packed; the next process ends what the first began, and says that it was killed."""
     await pack_days(owner)
@@ -313,6 +314,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
     assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
 
 
+@pytest.mark.slow
 async def test_two_maintenance_processes_do_each_job_once(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:

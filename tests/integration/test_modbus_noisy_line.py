@@ -229,6 +229,7 @@ async def _poll(unit: int, line: Line, connections: Connections, address: str, *
     return good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("units", [(1,), UNITS, (1, 1, 2)])
 @settings(max_examples=300)

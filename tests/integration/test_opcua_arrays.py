@@ -52,6 +52,7 @@ def states(kept: MemoryAppender, channel: int) -> list[str | None]:
     return [e.text for e in kept.events("channel_state") if e.channel_id == channel]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["node-opcua", "open62541"])
 async def test_elements_on_a_server_with_index_ranges(name: str, tmp_path: Path) -> None:
     array = f"{KINDS[name].node}Array"

@@ -58,6 +58,7 @@ async def simulated_server(
         await server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_everything_a_foreign_server_publishes_is_stored(name: str, tmp_path: Path) -> None:
     """Sign & encrypt; every value from the first one seen up to one seen everywhere, exactly once, and nothing else."""

@@ -308,6 +308,7 @@ async def test_discover_respects_server_limits(tmp_path: Path) -> None:
     assert [tag.name for tag in found.tags] == [f"Plant/v{number}" for number in range(300)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["node-opcua", "open62541"])
 async def test_discover_on_a_foreign_server(name: str, tmp_path: Path) -> None:
     """Also by pieces of ten references at most, which continuation points connect."""

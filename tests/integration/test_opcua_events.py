@@ -109,6 +109,7 @@ async def all_recorded(server: Peer, *kept: MemoryAppender) -> None:
     assert set(recorded(*kept).values()) == {1}
 
 
+@pytest.mark.slow
 async def test_conditions_of_a_server_are_in_the_alarm_list(tmp_path: Path) -> None:
     """Two conditions of one source, one of a variable that is no channel."""
     async with plant(tmp_path) as (server, watch):
@@ -134,6 +135,7 @@ async def test_conditions_of_a_server_are_in_the_alarm_list(tmp_path: Path) -> N
         assert not watch.status.remarks
 
 
+@pytest.mark.slow
 async def test_acknowledged_by_plantlog_on_the_server(tmp_path: Path) -> None:
     async with plant(tmp_path) as (server, watch):
         with pytest.raises(OperationError, match="unknown limit 'Limit0'"):
@@ -167,6 +169,7 @@ async def test_acknowledged_by_plantlog_on_the_server(tmp_path: Path) -> None:
             await watch.do("ack", "ua/*")
 
 
+@pytest.mark.slow
 async def test_acknowledged_on_the_server_by_another_client(tmp_path: Path) -> None:
     async with plant(tmp_path) as (server, watch):
         await server.tell("high 0")
@@ -181,6 +184,7 @@ async def test_acknowledged_on_the_server_by_another_client(tmp_path: Path) -> N
         await all_recorded(server, watch.kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_refresh_finds_what_changed_without_the_subscription(killed: bool, tmp_path: Path) -> None:
     """node-opcua transfers no subscriptions of unsecured channels: that events are missing is on record."""
@@ -219,6 +223,7 @@ async def test_refresh_finds_what_changed_without_the_subscription(killed: bool,
     assert [event.text for event in last.kept.events("events_missing")] == ["subscription lost"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_transferred_subscription_loses_no_event(killed: bool, tmp_path: Path) -> None:
     relay, port = Relay(), free_port()
@@ -262,6 +267,7 @@ async def test_transferred_subscription_loses_no_event(killed: bool, tmp_path: P
     assert first.kept.events("events_missing") + last.kept.events("events_missing") == []
 
 
+@pytest.mark.slow
 async def test_server_that_restarts_has_no_alarms(tmp_path: Path) -> None:
     async with plant(tmp_path) as (server, watch):
         await server.tell("high 0")
@@ -277,6 +283,7 @@ async def test_server_that_restarts_has_no_alarms(tmp_path: Path) -> None:
         await watch.shows(Limit1="unacknowledged_active")
 
 
+@pytest.mark.slow
 async def test_flood_of_events_is_recorded_once_in_small_messages(tmp_path: Path) -> None:
     async with plant(tmp_path) as (server, watch):
         for _ in range(4):

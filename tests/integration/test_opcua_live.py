@@ -237,6 +237,7 @@ async def test_a_kill_while_items_are_made_is_on_record(tmp_path: Path, monkeypa
         assert lasting(second) == ["killed"]
 
 
+@pytest.mark.slow
 async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
     """Twenty edits of a list; the channels that stay have every value that the server printed, and no gap."""
     everything = [OpcuaTag(name=f"Double{i}", address=f"ns=1;s=Double{i}") for i in range(20)]

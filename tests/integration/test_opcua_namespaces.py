@@ -178,6 +178,7 @@ async def test_two_channels_read_one_node(tmp_path: Path) -> None:
         assert not status.bad_channels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_discovered_addresses_have_uris_and_are_read(name: str, tmp_path: Path) -> None:
     async with peer(name, tmp_path / "peer", 20, "100") as server:

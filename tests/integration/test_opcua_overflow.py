@@ -107,6 +107,7 @@ async def like_milo(folder: Path) -> AsyncIterator[Server]:
             yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "serving",
     [*(pytest.param(partial(foreign, name), id=name) for name in SERVERS), asyncua_server, like_milo],

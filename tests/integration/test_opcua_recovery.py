@@ -558,6 +558,7 @@ async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
         assert 550 < skewed["ahead_seconds"] <= 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [-600, 0, 600])
 async def test_gap_has_the_clock_of_its_samples(tmp_path: Path, ahead: int) -> None:
     """The server is killed, and its clock is wrong by more than that takes."""
@@ -584,6 +585,7 @@ async def test_gap_has_the_clock_of_its_samples(tmp_path: Path, ahead: int) -> N
     assert [time for time in times if time <= gap.from_time]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ("node-opcua", "open62541", "milo"))
 async def test_foreign_server_transfers_its_subscription(name: str, tmp_path: Path) -> None:
     """Connections cut and collectors killed, again and again; each value once, whatever was republished.

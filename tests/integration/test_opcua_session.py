@@ -211,6 +211,7 @@ async def test_user_certificate(tmp_path: Path) -> None:
         assert "user anonymous" in await told(source(address, server_certificate=certificate[0]), tmp_path / "pki")
 
 
+@pytest.mark.slow
 async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
     user, other = (certificates.make(tmp_path / name, uri="urn:a:person") for name in ("user", "other"))
     async with peer("node-opcua", tmp_path / "peer", 1, "200") as server:

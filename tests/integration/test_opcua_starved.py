@@ -15,6 +15,7 @@ from tests.integration.test_opcua_collector import SERVERS, collecting
 from tests.peers import opcua_tags, peer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_session_survives_suspension_of_either_side(name: str, tmp_path: Path) -> None:
     """We: longer than keep-alive and time-out together. The server: for less than the time-out."""

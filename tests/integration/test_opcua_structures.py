@@ -284,6 +284,7 @@ def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int
     return {time: [of[time] for of in found] for time in sorted(found[0])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
     """Each round is complete, also across a restart in which a member is removed and another one is added."""
@@ -319,6 +320,7 @@ async def test_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
             assert added[time] == (expected if isinstance(expected, str) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_discover_lists_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
     async with peer(name, tmp_path / "peer", 0, "0") as server:

@@ -117,6 +117,7 @@ async def test_each_scalar_type_of_a_foreign_server_is_stored(tmp_path: Path) ->
         await stores_each_scalar(f"opc.tcp://127.0.0.1:{server.port}", "ns=1;s=Scalar", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVERS)
 async def test_standard_variables_of_foreign_servers_are_stored(name: str, tmp_path: Path) -> None:
     """Also an enumeration, which is an Int32, and localized texts in an array."""

@@ -68,6 +68,7 @@ async def overloads(owner: Connection) -> list[tuple[str, dict[str, Any]]]:
     return [(row["text"], json.loads(row["detail"])) for row in rows]
 
 
+@pytest.mark.slow
 async def test_maintenance_waits_while_the_writer_is_behind(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:

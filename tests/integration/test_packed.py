@@ -94,6 +94,7 @@ async def raw_rows(owner: asyncpg.Connection[Any]) -> int:
     return int(await owner.fetchval("SELECT count(*) FROM plant.samples_raw"))
 
 
+@pytest.mark.slow
 async def test_readers_see_each_sample_once_at_every_moment(database: Database, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
     async with Readers(database.reader_dsn) as readers:
@@ -195,6 +196,7 @@ async def test_writing_continues_during_repeated_packing(database: Database, own
     assert {look for _, look in readers.looks} == {whole}
 
 
+@pytest.mark.slow
 async def test_only_the_hours_within_the_bounds_are_read(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(_FILL.replace("60 s", "600 s"), DAY - timedelta(days=30), 40 * 24 * 6, 1)
     while await owner.fetchval("SELECT min(time) FROM plant.samples_raw") < DAY or await owner.fetchval(
@@ -352,6 +354,7 @@ async def test_packing_visits_only_hours_and_channels_with_rows(owner: asyncpg.C
     assert await portions(owner) == [(2, 1, 6), (10, 2, 10)]
 
 
+@pytest.mark.slow
 async def test_packing_portion_is_bounded_by_its_rows(owner: asyncpg.Connection[Any]) -> None:
     """Hours in which little came, or little came late, make the next portions no larger."""
     await count_portions(owner)

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,7 @@ async def test_replay_of_a_sample_on_a_bound(owner: asyncpg.Connection[Any]) -> 
         assert await samples_between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(hour=_hour(), data=st.data())
 async def test_late_replayed_and_differing_samples(

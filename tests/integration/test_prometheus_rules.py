@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 from tests.prometheus_rules import ALERTS, FOLDER, RECORDS, RULES
 
 
@@ -25,6 +27,7 @@ def test_promtool_accepts_configuration_and_rules() -> None:
     promtool("check", "config", "prometheus.yml")
 
 
+@pytest.mark.slow
 def test_each_alert_fires_exactly_when_expected() -> None:
     cases = (FOLDER / "rules_test.yml").read_text()
     for alert in ALERTS:

@@ -344,6 +344,7 @@ async def test_dropped_table_shows_until_when_raw_data_are_deleted(
     assert [tuple(row) for row in rows] == [("raw", "fast", day(7))]
 
 
+@pytest.mark.slow
 async def test_late_data_of_dropped_days_leave_rollups_unchanged(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:

@@ -191,6 +191,7 @@ async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asy
         await assert_exact(owner, plant)
 
 
+@pytest.mark.slow
 async def test_rollups_are_exact_in_any_order_of_operations(owner: asyncpg.Connection[Any]) -> None:
     some = random.Random(0)
     plant = WrittenSamples()
@@ -250,6 +251,7 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
         await connection.close()
 
 
+@pytest.mark.slow
 async def test_rollups_are_exact_under_concurrency(database: Database, owner: asyncpg.Connection[Any]) -> None:
     """Four writers with late data, replays and conflicts, a packer, two refreshers; at rest all is exact."""
     some = random.Random(11)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import asyncpg
+import pytest
 
 from ingest.batch import Gap, GapBatch
 from tests.database import add_channels
@@ -56,6 +57,7 @@ async def test_gap_of_a_source_without_channels_is_skipped(owner: asyncpg.Connec
     await assert_exact(owner, plant)
 
 
+@pytest.mark.slow
 async def test_gaps_refresh_their_minutes_and_each_hour_once(owner: asyncpg.Connection[Any]) -> None:
     channels, hours, gaps = 100, 3, 60
     await add_channels(owner, range(9, 8 + channels + 1), discrete=True)

@@ -89,6 +89,7 @@ async def test_packed_days_have_minutes(owner: asyncpg.Connection[Any]) -> None:
         assert await owner.fetchval(query, timestamp(DAY_US + hours * HOUR_US)) == there
 
 
+@pytest.mark.slow
 async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> None:
     """Late data of more channels than are named: a portion of them at a time becomes rows, and is packed again."""
     await add_channels(owner, range(9, 240 + 1), discrete=True)

@@ -50,6 +50,7 @@ async def compare(
     return "+".join(sorted({row["source"] for row in rows}))
 
 
+@pytest.mark.slow
 async def test_charts_equal_the_samples(owner: asyncpg.Connection[Any]) -> None:
     some = random.Random(100)
     plant = WrittenSamples()

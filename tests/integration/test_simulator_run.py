@@ -337,6 +337,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_simulator_process_serves_its_export_and_ends_cleanly(shape: str, tmp_path: Path) -> None:
     options, sources = SHAPES[shape]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import numpy as np
+import pytest
 
 from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
@@ -25,6 +26,7 @@ YEARS = 3_649  # days: as far back as the writer takes by default
 OLD, LIVE = (1, 2), 3  # channels
 
 
+@pytest.mark.slow
 async def test_ten_years_of_backfill_do_not_delay_live_data(
     database: Database, reader: asyncpg.Connection, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:

@@ -23,8 +23,8 @@ from ops.postgres.server import Server
 from schema.queries import load
 from tests import repository_servers
 from tests.database import connected
-from tests.integration.test_backup import PASSPHRASE, Site, fetchval, running, sample, tmpfs, values
 from tests.integration.test_spool_disk import Disk
+from tests.machines.test_backup import PASSPHRASE, Site, fetchval, running, sample, tmpfs, values
 from tests.repository_servers import Peer
 from tests.waiting import until
 

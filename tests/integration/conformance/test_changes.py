@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from ops.rollups.verify import verify
 from tests.integration.conformance.plant import NEXT_DAY, ConformancePlant
 from tests.sample_tables import DAY
@@ -13,6 +15,7 @@ from tests.samples import T0, batch
 _NOON = DAY + timedelta(hours=12)
 
 
+@pytest.mark.slow
 async def test_rollups_and_names_follow_what_changes_a_closed_day(plant: ConformancePlant, tmp_path: Path) -> None:
     owner = plant.owner
     await plant.fill(channels=4)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from tests.integration.conformance.plant import ConformancePlant
 from tests.sample_tables import DAY
 
@@ -50,6 +52,7 @@ async def _explain(
     return list(_nodes(json.loads(plan)[0]["Plan"]))
 
 
+@pytest.mark.slow
 async def test_only_chunks_within_the_bounds_are_read(plant: ConformancePlant) -> None:
     """A day in the edition's own form, a packed one, and one of rows; one channel and 11; an hour, a day, across."""
     await plant.owner.execute(_FILL, DAY, _EACH, _CHANNELS)

@@ -73,6 +73,7 @@ async def test_readers_see_each_sample_once_while_days_close(plant: ConformanceP
     assert set(looks) == {whole}
 
 
+@pytest.mark.slow
 async def test_readers_see_late_samples_once_while_they_are_merged(plant: ConformancePlant) -> None:
     """Of another channel than those that are counted."""
     await plant.fill()
@@ -94,6 +95,7 @@ async def test_readers_see_late_samples_once_while_they_are_merged(plant: Confor
     assert await samples_in_view(plant.owner, CHANNELS + 1) == late
 
 
+@pytest.mark.slow
 async def test_older_snapshot_misses_nothing(plant: ConformancePlant) -> None:
     """It is older than the closing and the merging, and reads the day only then."""
     await plant.fill()
@@ -123,6 +125,7 @@ async def test_older_snapshot_misses_nothing(plant: ConformancePlant) -> None:
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
+@pytest.mark.slow
 async def test_compression_ended_at_any_moment_continues(plant: ConformancePlant) -> None:
     for day in range(3):
         await plant.fill(DAY + timedelta(days=day))
@@ -172,6 +175,7 @@ async def test_compression_does_not_wait_long_for_sessions_on_a_day(plant: Confo
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
+@pytest.mark.slow
 async def test_writer_handles_late_replayed_and_conflicting_samples(plant: ConformancePlant, tmp_path: Path) -> None:
     """Into a closed day, and again: what is new lands, what is there is known, what differs is an event."""
     await plant.fill(minutes=600, channels=3)

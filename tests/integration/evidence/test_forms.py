@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ def expected(samples: list[Sample]) -> dict[int, tuple[int, bytes]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(samples=_samples, data=st.data())
 async def test_every_form_has_the_same_digests(plant: SealedPlant, samples: list[Sample], data: st.DataObject) -> None:

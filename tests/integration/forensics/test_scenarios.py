@@ -79,6 +79,7 @@ def test_every_scenario_has_a_test() -> None:
     assert _AREAS.keys() == SCENARIOS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("areas", sorted(set(_AREAS.values())))
 async def test_a_calm_plant_has_no_findings(recorded: Recording, calm: Calm, areas: tuple[str, ...]) -> None:
     await play(recorded, calm, areas, None)
@@ -86,6 +87,7 @@ async def test_a_calm_plant_has_no_findings(recorded: Recording, calm: Calm, are
         assert await recorded.ask(f"{name}($1, $2)", *INTERVAL) == [], name
 
 
+@pytest.mark.slow
 async def test_stuck_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["stuck"], "stuck")
     [row] = await recorded.ask("stuck_sensors($1, $2)", *INTERVAL)
@@ -96,6 +98,7 @@ async def test_stuck_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     assert (twin["channel"], twin["beside"]) == ("boilerhouse/boiler1/oxygen", "meters/boiler1/oxygen")
 
 
+@pytest.mark.slow
 async def test_drift_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["drift"], "drift")
     [row] = await recorded.ask("excursions($1, $2)", *INTERVAL)
@@ -105,6 +108,7 @@ async def test_drift_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     assert (changed[0]["channel"], changed[0]["change"]) == ("boilerhouse/boiler1/flue_temperature", "higher")
 
 
+@pytest.mark.slow
 async def test_spike_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["spike"], "spike")
     rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
@@ -115,6 +119,7 @@ async def test_spike_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     assert first["channel"] == "boilerhouse/boiler2/level"
 
 
+@pytest.mark.slow
 async def test_dropout_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["dropout"], "dropout")
     rows = await recorded.ask("excursions($1, $2)", *INTERVAL)
@@ -124,6 +129,7 @@ async def test_dropout_scenario_is_found(recorded: Recording, calm: Calm) -> Non
     assert fast["peak"] < 0
 
 
+@pytest.mark.slow
 async def test_leak_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["leak"], "leak")
     rows = await recorded.ask("implausible($1, $2)", *INTERVAL)
@@ -135,6 +141,7 @@ async def test_leak_scenario_is_found(recorded: Recording, calm: Calm) -> None:
         assert lost / seconds * 3600 == pytest.approx(40, rel=0.1)
 
 
+@pytest.mark.slow
 async def test_pump_trip_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     await play(recorded, calm, _AREAS["pump-trip"], "pump-trip")
     [first, *_] = await recorded.ask("first_mover($1, $2)", *INTERVAL)
@@ -145,6 +152,7 @@ async def test_pump_trip_scenario_is_found(recorded: Recording, calm: Calm) -> N
     assert abs((trip["time"] - at(_BEGINS)).total_seconds()) <= 1
 
 
+@pytest.mark.slow
 async def test_hidden_setpoint_scenario_is_found(recorded: Recording, calm: Calm) -> None:
     """The set point is raised, and what the pressure's sensor says is a recording."""
     await play(recorded, calm, _AREAS["hidden-setpoint"], "hidden-setpoint")

@@ -71,6 +71,7 @@ async def page(filled: Database, tmp_path_factory: pytest.TempPathFactory) -> As
         yield address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
 async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str, tmp_path: Path) -> None:
     look = await open_page(browser, page)
@@ -81,6 +82,7 @@ async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str,
     assert look.wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1400, "dark")])
 async def test_dashboard_fits_a_phone_and_dark_mode(
     browser: Browser, page: str, width: int, scheme: str, tmp_path: Path
@@ -95,6 +97,7 @@ async def test_dashboard_fits_a_phone_and_dark_mode(
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-plant")
@@ -131,6 +134,7 @@ async def test_dragging_zooms_the_time_range(browser: Browser, page: str) -> Non
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_selecting_another_channel_queries_it(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
@@ -158,6 +162,7 @@ async def test_another_unit_is_shown_with_all_its_charts(browser: Browser, page:
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-health")

@@ -189,6 +189,7 @@ async def test_plants_of_the_same_name_have_rows_of_their_own(reader: Reader, fi
     assert set(metrics) == {"ingest of north 10000000", "ingest of north 20000000", *_JOBS}
 
 
+@pytest.mark.slow
 async def test_chosen_installation_is_kept_from_page_to_page(page: str) -> None:
     chosen = f"var-installation={_IDS['south']}"
     async with running_browser() as browser:

@@ -162,6 +162,7 @@ def _rows(node: dict[str, Any]) -> Iterator[float]:
         yield from _rows(part)
 
 
+@pytest.mark.slow
 async def test_a_unit_is_found_in_the_page(page: str) -> None:
     async with running_browser() as browser:
         look = await open_page(browser, page)

@@ -136,6 +136,7 @@ async def test_what_cannot_be_done_or_recorded_is_not(page: str, tmp_path: Path)
         assert collector.alarm()[0] == "unacknowledged_active"
 
 
+@pytest.mark.slow
 async def test_page_has_buttons_for_operators(page: str, tmp_path: Path) -> None:
     async with running_browser() as browser, collecting(tmp_path) as collector:
         look = await open_page(browser, page)

@@ -60,7 +60,7 @@ _ALL = list(_queries())
 _EACH = pytest.mark.parametrize("query", [query for _, query in _ALL], ids=[name for name, _ in _ALL])
 
 
-def _expanded(query: Query) -> tuple[str, Sequence[Any]]:
+def _expanded(query: Query) -> tuple[str, list[object]]:
     """The query as of the plant's time, however long the tests have run."""
     sql, parameters = expand(query.sql, _VALUES, _OVER)
     return sql.replace("now()", f"timestamptz '{NOW.isoformat()}'"), parameters
