@@ -1,0 +1,167 @@
+"""What the examples of the standard do not say: units, storage forms, rollups, the present, and bad input."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.database import Database, add_channels, add_sources, connected
+from tests.sample_tables import DAY, HOUR_US, NEXT_DAY, Sample, bits, compress, copy
+
+SECOND = 1_000_000
+_HOUR = timedelta(hours=1)
+_GAP = "INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason) VALUES (1, 1, $1, $2, 'stopped')"
+_CHANNEL = """
+INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE
+VALUES ({}, '{}', 1, '', '{}', '{}')
+"""
+_FUNCTIONS = (
+    "time_average(1, $1, $2, '10 minutes')",
+    "time_average(1, $1, $2, '7 seconds', simple_bounds => true, stepped => true)",
+    "total(1, $1, $2, '1 hour')",
+    "interpolated(1, $1, $2, '90 seconds')",
+    "at_time(1, ARRAY[$1, $2::timestamptz])",
+    "count_transitions(1, $1, $2, '10 minutes')",
+    "duration_in_state(1, $1, $2, 1, '10 minutes')",
+    "percentile(1, $1, $2, 0.9, '10 minutes')",
+    "value_before(1, least($1::timestamptz, $2))",
+    "value_after(1, greatest($1::timestamptz, $2))",
+)
+
+
+@pytest.fixture
+async def owner(owner: asyncpg.Connection[Any]) -> asyncpg.Connection[Any]:
+    """Channel 1 is analog, channel 2 discrete."""
+    await add_sources(owner, "a")
+    await add_channels(owner, (1, 2), discrete=True)
+    return owner
+
+
+def some_samples(hours: int) -> list[Sample]:
+    """Irregular, some of them Uncertain or Bad."""
+    some = random.Random(13)
+    times = sorted(some.sample(range(0, hours * HOUR_US, SECOND // 4), 400 * hours))
+    statuses = (0,) * 8 + (0x40000000, 0x80000000)
+    return [(time, bits(float(some.randrange(5))), some.choice(statuses)) for time in times]
+
+
+async def test_storage_form_makes_no_difference(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    await copy(owner, 1, some_samples(4))
+    await owner.execute(_GAP, DAY + _HOUR, DAY + _HOUR + timedelta(minutes=5))
+    window = (DAY + timedelta(minutes=30), DAY + timedelta(hours=3, minutes=30))
+    async with connected(database.reader_dsn) as reader:
+        rows = [await reader.fetch(f"SELECT * FROM plant.{function}", *window) for function in _FUNCTIONS]
+        assert all(rows)
+        await compress(owner, NEXT_DAY)
+        assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 4
+        assert [await reader.fetch(f"SELECT * FROM plant.{function}", *window) for function in _FUNCTIONS] == rows
+
+
+async def test_stepped_average_equals_the_rollups(owner: asyncpg.Connection[Any]) -> None:
+    await copy(owner, 1, some_samples(3))
+    await owner.execute(_GAP, DAY + _HOUR, DAY + _HOUR + timedelta(seconds=200))
+    await owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time, hours) VALUES ($1, $2, false)", DAY, DAY + 3 * _HOUR
+    )
+    await owner.execute("CALL plant.refresh_rollups()")
+    minutes = await owner.fetch("SELECT bucket, twa, seconds FROM plant.samples_1m WHERE seconds > 0.001")
+    assert len(minutes) > 170
+    rows = await owner.fetch(
+        "SELECT * FROM plant.time_average(1, $1, $2, '1 minute', true, true, treat_uncertain_as_bad => false)",
+        DAY,
+        DAY + 3 * _HOUR,
+    )
+    average = {row["time"]: row["value"] for row in rows}
+    for minute in minutes:
+        assert average[minute["bucket"]] == pytest.approx(minute["twa"], rel=1e-6, abs=1e-6), minute["bucket"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "per", "total"),
+    [
+        ("t/h", timedelta(hours=1), "t"),
+        ("m³ / min", timedelta(minutes=1), "m³"),
+        ("kWh/d", timedelta(hours=24), "kWh"),
+        ("m/s", timedelta(seconds=1), "m"),
+        ("kg/m³/s", timedelta(seconds=1), "kg/m³"),
+        ("bar", timedelta(seconds=1), "bar·s"),
+        ("kg/m³", timedelta(seconds=1), "kg/m³·s"),
+        ("/h", timedelta(seconds=1), "/h·s"),
+        ("", timedelta(seconds=1), "s"),
+    ],
+)
+async def test_unit_of_a_total(owner: asyncpg.Connection[Any], unit: str, per: timedelta, total: str) -> None:
+    assert tuple(await owner.fetchrow("SELECT * FROM plant.rate_unit($1)", unit) or ()) == (per, total)
+
+
+async def test_total_is_in_the_unit_of_its_rate(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_CHANNEL.format(4, "flow", "analog", "t/h"))
+    await copy(owner, 4, [(i * 60 * SECOND, bits(12.0), 0) for i in range(121)])
+    window = (4, DAY, DAY + timedelta(hours=2))
+    rows = await owner.fetch("SELECT value, unit, status FROM plant.total($1, $2, $3, '30 minutes')", *window)
+    assert [tuple(row) for row in rows] == [(pytest.approx(6.0), "t", 0x401)] * 4
+    row = await owner.fetchrow("SELECT value, unit FROM plant.total($1, $2, $3, per => '1 minute')", *window)
+    assert row is not None and tuple(row) == (pytest.approx(1440.0), "t/h·00:01:00")
+    now = datetime.now(UTC)
+    await owner.execute("UPDATE plant.channel SET unit = 'kg/s' WHERE id = 4")
+    with pytest.raises(asyncpg.DataError, match="unit changed from t/h to kg/s"):
+        await owner.fetch("SELECT * FROM plant.total(4, $1, $2)", now - _HOUR, now + _HOUR)
+
+
+async def test_value_holds_until_now_at_most(owner: asyncpg.Connection[Any]) -> None:
+    """A channel that reports changes only: its last value holds, but not beyond now, or its retirement."""
+    begin = datetime.now(UTC)
+    insert = "INSERT INTO plant.samples_raw (channel_id, time, value, status) VALUES (2, $1, 1, 0)"
+    await owner.execute(insert, begin - 2 * _HOUR)
+    query = "SELECT seconds, known, status FROM plant.duration_in_state(2, $1, $2, 1, '1 hour')"
+    past, present, future = await owner.fetch(query, begin - _HOUR, begin + 2 * _HOUR)
+    assert tuple(past) == (3600.0, 3600.0, 0x401)
+    assert 0 < present["known"] <= (datetime.now(UTC) - begin).total_seconds()
+    assert tuple(future) == (None, 0.0, 0x809B0000 - 2**32)
+    await owner.execute("UPDATE plant.channel SET retired_at = $1 WHERE id = 2", begin - 1.5 * _HOUR)
+    (until_retired,) = await owner.fetch(query, begin - 2 * _HOUR, begin - _HOUR)
+    assert tuple(until_retired) == (1800.0, 1800.0, 0x405)
+
+
+async def test_values_that_cannot_be_summed(owner: asyncpg.Connection[Any]) -> None:
+    """NaN, infinities and huge values are Bad; tiny ones are 0; none is an error."""
+    values = (1e-320, 1e279, math.inf, -1e279, 1e300, math.nan, -math.inf, -1e279, 5e-324, 1.0)
+    await copy(owner, 1, [(i * SECOND, bits(value), 0) for i, value in enumerate(values)])
+    for function in _FUNCTIONS:
+        for window in ((DAY, DAY + timedelta(seconds=10)), (DAY + timedelta(seconds=8), DAY + timedelta(hours=20))):
+            await owner.fetch(f"SELECT * FROM plant.{function}", *window)
+    row = await owner.fetchrow("SELECT * FROM plant.count_transitions(1, $1, $2)", DAY, DAY + timedelta(seconds=10))
+    assert row is not None and row["transitions"] == 5  # 0, 1e279, -1e279, 0, 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        ("time_average(1, '2026-03-09', '2026-03-09')", "no time from", "from is earlier than to"),
+        ("time_average(1, '-infinity', '2026-03-09')", "no time from", "finite"),
+        ("time_average(1, '2026-03-09', '2026-03-10', '1 month')", "step 1 mon", "no months"),
+        ("total(1, '2026-03-09', '2026-03-10', '0 s')", "step 00:00:00", "longer than 0"),
+        ("total(1, '2026-03-09', '2026-03-10', per => '-1 h')", "per -01:00:00", "1 hour for t/h"),
+        ("interpolated(1, '2026-03-09', '2026-03-10', '1 ms')", "86400000 intervals", "At most 1000000"),
+        ("percentile(7, '2026-03-09', '2026-03-10', 0.5)", "channel 7: does not exist", "lists the channels"),
+        ("at_time(3, '{2026-03-09}')", "channel 3: its values are texts", "are events"),
+        (
+            "count_transitions(1, '2026-03-09', '2026-03-10', percent_data_bad => 30, percent_data_good => 60)",
+            "percent_data_bad 30, percent_data_good 60",
+            "at least 100 - percent_data_bad",
+        ),
+        ("interpolated(1, '2026-03-09', '2026-03-10', simple_bounds => NULL)", "simple_bounds <NULL>", "true or false"),
+        ("value_before(1, '2026-03-09', 'fine')", "worst fine", "good, uncertain or bad"),
+        ("value_after(1, '2026-03-09', within => '0')", "within 00:00:00", "longer than 0"),
+    ],
+)
+async def test_bad_input_is_named(owner: asyncpg.Connection[Any], call: str, message: str, hint: str) -> None:
+    await owner.execute(_CHANNEL.format(3, "mode", "text", ""))
+    with pytest.raises(asyncpg.PostgresError, match=message) as raised:
+        await owner.fetch(f"SELECT * FROM plant.{call}")
+    assert hint in str(raised.value.as_dict().get("hint"))
