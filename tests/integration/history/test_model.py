@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.timestamps import timestamp
@@ -141,6 +141,15 @@ def same(rows: list[tuple[Any, ...]], expected: list[Any]) -> None:
             assert value == pytest.approx(float(model_value), rel=1e-9, abs=1e-9)
 
 
+def far_apart(*hours: int, quality: int = model.GOOD) -> tuple[list[Point], list[int], int, int, int]:
+    """Samples at these hours, the second of this quality, in a window of 60 hours."""
+    qualities = (model.GOOD, quality, *[model.GOOD] * len(hours))
+    samples = [
+        Point(hour * HOUR, Fraction(hour), kind, _STATUS[kind][0]) for hour, kind in zip(hours, qualities, strict=False)
+    ]
+    return samples, [], -HOUR, 59 * HOUR, 7 * HOUR
+
+
 async def test_functions_are_as_defined(owner: asyncpg.Connection[Any]) -> None:
     await add_sources(owner, "a")
     await add_channels(owner, [1])
@@ -154,7 +163,14 @@ async def test_functions_are_as_defined(owner: asyncpg.Connection[Any]) -> None:
         finally:
             await transaction.rollback()
 
-    @settings(max_examples=40)
+    @example(far_apart(0, 25, 49), Configuration(False, True, False))  # 25 hours are too far to join, 24 are not
+    @example(far_apart(0, 25, 49), Configuration(False, False, True))
+    @example(far_apart(0, 30, 31), Configuration(False, False, True, use_sloped_extrapolation=True))
+    @example(far_apart(0, 30), Configuration(False, False, True, use_sloped_extrapolation=True))
+    @example(far_apart(0, 10, 20, quality=model.BAD), Configuration(True, False, True))
+    @example(far_apart(0, 10, 20, quality=model.UNCERTAIN), Configuration(True, True, False, 60, 80))
+    @example(far_apart(-2, 3, 3 + 7, quality=model.BAD), Configuration(True, True, True, 30, 75))
+    @settings(max_examples=12)
     @given(histories(), configurations())
     def examples(data: Any, configuration: Configuration) -> None:
         asyncio.run_coroutine_threadsafe(rolled_back(data, configuration), loop).result()
