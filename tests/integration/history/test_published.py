@@ -65,29 +65,35 @@ def letters(status: int) -> str:
     return _STATUS[code & 0xFFFF0000] + {0: "", 1: "c", 2: "i"}[code & 3] + ("p" if code & 4 else "")
 
 
-@pytest.mark.parametrize("name", RESULTS)
-async def test_published_examples(owner: asyncpg.Connection[Any], name: str) -> None:
-    step = timedelta(seconds=16 if name.startswith(("Number", "Duration")) else 5)
-    for number, table in RESULTS[name].items():
-        historian = HISTORIANS[number]
-        percent = () if name == "Interpolative" else (historian.percent,)
-        slopes = (historian.stepped and name != "TimeAverage", historian.use_sloped_extrapolation)
-        rows = await owner.fetch(
-            _QUERIES[name],
-            *(number, NOON, after(LENGTH), step, historian.treat_uncertain_as_bad, *percent),
-            *(() if name.startswith(("Number", "Duration")) else slopes),
-        )
-        expected = table.split()
-        for place, (other, _) in DIFFERENT.get((name, number), {}).items():
-            assert expected[place] != other
-            expected[place] = other
-        assert len(rows) == len(expected)
-        for place, ((value, status), result) in enumerate(zip(rows, expected, strict=True)):
-            match = re.fullmatch(r"(-?\d[\d.]*)?(.*)", result)
-            assert match is not None and letters(status) == match[2], (number, place, result, value)
-            if match[1] is None:
-                assert value is None, (number, place)
-            else:
-                # Published with three decimals, and durations in whole ms: see _RESOLUTION.
-                tolerance = 1.0 if name.startswith("Duration") else 5.1e-4 if float(match[1]) >= 1e-3 else 1e-12
-                assert value == pytest.approx(float(match[1]), rel=0, abs=tolerance), (number, place)
+async def test_published_examples(owner: asyncpg.Connection[Any]) -> None:
+    for name, tables in RESULTS.items():
+        for number, table in tables.items():
+            await compare(owner, name, number, table.split())
+
+
+async def compare(owner: asyncpg.Connection[Any], name: str, number: int, expected: list[str]) -> None:
+    """One table of an aggregate and a historian."""
+    historian = HISTORIANS[number]
+    counting = name.startswith(("Number", "Duration"))
+    percent = () if name == "Interpolative" else (historian.percent,)
+    slopes = (historian.stepped and name != "TimeAverage", historian.use_sloped_extrapolation)
+    step = timedelta(seconds=16 if counting else 5)
+    rows = await owner.fetch(
+        _QUERIES[name],
+        *(number, NOON, after(LENGTH), step, historian.treat_uncertain_as_bad, *percent),
+        *(() if counting else slopes),
+    )
+    for place, (other, _) in DIFFERENT.get((name, number), {}).items():
+        assert expected[place] != other
+        expected[place] = other
+    assert len(rows) == len(expected)
+    for place, ((value, status), result) in enumerate(zip(rows, expected, strict=True)):
+        where = (name, number, place)
+        match = re.fullmatch(r"(-?\d[\d.]*)?(.*)", result)
+        assert match is not None and letters(status) == match[2], (where, result, value)
+        if match[1] is None:
+            assert value is None, where
+        else:
+            # Published with three decimals, and durations in whole ms: see _RESOLUTION.
+            tolerance = 1.0 if name.startswith("Duration") else 5.1e-4 if float(match[1]) >= 1e-3 else 1e-12
+            assert value == pytest.approx(float(match[1]), rel=0, abs=tolerance), where
