@@ -33,7 +33,7 @@ DECLARE
     every  CONSTANT float8 := least(length, coalesce(round(date_part('epoch', step) * 1e6), length));
     worst  CONSTANT text := CASE WHEN simple_bounds THEN 'bad' WHEN treat_uncertain_as_bad THEN 'good' ELSE 'uncertain' END;
     worst_class CONSTANT int := CASE WHEN treat_uncertain_as_bad THEN 0 ELSE 1 END;
-    kind   text;
+    kind   CONSTANT text := plant._kind(channel);
     known_to float8; -- µs since from
     since  timestamptz;
     until  timestamptz;
@@ -43,15 +43,9 @@ DECLARE
     end_of_data   float8 := 'infinity';
     stays  boolean;
 BEGIN
-    SELECT c.kind, round(date_part('epoch', least(now(), c.retired_at, s.retired_at) - "from") * 1e6)
-    INTO kind, known_to
-    FROM plant.channel AS c JOIN plant.source AS s ON s.id = c.source_id
-    WHERE c.id = channel;
-    IF kind IS NULL OR kind = 'text' THEN
-        RAISE EXCEPTION 'channel %: %', channel, CASE WHEN kind IS NULL THEN 'does not exist' ELSE 'its values are texts' END
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'SELECT id, name, kind FROM plant.channel lists the channels; values of text channels are events.';
-    END IF;
+    known_to := (SELECT round(date_part('epoch', least(now(), c.retired_at, s.retired_at) - "from") * 1e6)
+                 FROM plant.channel AS c JOIN plant.source AS s ON s.id = c.source_id
+                 WHERE c.id = channel);
     IF simple_bounds IS NULL OR treat_uncertain_as_bad IS NULL OR use_sloped_extrapolation IS NULL THEN
         RAISE EXCEPTION 'simple_bounds %, treat_uncertain_as_bad %, use_sloped_extrapolation %', simple_bounds,
             treat_uncertain_as_bad, use_sloped_extrapolation

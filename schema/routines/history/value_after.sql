@@ -13,6 +13,7 @@ DECLARE
     worst_class CONSTANT int := array_position(ARRAY['good', 'uncertain', 'bad'], worst) - 1;
     span interval;
 BEGIN
+    PERFORM plant._kind(channel);
     IF worst_class IS NULL OR NOT coalesce(within > INTERVAL '0', false) OR at IS NULL OR NOT isfinite(at) THEN
         RAISE EXCEPTION 'value_after: at %, worst %, within %', at, worst, within
             USING ERRCODE = 'invalid_parameter_value',
