@@ -6,8 +6,16 @@ CREATE OR REPLACE FUNCTION plant.duration_in_state(
     treat_uncertain_as_bad boolean DEFAULT true, percent_data_bad int DEFAULT 100, percent_data_good int DEFAULT 100
 )
 RETURNS TABLE ("time" timestamptz, seconds float8, known float8, status int)
-LANGUAGE sql STABLE
-BEGIN ATOMIC
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT coalesce(state < 'NaN', false) THEN
+        RAISE EXCEPTION 'state %', state
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'A state is the number that is its value, such as 1.';
+    END IF;
+    RETURN QUERY
     SELECT i.time, CASE WHEN s.status >= 0 THEN p.seconds END, coalesce(p.good, 0) / 1e6::float8, s.status
     FROM plant._intervals("from", "to", step, percent_data_bad, percent_data_good) AS i
     LEFT JOIN (
@@ -27,5 +35,6 @@ BEGIN ATOMIC
                      CASE WHEN treat_uncertain_as_bad THEN p.good ELSE p.known END AS good) AS w
     ) AS s
     ORDER BY i.bucket;
-END;
+END
+$$;
 COMMENT ON FUNCTION plant.duration_in_state IS 'Time of a channel in a state by interval, in seconds: DurationInStateZero of OPC UA for any state.';

@@ -5,8 +5,16 @@ CREATE OR REPLACE FUNCTION plant.percentile(
     treat_uncertain_as_bad boolean DEFAULT true, percent_data_bad int DEFAULT 100, percent_data_good int DEFAULT 100
 )
 RETURNS TABLE ("time" timestamptz, value float8, status int)
-LANGUAGE sql STABLE
-BEGIN ATOMIC
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT coalesce(fraction BETWEEN 0 AND 1, false) THEN
+        RAISE EXCEPTION 'fraction %', fraction
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'A fraction is from 0 to 1: 0.95 for the percentile 95.';
+    END IF;
+    RETURN QUERY
     SELECT i.time, CASE WHEN s.status >= 0 THEN p.value END, s.status
     FROM plant._intervals("from", "to", step, percent_data_bad, percent_data_good) AS i
     LEFT JOIN (
@@ -23,5 +31,6 @@ BEGIN ATOMIC
                                       percent_data_bad, percent_data_good) AS status
     ) AS s
     ORDER BY i.bucket;
-END;
+END
+$$;
 COMMENT ON FUNCTION plant.percentile IS 'Percentile of a channel''s samples by interval. fraction: 0 to 1, 0.5 for the median.';

@@ -49,6 +49,9 @@ _BAD_CALLS = (  # what is asked, and what the message and the hint say
         "at least 100 - percent_data_bad",
     ),
     ("interpolated(1, '2026-03-09', '2026-03-10', simple_bounds => NULL)", "simple_bounds <NULL>", "true or false"),
+    ("duration_in_state(1, '2026-03-09', '2026-03-10', NULL)", "state <NULL>", "such as 1"),
+    ("percentile(1, '2026-03-09', '2026-03-10', 95)", "fraction 95", "from 0 to 1"),
+    ("percentile(1, '2026-03-09', '2026-03-10', NULL)", "fraction <NULL>", "from 0 to 1"),
     ("value_before(1, '2026-03-09', 'fine')", "worst fine", "good, uncertain or bad"),
     ("value_after(1, '2026-03-09', within => '0')", "within 00:00:00", "longer than 0"),
 )

@@ -150,6 +150,7 @@ def far_apart(*hours: int, quality: int = model.GOOD) -> tuple[list[Point], list
     return samples, [], -HOUR, 59 * HOUR, 7 * HOUR
 
 
+@pytest.mark.slow
 async def test_functions_are_as_defined(owner: asyncpg.Connection[Any]) -> None:
     await add_sources(owner, "a")
     await add_channels(owner, [1])
