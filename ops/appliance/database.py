@@ -19,7 +19,7 @@ from ops.migration.migrate import Login, check_logins, create_logins, lock_login
 from ops.paths import State
 from ops.postgres import verified
 from ops.postgres.binaries import find
-from ops.postgres.bootstrap import create_database, wait_until_ready
+from ops.postgres.bootstrap import create_database, maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.listening import Listening
 from ops.postgres.membership import check_appliance
@@ -65,7 +65,7 @@ class Database:
         owner = self.state.dsn("owner")
         try:
             if self.cluster is not None:
-                await wait_until_ready(owner.rpartition("/")[0] + "/postgres", _ANSWER_SECONDS)
+                await wait_until_ready(maintenance_dsn(owner), _ANSWER_SECONDS)
                 await create_database(owner)
             else:
                 await self._check_answer(owner)

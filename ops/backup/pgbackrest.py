@@ -7,7 +7,7 @@ import html
 import os
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from ingest.errors import OperationError
 from ops.paths import State
@@ -69,7 +69,8 @@ async def call(state: State, cluster: Cluster, *arguments: str, data: Path | Non
 def environment(state: State) -> dict[str, str]:
     """What libpq needs: pgBackRest has options for a socket, but none for a host and a password."""
     owner = urlsplit(state.dsn("owner") if state.dsn_file("owner").exists() else "")
-    return {**os.environ, "PGHOST": owner.hostname or "", "PGPASSWORD": owner.password or ""}
+    verified = {f"PG{name.upper()}": value for name, value in parse_qsl(owner.query) if name.startswith("ssl")}
+    return {**os.environ, **verified, "PGHOST": owner.hostname or "", "PGPASSWORD": owner.password or ""}
 
 
 def explain(command: str, text: str, cluster: Cluster) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
@@ -17,7 +18,7 @@ _STARTING = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.Conne
 
 def maintenance_dsn(dsn: str) -> str:
     """The same server and user, database ``postgres``, which always exists."""
-    return dsn.rpartition("/")[0] + "/postgres"
+    return urlunsplit(urlsplit(dsn)._replace(path="/postgres"))
 
 
 async def wait_until_ready(dsn: str, seconds: float, is_running: Callable[[], bool] = lambda: True) -> None:
@@ -52,7 +53,7 @@ async def create_database(owner_dsn: str) -> None:
     """The database, where the server does not have it."""
     connection = await asyncpg.connect(maintenance_dsn(owner_dsn))
     try:
-        name = owner_dsn.rpartition("/")[2]
+        name = urlsplit(owner_dsn).path[1:]
         if not await connection.fetchval(load("migrate")["database_exists"], name):
             await connection.execute(await connection.fetchval(load("migrate")["format_create_database"], name))
     finally:

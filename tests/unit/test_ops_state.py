@@ -28,9 +28,11 @@ from ops.appliance.down import _drain
 from ops.appliance.logs import tail_command
 from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
+from ops.backup.pgbackrest import environment
 from ops.deployment import Deployment, Running
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
+from ops.postgres.bootstrap import maintenance_dsn
 from ops.registration.rename import rename
 from ops.spool.accept import accept
 from tests.command import run
@@ -271,6 +273,23 @@ def test_database_on_another_host_is_refused_unless_verified_or_told(
     monkeypatch.setenv("PLANTLOG_UNVERIFIED_DATABASE", hosts.upper())
     provide(state, print)
     assert state.dsn_file("owner").exists()
+
+
+def test_options_of_a_dsn_hold_for_the_servers_other_database() -> None:
+    verified = "?sslmode=verify-full&sslrootcert=/run/secrets/tls_ca"
+    assert maintenance_dsn(f"postgresql://u:p@db:5432/d{verified}") == f"postgresql://u:p@db:5432/postgres{verified}"
+
+
+def test_backups_verify_the_database_as_its_dsn_says(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    state.dsn_file("owner").parent.mkdir()
+    state.dsn_file("owner").write_text(
+        "postgresql://u:p@db:5432/d?sslmode=verify-full&sslrootcert=/run/secrets/tls_ca\n"
+    )
+    found = environment(state)
+    assert [found[name] for name in ("PGHOST", "PGSSLMODE", "PGSSLROOTCERT")] == [
+        *("db", "verify-full", "/run/secrets/tls_ca")
+    ]
 
 
 def test_database_with_verify_full_needs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
