@@ -48,17 +48,19 @@ def machine_names() -> set[str]:
     return {"localhost", *machine_addresses(), *([name] if _HOST_NAME.fullmatch(name) else ())}
 
 
-def ensure(pki: Path, required: Collection[str], more: Collection[str] = ()) -> None:
+def ensure(pki: Path, required: Collection[str], more: Collection[str] = (), file: Path | None = None) -> None:
     """Make CA and certificate if there are none, or if the certificate ends soon or lacks a ``required`` name.
 
-    ``more``: names that a new one has besides. Raises SourceError, and OSError.
+    ``more``: names that a new one has besides; ``file``: another one than :func:`server_file`. Raises SourceError, and
+    OSError.
     """
+    file = file or server_file(pki)
     required = {_normal(name) for name in required} - {*_WILDCARDS}
-    if _is_good(pki, required):
+    if _is_good(file, pki, required):
         return
     with folder_lock(pki / "tls"):
-        if not _is_good(pki, required):  # another process may have made one meanwhile
-            _issue(pki, required | {_normal(name) for name in more})
+        if not _is_good(file, pki, required):  # another process may have made one meanwhile
+            _issue(file, pki, required | {_normal(name) for name in more})
 
 
 def adopt(pki: Path, certificate: Path, key: Path) -> None:
@@ -83,10 +85,10 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-def _is_good(pki: Path, required: Collection[str]) -> bool:
+def _is_good(file: Path, pki: Path, required: Collection[str]) -> bool:
     try:
         ca = x509.load_pem_x509_certificate(ca_file(pki).read_bytes())
-        found = x509.load_pem_x509_certificate(server_file(pki).read_bytes())
+        found = x509.load_pem_x509_certificate(file.read_bytes())
         found.verify_directly_issued_by(ca)
         names = {_normal(name) for name in names_of(found)}
     except (OSError, ValueError, TypeError, InvalidSignature):
@@ -94,7 +96,7 @@ def _is_good(pki: Path, required: Collection[str]) -> bool:
     return found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(required)
 
 
-def _issue(pki: Path, names: Collection[str]) -> None:
+def _issue(file: Path, pki: Path, names: Collection[str]) -> None:
     ca, ca_key = _authority(pki)
     key = ec.generate_private_key(ec.SECP256R1())
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
@@ -110,7 +112,7 @@ def _issue(pki: Path, names: Collection[str]) -> None:
         )
         .sign(ca_key, hashes.SHA256())
     )
-    write_atomically(server_file(pki), _pem(key) + certificate.public_bytes(Encoding.PEM), 0o600)
+    write_atomically(file, _pem(key) + certificate.public_bytes(Encoding.PEM), 0o600)
 
 
 def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

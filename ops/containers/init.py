@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 
@@ -18,6 +18,7 @@ from ops.paths import CHECKOUT
 from ops.postgres.cluster import DATABASE, OWNER, ROLES
 
 _HOST = "database:5432"  # as docker-compose.yml names it
+_VERIFIED = "sslmode=verify-full&sslrootcert=/run/secrets/tls_ca"
 _SERVICE_USER = 10001  # whom root lets the processes run as
 _BYTES = 24  # of a password, before it is written in base64
 
@@ -41,12 +42,13 @@ _VARIABLES = (
 
 
 def init(folder: Path, console: Console) -> None:
-    """Create ``folder``/.env and ``folder``/secrets, or what is missing. Existing content is kept."""
-    created = [f"secrets/{name}" for name in _create_secrets(folder / "secrets")]
-    created += [f".env: {name}" for name in _create_environment(folder)]
-    for name in created:
-        console.print(f"created {name}", highlight=False)
-    if not created:
+    """Create ``folder``/.env and ``folder``/secrets, or what is missing. Existing passwords and settings are kept."""
+    lines = [f"created secrets/{name}" for name in _create_secrets(folder / "secrets")]
+    lines += [f"changed secrets/{name}: it verifies the database" for name in _verify(folder / "secrets")]
+    lines += [f"created .env: {name}" for name in _create_environment(folder)]
+    for line in lines:
+        console.print(line, highlight=False)
+    if not lines:
         console.print("nothing to do; all files exist", highlight=False)
     option = "" if folder == CHECKOUT else f" --env-file {folder / '.env'}"
     console.print(f"Next: docker compose{option} up --build --detach", highlight=False, soft_wrap=True)
@@ -68,6 +70,18 @@ def _create_secrets(folder: Path) -> list[str]:
         created += [path.name for path in authority]
     _chown(folder, folder / "tokens", *(folder / name for name in _secrets(folder)), *authority)
     return created
+
+
+def _verify(folder: Path) -> list[str]:
+    """The DSNs that did not verify the database, as an earlier plantlog made them, and now do."""
+    changed = []
+    for name in (f"{role}_dsn" for role in ROLES):
+        parts = urlsplit((folder / name).read_text().strip())
+        if parts.netloc.rpartition("@")[2] == _HOST and not parts.query:
+            write_atomically(folder / name, urlunsplit(parts._replace(query=_VERIFIED)), 0o600)
+            _chown(folder / name)
+            changed.append(name)
+    return changed
 
 
 def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
@@ -92,7 +106,7 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
 
 def _dsn(role: str) -> str:
     login = OWNER if role == "owner" else f"plantlog_{role}"
-    return f"postgresql://{login}:{_random()}@{_HOST}/{DATABASE}"
+    return f"postgresql://{login}:{_random()}@{_HOST}/{DATABASE}?{_VERIFIED}"
 
 
 def _random() -> str:

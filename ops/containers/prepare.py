@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest import own_certificate
 from ingest.addresses import is_loopback
 from ingest.config import https, snapshot
 from ingest.config.load import load_with_digests
@@ -29,7 +28,6 @@ from ops.registration.register import register
 from ops.registration.revisions import Files
 
 _ANSWER_SECONDS = 60.0
-_CA = (Path("/run/secrets/tls_ca"), Path("/run/secrets/tls_ca_key"))  # that `init` made
 
 
 def prepare(config: Path, console: Console, take_over: str | None, decisions: TagDecisions) -> None:
@@ -51,11 +49,9 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
             step.note(closed)
-        if _CA[0].exists():
-            own_certificate.adopt(state.pki, *_CA)
         https.ensure(plant, state.root, all_names=True)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
-    verified.check(state.dsn("owner"), "secrets/owner_dsn")
+    verified.check(state.dsn("owner"), "secrets/owner_dsn, which `plantlog init` updates")
     db = Database(state, None)
     with steps.step("upgrade schema") as step:
         asyncio.run(wait_until_ready(state.dsn("owner"), _ANSWER_SECONDS))

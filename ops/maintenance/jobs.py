@@ -25,7 +25,7 @@ from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.settings import settings
-from ops.postgres.mounted import existing
+from ops.postgres.mounted import existing, is_mounted
 from ops.registration import heartbeat
 from schema.queries import load
 
@@ -90,7 +90,7 @@ def jobs() -> tuple[Job, ...]:
             60.0,
             30.0,
             False,
-            renew_certificate,
+            Certificate().renew,
             "let the database use a new certificate",
             owner=True,
             own=True,
@@ -182,16 +182,26 @@ async def record_heartbeat(context: JobContext, connection: Connection) -> JobRe
     return JobResult()
 
 
-async def renew_certificate(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
+class Certificate:
     """Where the own server listens beyond loopback, it gets the present certificate, for new sessions."""
-    current = in_force(context.state.root, ())
-    if current is None or is_loopback(current.plant.database.host):
-        return JobSkipped("[database] host is loopback")
-    https.ensure(current.plant, context.state.root)
-    if not existing(context.state.root).renew_certificate():
-        return JobResult()
-    await connection.fetchval(load("maintenance")["reload_settings"])
-    return JobResult(detail="new certificate")
+
+    def __init__(self) -> None:
+        self._used: datetime | None = None  # when the file was changed that the server is known to use
+
+    async def renew(self, context: JobContext, connection: Connection) -> JobResult | JobSkipped:
+        """The server reads the file also if another process has renewed it."""
+        if not is_mounted():
+            current = in_force(context.state.root, ())
+            if current is None or is_loopback(current.plant.database.host):
+                return JobSkipped("[database] host is loopback")
+            https.ensure(current.plant, context.state.root)
+        cluster = existing(context.state.root)
+        cluster.renew_certificate()
+        if (changed_at := cluster.certificate_changed_at) == self._used:
+            return JobResult()
+        await connection.fetchval(load("maintenance")["reload_settings"])
+        before, self._used = self._used, changed_at
+        return JobResult(detail="" if before is None else "new certificate")
 
 
 class Storage:

@@ -11,6 +11,7 @@ import string
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -86,14 +87,15 @@ class Cluster:
         return self._home / USER_FILE
 
     def move(self) -> None:
-        """Choose another port and update the DSNs: another program took the port."""
+        """Choose another port and update the DSNs: another program took the port, or the server was restored here."""
         ports.reserve(self._port_file)
         for role in ROLES:
             path = self._state.dsn_file(role)
             if path.exists():
                 parts = urlsplit(self._state.dsn(role))
                 netloc = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
-                write_atomically(path, f"{urlunsplit(parts._replace(netloc=netloc))}\n", 0o600)
+                # without options: where the backup was made, they may demand TLS
+                write_atomically(path, f"{urlunsplit(parts._replace(netloc=netloc, query=''))}\n", 0o600)
 
     def make(self, progress: Callable[[str], None]) -> None:
         """Secrets and an initialised data directory, where they are missing."""
@@ -178,10 +180,16 @@ class Cluster:
         elif wanted != Listening.load(self._home / listening.FILE):
             wanted.save(self._home / listening.FILE)
 
-    def renew_certificate(self) -> bool:
-        """Give the server the present certificate; whether that is another one. Raises UnusableFile."""
+    def renew_certificate(self) -> None:
+        """Give the server the present certificate, which it uses when it reads its settings. Raises UnusableFile."""
         wanted = Listening.load(self._home / listening.FILE)
-        return wanted is not None and self._write(self._pem.name, wanted.pem())
+        if wanted is not None:
+            self._write(self._pem.name, wanted.pem())
+
+    @property
+    def certificate_changed_at(self) -> datetime | None:
+        """None: the server has no certificate."""
+        return datetime.fromtimestamp(self._pem.stat().st_mtime, UTC) if self._pem.exists() else None
 
     @property
     def _pem(self) -> Path:
@@ -222,15 +230,14 @@ class Cluster:
         if root and wanted.folder is not None:
             archive.give(wanted.folder, *self._server_ids(), ours=wanted.archiving or wanted.held)
 
-    def _write(self, name: str, content: str) -> bool:
+    def _write(self, name: str, content: str) -> None:
         """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
         path = self.folder / name
         if path.exists() and path.read_text() == content:
-            return False
+            return
         with atomic_path(path, 0o600) as partial:
             partial.write_text(content)
             self.give(partial)
-        return True
 
     def _make_secrets(self) -> None:
         self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import OWNER, Cluster
 
 _DATA = "PLANTLOG_DATABASE"  # the data directory; the folder above it is the volume
 REPOSITORY = Path("/mnt/backup")  # where PLANTLOG_BACKUP is mounted
+_CA = (Path("/run/secrets/tls_ca"), Path("/run/secrets/tls_ca_key"))  # that `init` made
+_PEM = Path("/var/lib/postgresql/tls/server.pem")  # in a volume that the server's container has, too
 _PORT = 5432
 
 
@@ -39,10 +43,31 @@ class MountedCluster(Cluster):
         else:
             self.archiving.unlink(missing_ok=True)
 
+    def renew_certificate(self) -> None:
+        """Issue one if there is none, or if it ends soon or lacks a name that clients use. Raises SourceError, OSError.
+
+        It does not need the data.
+        """
+        from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
+
+        if _CA[0].exists():
+            own_certificate.adopt(self._state.pki, *_CA)
+        named = {"localhost", "127.0.0.1", urlsplit(self._state.dsn("owner")).hostname or ""}
+        with suppress(OperationError):  # of another version, which `migrate` replaces
+            current = in_force(self._state.root, ())
+            named.update(() if current is None else current.plant.tls.names)
+        own_certificate.ensure(self._state.pki, named, file=self._pem)
+        self.give(self._pem)
+
+    @property
+    def _pem(self) -> Path:
+        return _PEM
+
     def command(self) -> list[str]:
         """The server, to recover in this container: it accepts whoever is in it."""
         self.configure()
-        self._write("pg_hba.conf", f"host all {OWNER} samehost trust\n")
+        self.renew_certificate()
+        self._write("pg_hba.conf", f"hostssl all {OWNER} samehost trust\n")
         settings = {
             "archive_command": f"{self.archive_command} archive-push %p",
             "archive_mode": "on" if self._archives else "off",
@@ -51,6 +76,9 @@ class MountedCluster(Cluster):
             "listen_addresses": "*",
             "port": str(self.port),
             "shared_preload_libraries": "timescaledb",
+            "ssl": "on",
+            "ssl_cert_file": str(self._pem),
+            "ssl_key_file": str(self._pem),
             "unix_socket_directories": "",
         }
         return [*self._server(), *(f"-c{name}={value}" for name, value in settings.items())]

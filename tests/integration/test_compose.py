@@ -7,7 +7,7 @@ import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from rich.console import Console
@@ -19,11 +19,13 @@ from ops import health
 from ops.containers.init import init
 from ops.paths import CHECKOUT, EXAMPLE
 from ops.postgres.binaries import Binaries
-from ops.postgres.mounted import REPOSITORY, MountedCluster
+from ops.postgres.cluster import ROLES
+from ops.postgres.mounted import _PEM, REPOSITORY, MountedCluster
+from ops.postgres.verified import unverified_hosts
 from tests.docker import Docker, client
 
 OFFICIAL = ("-f", "docker-compose.yml")
-ONE_SHOT = {"migrate", "restore", "trust"}
+ONE_SHOT = {"certificate", "migrate", "restore", "trust"}
 OF_A_REGISTRY = {"grafana", "telegraf"}
 
 
@@ -107,6 +109,37 @@ def test_nothing_is_published_beyond_loopback(official: dict[str, Any], plant: P
     assert address.scheme == "https"
     assert address.hostname in plant.tls.names
     assert telegraf["environment"]["PLANTLOG_CA"].rpartition("/")[2] in {one["source"] for one in telegraf["secrets"]}
+
+
+def test_whatever_uses_the_database_verifies_it(official: dict[str, Any], environment: Path) -> None:
+    services = official["services"]
+    database = services["database"]
+    settings = dict(one.removeprefix("-c").split("=", 1) for one in database["command"][1:])
+    assert settings["ssl"] == "on"
+    assert settings["ssl_cert_file"] == settings["ssl_key_file"] == str(_PEM)
+    (logins,) = [one["source"] for one in database["volumes"] if one["target"] == settings["hba_file"]]
+    kinds = [line.split()[0] for line in Path(logins).read_text().splitlines() if not line.startswith("#")]
+    assert kinds == ["local", "hostssl"]
+    assert database["depends_on"]["certificate"]["condition"] == "service_completed_successfully"
+    # Only what issues the certificate has the CA's key.
+    issuing = {"certificate", "maintenance", "migrate"}
+    mounted = {
+        name: one.get("read_only", False)
+        for name, service in services.items()
+        for one in service.get("volumes", ())
+        if one["target"] == str(_PEM.parent)
+    }
+    assert mounted == {**dict.fromkeys({*issuing, "restore"}, False), "database": True}
+    secrets = {name: {one["source"] for one in service.get("secrets", ())} for name, service in services.items()}
+    assert {name for name, sources in secrets.items() if "tls_ca_key" in sources} == issuing
+    # `restore` sees the folder of all secrets.
+    using = {name for name, sources in secrets.items() if any("dsn" in source for source in sources)} - {"restore"}
+    assert {name for name, sources in secrets.items() if "tls_ca" in sources} == {*using, "grafana"}
+    for role in ROLES:
+        dsn = (environment.parent / "secrets" / f"{role}_dsn").read_text()
+        assert unverified_hosts(dsn) == [], role
+        assert parse_qs(urlsplit(dsn).query)["sslrootcert"] == ["/run/secrets/tls_ca"]
+    assert services["grafana"]["environment"]["PLANTLOG_DATABASE_SSLMODE"] == "verify-full"
 
 
 def test_no_secret_is_in_a_compose_file_or_environment(official: dict[str, Any], environment: Path) -> None:

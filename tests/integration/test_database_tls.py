@@ -13,15 +13,17 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+from cryptography import x509
 
 from ingest import own_certificate
 from ingest.config import https
 from ingest.database import connect
 from ingest.server_tls import server_file
-from ops.maintenance.jobs import renew_certificate
+from ops.maintenance.jobs import Certificate
 from ops.maintenance.run import JobContext, JobResult
 from ops.migration.migrate import Login
-from ops.paths import State
+from ops.paths import CHECKOUT, State
+from ops.postgres import mounted
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.listening import Listening
@@ -108,18 +110,44 @@ async def test_only_the_right_host_of_the_right_ca_is_accepted(cluster: Cluster,
     await connection.close()
 
 
+def plant(folder: Path, table: str) -> Path:
+    """A plant.toml with one more table."""
+    file = folder / "plant.toml"
+    source = '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
+    file.write_text(f'[plant]\nname = "p"\n{table}{source}')
+    (folder / "t.csv").write_text("name,address\na,holding:0\n")
+    return file
+
+
+async def certificate(dsn: str, ca: Path) -> bytes:
+    """What the server shows, verified."""
+    session: Any = await connect(f"{dsn}?sslmode=verify-full&sslrootcert={ca}", "test")
+    try:
+        assert await session.fetchval("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+        return bytes(session._transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
+    finally:
+        await session.close()
+
+
+async def until_another(dsn: str, ca: Path, before: bytes) -> bytes:
+    """The certificate that the server shows instead."""
+    found = before
+
+    async def is_new() -> bool:
+        nonlocal found
+        found = await certificate(dsn, ca)
+        return found != before
+
+    await until(is_new)
+    return found
+
+
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[State]:
     """A state folder whose own server listens for other machines, too."""
     with TemporaryDirectory(prefix="tls.") as folder:
         state = State(Path(folder))
-        plant = tmp_path / "plant.toml"
-        plant.write_text(
-            '[plant]\nname = "p"\n[database]\nhost = "0.0.0.0"\n'
-            '[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
-        )
-        (tmp_path / "t.csv").write_text("name,address\na,holding:0\n")
-        current = activate(state.root, plant)
+        current = activate(state.root, plant(tmp_path, '[database]\nhost = "0.0.0.0"\n'))
         https.ensure(current.plant, state.root)
         cluster = provision(state.root, lambda line: None)
         cluster.listening = Listening.of(current.plant, state.root)
@@ -132,36 +160,90 @@ async def test_other_machines_reach_the_reader_with_tls_only(shared: State) -> N
     ca = own_certificate.ca_file(shared.pki)
     context = JobContext(shared.dsn("maintenance"), shared.dsn("owner"), shared)
 
-    async def certificate(dsn: str) -> bytes:
-        session: Any = await connect(f"{dsn}?sslmode=verify-full&sslrootcert={ca}", "test")
-        try:
-            assert await session.fetchval("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
-            return bytes(session._transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
-        finally:
-            await session.close()
-
     async with from_elsewhere(urlsplit(shared.dsn("owner")).port or 0) as port:
         reader, owner = (urlsplit(shared.dsn(role)) for role in ("reader", "owner"))
         remote, other = (
             urlunsplit(one._replace(netloc=f"{one.netloc.rpartition('@')[0]}@127.0.0.1:{port}"))
             for one in (reader, owner)
         )
-        first = await certificate(remote)
+        first = await certificate(remote, ca)
         with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no encryption"):
             await connect(f"{remote}?sslmode=disable", "test")
         with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match=r"no pg_hba\.conf entry.*owner"):
-            await certificate(other)
+            await certificate(other, ca)
 
         async with connected(shared.dsn("owner")) as owned:  # without TLS: it is this machine
-            assert await renew_certificate(context, owned) == JobResult()
+            renew = Certificate().renew
+            assert await renew(context, owned) == JobResult()
             kept = await connect(f"{remote}?sslmode=require", "test")
             server_file(shared.pki).unlink()
-            assert await renew_certificate(context, owned) == JobResult(detail="new certificate")
-
-            async def is_new() -> bool:
-                return await certificate(remote) != first
-
-            await until(is_new)
+            assert await renew(context, owned) == JobResult(detail="new certificate")
+            await until_another(remote, ca, first)
             assert await kept.fetchval("SELECT 1") == 1
             await kept.close()
-            assert await renew_certificate(context, owned) == JobResult()
+            assert await renew(context, owned) == JobResult()
+
+
+@pytest.fixture
+def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
+    """The server of docker-compose.yml, and what maintenance sees of it."""
+    with TemporaryDirectory(prefix="tls.") as folder:
+        state = State(Path(folder))
+        cluster = provision(state.root, lambda line: None)
+        pem, logins = cluster.folder / "server.pem", cluster.folder / "logins"
+        authority = tmp_path / "tls_ca", tmp_path / "tls_ca_key"
+        own_certificate.make_authority(*authority)
+        monkeypatch.setenv("PLANTLOG_DATABASE", str(cluster.data))
+        monkeypatch.setattr(mounted, "_PEM", pem)
+        monkeypatch.setattr(mounted, "_CA", authority)
+        seen = mounted.existing(state.root)
+        monkeypatch.setattr(type(seen), "give", lambda self, *paths: cluster.give(*paths))  # in containers, one user
+        seen.renew_certificate()
+        logins.write_bytes((CHECKOUT / "ops" / "containers" / "pg_hba.conf").read_bytes())
+        cluster.give(logins)
+        files = {"ssl_cert_file": pem, "ssl_key_file": pem, "hba_file": logins}
+        settings = [f"-c{name}={cluster.path_in_namespace(path)}" for name, path in files.items()]
+        with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB", "-cssl=on", *settings), cluster) as server:
+            asyncio.run(bootstrap(server.owner_dsn, {role: Login.of(server.role(role)).password for role in LOGINS}))
+            yield state
+
+
+async def test_database_of_containers_has_a_certificate_that_maintenance_renews(
+    contained: State, tmp_path: Path
+) -> None:
+    ca, owner = tmp_path / "tls_ca", contained.dsn("owner")
+    context = JobContext(contained.dsn("maintenance"), owner, contained)
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no encryption"):
+        await connect(f"{owner}?sslmode=disable", "test")
+    first = await certificate(owner, ca)
+    assert await certificate(owner.replace("127.0.0.1", "localhost"), ca) == first
+    async with connected(owner) as connection:
+        renew = Certificate().renew
+        assert await renew(context, connection) == JobResult()
+        # It ends soon, or is lost.
+        mounted._PEM.unlink()
+        assert await renew(context, connection) == JobResult(detail="new certificate")
+        second = await until_another(owner, ca, first)
+        # What the container `certificate` issues is used, too.
+        mounted._PEM.unlink()
+        mounted.existing(contained.root).renew_certificate()
+        assert await renew(context, connection) == JobResult(detail="new certificate")
+        third = await until_another(owner, ca, second)
+        # Clients have another name for it.
+        activate(contained.root, plant(tmp_path, '[tls]\nnames = ["historian.example"]\n'))
+        assert await renew(context, connection) == JobResult(detail="new certificate")
+        fourth = await until_another(owner, ca, third)
+        names = own_certificate.names_of(x509.load_der_x509_certificate(fourth))
+        assert sorted(names) == ["127.0.0.1", "historian.example", "localhost"]
+        # `init` makes another CA.
+        own_certificate.make_authority(ca, tmp_path / "tls_ca_key")
+        assert await renew(context, connection) == JobResult(detail="new certificate")
+
+        async def is_trusted() -> bool:
+            try:
+                return bool(await certificate(owner, ca))
+            except ssl.SSLCertVerificationError:
+                return False
+
+        await until(is_trusted)
+        assert await renew(context, connection) == JobResult()

@@ -32,7 +32,9 @@ from ops.backup.pgbackrest import environment
 from ops.deployment import Deployment, Running
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement
+from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import maintenance_dsn
+from ops.postgres.cluster import Cluster
 from ops.registration.rename import rename
 from ops.spool.accept import accept
 from tests.command import run
@@ -290,6 +292,15 @@ def test_backups_verify_the_database_as_its_dsn_says(tmp_path: Path) -> None:
     assert [found[name] for name in ("PGHOST", "PGSSLMODE", "PGSSLROOTCERT")] == [
         *("db", "verify-full", "/run/secrets/tls_ca")
     ]
+
+
+def test_restored_server_on_loopback_is_reached_without_the_options_of_the_other(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    cluster = Cluster(tmp_path, Binaries(tmp_path))
+    state.dsn_file("owner").parent.mkdir()
+    state.dsn_file("owner").write_text("postgresql://o:p@database:5432/plantlog?sslmode=verify-full&sslrootcert=/ca\n")
+    cluster.move()
+    assert state.dsn("owner") == f"postgresql://o:p@127.0.0.1:{cluster.port}/plantlog"
 
 
 def test_database_with_verify_full_needs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
