@@ -64,7 +64,11 @@ class Stack:
     @property
     def dsn(self) -> str:
         """The reader's, from here."""
-        dsn = (self.secrets / "reader_dsn").read_text()
+        return self.dsn_of("reader")
+
+    def dsn_of(self, role: str) -> str:
+        """A role's, from here."""
+        dsn = (self.secrets / f"{role}_dsn").read_text()
         here = dsn.replace("@database:5432", f"@127.0.0.1:{self.ports['PLANTLOG_DATABASE_PORT']}")
         return here.replace("/run/secrets", str(self.secrets))
 
@@ -177,6 +181,27 @@ def test_container_processes_are_unprivileged_and_read_only(stack: Stack) -> Non
         assert int(capabilities.split()[1], 16) == 0
         assert privileges.split()[1] == "1"
         assert "Read-only file system" in touched
+
+
+async def test_connections_to_the_database_are_encrypted(stack: Stack) -> None:
+    """By whoever connects; the certificate is verified also from here."""
+    owner = await asyncpg.connect(stack.dsn_of("owner"))
+    try:
+
+        async def names(state: str) -> set[str]:
+            query = "SELECT application_name FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)"
+            found = await owner.fetch(f"{query} WHERE {state} AND client_addr IS NOT NULL")
+            return {row["application_name"].partition(":")[0] for row in found}
+
+        async def are_connected() -> bool:
+            return {"plantlog writer", "plantlog maintenance"} <= await names("ssl")
+
+        await until(are_connected, 60, 0.2)
+        assert await names("NOT ssl") == set()
+    finally:
+        await owner.close()
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no encryption"):
+        await asyncpg.connect(f"{stack.dsn.partition('?')[0]}?sslmode=disable")
 
 
 def test_prometheus_scrapes_every_process(stack: Stack) -> None:
