@@ -20,6 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -29,8 +30,9 @@ from ingest.files import write_atomically
 from ingest.folder_lock import folder_lock
 from ingest.server_tls import server_file
 
-_CA_DAYS = 20 * 365
+CA_DAYS = 20 * 365
 _DAYS = 397  # some clients accept no more
+_SEED_BYTES = 40  # 64 bits more than a key has
 _RENEW_DAYS = 45.0  # left; before anybody is warned of its end
 _SKEW = timedelta(days=1)  # a client's clock may be behind
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -48,11 +50,17 @@ def machine_names() -> set[str]:
     return {"localhost", *machine_addresses(), *([name] if _HOST_NAME.fullmatch(name) else ())}
 
 
-def ensure(pki: Path, required: Collection[str], more: Collection[str] = (), file: Path | None = None) -> None:
+def ensure(
+    pki: Path,
+    required: Collection[str],
+    more: Collection[str] = (),
+    file: Path | None = None,
+    days: int | None = None,
+) -> None:
     """Make CA and certificate if there are none, or if the certificate ends soon or lacks a ``required`` name.
 
-    ``more``: names that a new one has besides; ``file``: another one than :func:`server_file`. Raises SourceError, and
-    OSError.
+    ``more``: names that a new one has besides; ``file``: another one than :func:`server_file`; ``days``: another
+    validity. Raises SourceError, and OSError.
     """
     file = file or server_file(pki)
     required = {_normal(name) for name in required} - {*_WILDCARDS}
@@ -60,7 +68,7 @@ def ensure(pki: Path, required: Collection[str], more: Collection[str] = (), fil
         return
     with folder_lock(pki / "tls"):
         if not _is_good(file, pki, required):  # another process may have made one meanwhile
-            _issue(file, pki, required | {_normal(name) for name in more})
+            _issue(file, pki, required | {_normal(name) for name in more}, days or _DAYS)
 
 
 def adopt(pki: Path, certificate: Path, key: Path) -> None:
@@ -69,6 +77,22 @@ def adopt(pki: Path, certificate: Path, key: Path) -> None:
         if _content(ca_file(pki)) != (content := certificate.read_bytes()):
             write_atomically(pki / "tls" / "ca.key", key.read_bytes(), 0o600)
             write_atomically(ca_file(pki), content, 0o600)
+
+
+def derive(pki: Path, secret: str) -> None:
+    """Make the CA, if there is another one or none, that all machines with this secret have: it gives key and name.
+
+    RFC 5869, and FIPS 186-5, A.2.1. ``secret``: at least as hard to guess as a key.
+    """
+    curve = ec.SECP256R1()
+    seed = int.from_bytes(HKDF(hashes.SHA256(), _SEED_BYTES, None, b"plantlog CA").derive(secret.encode()))
+    key = ec.derive_private_key(seed % (curve.group_order - 1) + 1, curve)
+    name = x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest.hex()
+    with folder_lock(pki / "tls"):
+        with suppress(SourceError):
+            if ca_file(pki).exists() and _authority(pki)[1].public_key() == key.public_key():
+                return
+        make_authority(ca_file(pki), pki / "tls" / "ca.key", key, f"plantlog CA {name}")
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
@@ -96,12 +120,12 @@ def _is_good(file: Path, pki: Path, required: Collection[str]) -> bool:
     return found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(required)
 
 
-def _issue(file: Path, pki: Path, names: Collection[str]) -> None:
+def _issue(file: Path, pki: Path, names: Collection[str], days: int) -> None:
     ca, ca_key = _authority(pki)
     key = ec.generate_private_key(ec.SECP256R1())
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     certificate = (
-        _builder("plantlog", ca.subject, key.public_key(), _DAYS)
+        _builder("plantlog", ca.subject, key.public_key(), days)
         .add_extension(x509.SubjectAlternativeName(list(_alternatives(names))), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(of_authority=False), critical=True)
@@ -133,14 +157,16 @@ def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
     return certificate, key
 
 
-def make_authority(path: Path, key_path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """A new CA, in these files."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def make_authority(
+    path: Path, key_path: Path, key: ec.EllipticCurvePrivateKey | None = None, name: str | None = None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A CA, in these files; without ``key`` and ``name``, a new one."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
     # Several appliances may be trusted by one client: each CA has a name of its own.
-    name = f"plantlog CA {socket.gethostname()[:32]} {secrets.token_hex(4)}"
+    name = name or f"plantlog CA {socket.gethostname()[:32]} {secrets.token_hex(4)}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
-        _builder(name, subject, key.public_key(), _CA_DAYS)
+        _builder(name, subject, key.public_key(), CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(of_authority=True), critical=True)
         .sign(key, hashes.SHA256())

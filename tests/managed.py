@@ -45,7 +45,7 @@ class Servers:
         if state == self.monitor:
             found = Membership.load(State(state))
             assert found is not None
-            self.monitor_dsn = found.monitor
+            self.monitor_dsn = found.join
 
     async def restart(self, state: Path) -> None:
         """A server that was stopped or powered off, without any options."""
@@ -78,7 +78,9 @@ class Servers:
         """Of the database at these servers, in the order given; ``login``: another one than the owner."""
         owner = urlsplit(State(self.a).dsn("owner"))
         hosts = ",".join(map(self.where, states))
-        return f"postgresql://{login or f'{owner.username}:{owner.password}'}@{hosts}/plantlog?sslmode=require"
+        ca = State(states[0]).pki / "tls" / "ca.crt"
+        options = f"sslmode=verify-full&sslrootcert={ca}"
+        return f"postgresql://{login or f'{owner.username}:{owner.password}'}@{hosts}/plantlog?{options}"
 
     async def status(self) -> dict[str, dict[str, Any]]:
         """What the monitor says of ``a`` and ``b``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import asyncpg
 from ingest.database import FAILURES
 from ingest.errors import OperationError
 from ops.postgres.managed import REPLICATOR
+from ops.postgres.membership import Membership
 from schema.queries import load
 
 PRIMARY = frozenset({"single", "primary", "wait_primary"})
@@ -50,6 +52,10 @@ async def _monitor(dsn: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     where = dsn.rpartition("@")[2].partition("/")[0]
     try:
         connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)
+    except ssl.SSLCertVerificationError as error:
+        raise OperationError(
+            f"the monitor at {where} is another one than the DSN is of, or its secret is wrong: {error.verify_message}"
+        ) from error
     except FAILURES as error:
         raise OperationError(
             f"the monitor at {where} does not respond: {str(error) or type(error).__name__}"
@@ -96,10 +102,10 @@ async def remove(monitor: str, address: str, port: int) -> None:
         await connection.execute(load("failover")["remove_node"], address, port)
 
 
-async def hurry_backup(primary: Node, secret: str) -> None:
+async def hurry_backup(primary: Node, ours: Membership) -> None:
     """Until cancelled: have the primary begin a base backup at once, not with its next checkpoint."""
     queries = load("failover")
-    dsn = f"postgresql://{REPLICATOR}:{secret}@{primary.address}:{primary.port}/postgres?sslmode=require"
+    dsn = f"postgresql://{REPLICATOR}:{ours.secret}@{primary.address}:{primary.port}/postgres?{ours.options}"
     while True:
         with suppress(*FAILURES):
             connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)

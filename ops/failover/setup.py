@@ -9,10 +9,12 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 from rich.console import Console
 
+from ingest import own_certificate
 from ingest.errors import OperationError
 from ops import ports
 from ops.appliance import orphans, programs
@@ -37,11 +39,13 @@ from ops.postgres.managed import (
 from ops.postgres.membership import (
     MONITOR_LOGIN,
     Membership,
+    ca_file,
     check_address,
     checked_monitor,
     monitor_dsn,
     monitor_file,
     secret_of,
+    verified_by,
 )
 from ops.postgres.server import Server
 from ops.postgres.verified import TOLD
@@ -62,16 +66,17 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
                 raise OperationError("--address is missing: the address of this machine that the nodes reach")
             check_address(address)
             port = port or 5432
-            secret = (
-                secrets.token_urlsafe(24) if replaced is None else secret_of(checked_monitor("--replace", replaced))
-            )
-            ours = Membership(address, port, monitor_dsn(secret, address, port), is_monitor=True)
+            secret, options = secrets.token_urlsafe(24), verified_by(ca_file(state))
+            if replaced is not None:
+                before = checked_monitor("--replace", replaced, ca_file(state))
+                secret, options = secret_of(before), urlsplit(before).query
+            ours = Membership(address, port, monitor_dsn(secret, address, port, options), is_monitor=True)
         _check_same(state, ours, is_monitor=True, address=address, port=port)
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
     console.print(
-        f"On each machine of the database: PLANTLOG_MONITOR='{ours.monitor}' "
+        f"On each machine of the database: PLANTLOG_MONITOR='{ours.join}' "
         "./plantlog database node --address ITS_ADDRESS",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
@@ -89,24 +94,30 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
                     "others reach, and what `plantlog database monitor` printed"
                 )
             check_address(address)
-            ours = Membership(address, port or 5432, checked_monitor("--monitor", monitor_dsn), is_monitor=False)
+            joined = checked_monitor("--monitor", monitor_dsn, ca_file(state))
+            ours = Membership(address, port or 5432, joined, is_monitor=False)
         _check_same(state, ours, is_monitor=False, address=address, port=port)
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
-        if monitor_dsn is not None and (wanted := checked_monitor("--monitor", monitor_dsn)) != ours.monitor:
-            ours = _change_monitor(state, ours, wanted, steps)
+        if monitor_dsn is not None:
+            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state))
+            if wanted != ours.monitor:
+                ours = _change_monitor(state, ours, wanted, steps)
         with steps.step("wait for the others") as step:
             found = _wait(state, ours)
             mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
             step.result = mine.state
-    hosts = ",".join(f"{one.address}:{one.port}" for one in found)
+    dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in found)}/plantlog"
+    told = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state)}"
+    if not ours.verified:
+        hosts = ",".join(dict.fromkeys(one.address for one in found))
+        told = f"{TOLD}={hosts} PLANTLOG_DSN='{dsn}?{ours.options}'"
     console.print(
-        f"For the appliances: {TOLD}={','.join(dict.fromkeys(one.address for one in found))} "
-        f"PLANTLOG_DSN='postgresql://{OWNER}:PASSWORD@{hosts}/plantlog?sslmode=require'\n"
-        f"  the password is {_password_place(state, ours)}",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        f"For the appliances: {told}\n  the password is {_password_place(state, ours)}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def membership(state: State) -> Membership:
@@ -147,6 +158,8 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
         return
     if not ports.is_free(ours.address, ours.port):
         raise OperationError(f"port {ours.port} is in use{ports.holder(ours.port)}: choose another one with --port")
+    if ours.verified:
+        own_certificate.derive(state.pki, ours.secret)
     others = [] if ours.is_monitor else asyncio.run(nodes(ours.monitor))
     others = [one for one in others if (one.address, one.port) != (ours.address, ours.port)]
     with steps.step("prepare PostgreSQL") as step:
@@ -160,6 +173,7 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
                 asyncio.run(_create_roles(server.owner_dsn, ours))
         ours.save(state)
         cluster.prepare()
+        cluster.renew_certificate()
     primary = next((one for one in others if one.is_primary), None)
     if others and primary is None:
         raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
@@ -196,7 +210,7 @@ async def _create(cluster: ManagedCluster, ours: Membership, primary: Node | Non
     with log.open("ab") as file:
         start = file.tell()
         process = await asyncio.create_subprocess_exec(*cluster.create(), stdout=file, stderr=file, cwd="/")
-        hurry = asyncio.create_task(hurry_backup(primary, ours.secret)) if primary is not None else None
+        hurry = asyncio.create_task(hurry_backup(primary, ours)) if primary is not None else None
         try:
             code = await process.wait()
         finally:
@@ -225,7 +239,7 @@ def _run(command: list[str]) -> None:
 def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> Membership:
     """Another monitor takes the place of one that is lost."""
     changed = replace(ours, monitor=wanted)
-    if changed.secret != ours.secret:
+    if (changed.secret, changed.verified) != (ours.secret, ours.verified):
         raise OperationError(
             "the monitor does not have the nodes' secret: begin it with `plantlog database monitor --replace DSN`, "
             f"with the DSN in {monitor_file(state)}"
@@ -234,7 +248,7 @@ def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -
         asyncio.run(nodes(wanted))  # it answers
         cluster = ManagedCluster(state.root, provide(state.root, lambda line: None), changed)
         _run(cluster.autoctl("disable", "monitor", "--force"))
-        _run(cluster.autoctl("enable", "monitor", wanted))
+        _run(cluster.autoctl("enable", "monitor", cluster.seen(wanted)))
         changed.save(state)
         supervisor = Supervisor(state)  # one that runs may miss the second of two changes
         supervisor.stop_programs("postgres")

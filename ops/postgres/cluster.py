@@ -17,9 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 
-from ingest.errors import OperationError
+from ingest.errors import OperationError, SourceError
 from ingest.files import atomic_path, write_atomically
-from ingest.tls import UnusableFile
 from ops import ports
 from ops.paths import State
 from ops.postgres import archive, listening
@@ -181,7 +180,7 @@ class Cluster:
             wanted.save(self._home / listening.FILE)
 
     def renew_certificate(self) -> None:
-        """Give the server the present certificate, which it uses when it reads its settings. Raises UnusableFile."""
+        """Give the server the present certificate, which it uses when it reads its settings. Raises SourceError."""
         wanted = Listening.load(self._home / listening.FILE)
         if wanted is not None:
             self._write(self._pem.name, wanted.pem())
@@ -259,7 +258,7 @@ class Cluster:
 
     def configure(self) -> None:
         """Write the server's configuration."""
-        with suppress(UnusableFile):  # the previous certificate is still there; the job says what is wrong
+        with suppress(SourceError):  # the previous certificate is still there; the job says what is wrong
             self.renew_certificate()
         (self.data / "postgresql.conf").write_text(self._settings())
         (self.data / "pg_hba.conf").write_text(self._logins())

@@ -13,7 +13,7 @@ from pathlib import Path
 from ops.paths import State
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import Cluster
-from ops.postgres.membership import Membership
+from ops.postgres.membership import Membership, ca_file, verified_by
 from ops.postgres.mounted import existing
 
 PROGRAM = "/usr/bin/pg_autoctl"
@@ -77,13 +77,38 @@ class ManagedCluster(Cluster):
         ours = self._membership
         role = ["monitor"]
         if not ours.is_monitor:
-            role = ["postgres", "--monitor", ours.monitor, "--name", f"{ours.address}:{ours.port}"]
+            role = ["postgres", "--monitor", self.seen(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
             role += ["--pghost", self.path_in_namespace(self.folder), "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
+        tls = ["--ssl-self-signed"]
+        if ours.verified:
+            pem = self.path_in_namespace(self._pem)
+            tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", self.path_in_namespace(self._ca)]
+            tls += ["--server-cert", pem, "--server-key", pem]
         return self.autoctl(
             *("create", *role, "--hostname", ours.address, "--pgport", str(ours.port), "--skip-pg-hba"),
-            *("--ssl-self-signed", "--pgctl", self.binaries.path_in_root("pg_ctl")),
+            *(*tls, "--pgctl", self.binaries.path_in_root("pg_ctl")),
         )
+
+    def seen(self, monitor: str) -> str:
+        """The DSN of a monitor with the paths that the manager sees."""
+        return monitor.replace(verified_by(ca_file(self._state)), verified_by(self.path_in_namespace(self._ca)))
+
+    @property
+    def _ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    def renew_certificate(self) -> None:
+        """Issue one by the CA of all servers, valid as long as the CA, whose key is on this machine in any case."""
+        if not self._membership.verified:
+            return
+        from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
+
+        pki, address = self._state.pki, self._membership.address
+        own_certificate.derive(pki, self._membership.secret)
+        own_certificate.ensure(pki, {address}, {"127.0.0.1"}, self._pem, own_certificate.CA_DAYS)
+        self.give(self._pem)
+        self._write(self._ca.name, ca_file(self._state).read_text())
 
     def prepare(self) -> None:
         """Folders of the manager; what a run that was killed left there goes."""

@@ -8,7 +8,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from ingest.errors import OperationError
 from ingest.files import write_atomically
@@ -16,7 +16,8 @@ from ops.paths import State
 
 MONITOR_DATABASE = "pg_auto_failover"
 MONITOR_LOGIN = "autoctl_node"
-_FORM = f"postgresql://{MONITOR_LOGIN}:SECRET@ADDRESS:PORT/{MONITOR_DATABASE}"
+UNVERIFIED = "sslmode=require"  # the options of servers with self-signed certificates
+_FORM = f"postgresql://{MONITOR_LOGIN}:SECRET@ADDRESS:PORT/{MONITOR_DATABASE}?sslmode=verify-full"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
@@ -26,7 +27,7 @@ class Membership:
 
     address: str
     port: int
-    monitor: str  # its DSN, with the secret that all nodes share
+    monitor: str  # its DSN, with the secret that all nodes share, and how its certificate is verified here
     is_monitor: bool
     ready: bool = False  # whether the manager knows it
 
@@ -35,20 +36,38 @@ class Membership:
         """Of the monitor's login, and of replication."""
         return secret_of(self.monitor)
 
+    @property
+    def options(self) -> str:
+        """How the certificates of the servers are verified, in a DSN."""
+        return urlsplit(self.monitor).query
+
+    @property
+    def verified(self) -> bool:
+        """Whether the servers have certificates of one CA. Those of an earlier plantlog have not."""
+        return self.options != UNVERIFIED
+
+    @property
+    def join(self) -> str:
+        """The monitor's DSN for other machines."""
+        return self.monitor.partition("&")[0]
+
     @classmethod
     def load(cls, state: State) -> Self | None:
         """None: the server, if there is one, is the appliance's own."""
         path = _file(state)
         if not path.exists():
             return None
-        return cls(**json.loads(path.read_text()), monitor=monitor_file(state).read_text().strip())
+        file = monitor_file(state)
+        monitor = checked_monitor(str(file), file.read_text().strip(), ca_file(state))
+        return cls(**json.loads(path.read_text()), monitor=monitor)
 
     def save(self, state: State) -> None:
         """The monitor's DSN, which has the secret, in a file for the owner's eyes only."""
         for path in (_file(state), monitor_file(state)):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = asdict(self)
-        write_atomically(monitor_file(state), f"{options.pop('monitor')}\n", 0o600)
+        del options["monitor"]
+        write_atomically(monitor_file(state), f"{self.join}\n", 0o600)
         write_atomically(_file(state), json.dumps(options), 0o600)
 
 
@@ -66,6 +85,11 @@ def monitor_file(state: State) -> Path:
     return state.dsn_file("monitor")
 
 
+def ca_file(state: State) -> Path:
+    """The certificate of the servers' CA (:func:`ingest.own_certificate.ca_file`)."""
+    return state.pki / "tls" / "ca.crt"
+
+
 def _file(state: State) -> Path:
     return state.root / "postgres" / "failover.json"
 
@@ -75,13 +99,18 @@ def secret_of(dsn: str) -> str:
     return urlsplit(dsn).password or ""
 
 
-def monitor_dsn(secret: str, address: str, port: int) -> str:
-    """The DSN that nodes are given."""
-    return f"postgresql://{MONITOR_LOGIN}:{secret}@{address}:{port}/{MONITOR_DATABASE}?sslmode=require"
+def verified_by(ca: Path | str) -> str:
+    """The options of a DSN that has a server's certificate verified."""
+    return urlencode({"sslmode": "verify-full", "sslrootcert": str(ca)}, safe="/")
 
 
-def checked_monitor(option: str, dsn: str) -> str:
-    """The DSN of a monitor, which an option gives. Raises OperationError."""
+def monitor_dsn(secret: str, address: str, port: int, options: str) -> str:
+    """The DSN of a monitor."""
+    return f"postgresql://{MONITOR_LOGIN}:{secret}@{address}:{port}/{MONITOR_DATABASE}?{options}"
+
+
+def checked_monitor(option: str, dsn: str, ca: Path) -> str:
+    """The DSN of a monitor, which an option gives, as this machine uses it. Raises OperationError."""
     try:
         parts = urlsplit(dsn)
         port = parts.port or 5432
@@ -94,7 +123,9 @@ def checked_monitor(option: str, dsn: str) -> str:
         or not parts.hostname
     ):
         raise OperationError(f"{option} is not what `plantlog database monitor` printed; legal: {_FORM}")
-    return monitor_dsn(parts.password or "", parts.hostname, port)
+    return monitor_dsn(
+        parts.password or "", parts.hostname, port, UNVERIFIED if parts.query == UNVERIFIED else verified_by(ca)
+    )
 
 
 def check_address(address: str) -> None:

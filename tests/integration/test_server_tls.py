@@ -9,6 +9,7 @@ import resource
 import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -218,6 +219,33 @@ def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"ca\.key can't be read .*restore it, or remove"):
         https.ensure(plant(names=("other",)), tmp_path)
     assert own_certificate.ca_file(tmp_path / "pki").read_bytes() == ca
+
+
+def test_machines_with_one_secret_have_one_ca(tmp_path: Path) -> None:
+    """A certificate of one is trusted by the others, and by nobody with another secret."""
+    for name, secret in (("first", "s" * 32), ("second", "s" * 32), ("other", "t" * 32)):
+        own_certificate.derive(tmp_path / name, secret)
+    own_certificate.ensure(tmp_path / "first", ["localhost"], days=own_certificate.CA_DAYS)
+    content = server_file(tmp_path / "first").read_bytes()
+    certificate = x509.load_pem_x509_certificate(content)
+    assert certificate.not_valid_after_utc - datetime.now(UTC) > timedelta(days=7000)
+
+    def trusts(name: str) -> bool:
+        file = own_certificate.ca_file(tmp_path / name)
+        certificate_file = server_file(tmp_path / "first")
+        run = subprocess.run(["openssl", "verify", "-CAfile", file, certificate_file], capture_output=True, check=False)
+        return run.returncode == 0
+
+    assert [trusts(name) for name in ("first", "second", "other")] == [True, True, False]
+    before = own_certificate.ca_file(tmp_path / "first").read_bytes()
+    own_certificate.derive(tmp_path / "first", "s" * 32)
+    assert own_certificate.ca_file(tmp_path / "first").read_bytes() == before
+    # Somebody mistyped the secret; or a file is damaged.
+    own_certificate.derive(tmp_path / "other", "s" * 32)
+    assert trusts("other")
+    own_certificate.ca_file(tmp_path / "other").write_text("")
+    own_certificate.derive(tmp_path / "other", "s" * 32)
+    assert trusts("other")
 
 
 async def test_unusable_certificate_does_not_keep_a_process_from_starting(

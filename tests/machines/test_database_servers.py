@@ -13,6 +13,7 @@ import pytest
 
 from ingest.config.model import SpoolOptions, WriterOptions
 from ingest.writer.writer import Writer
+from ops.paths import State
 from ops.postgres.bootstrap import bootstrap
 from schema.queries import load
 from tests.command import in_a_process, plantlog
@@ -76,6 +77,28 @@ async def _expect_encryption_and_passwords(found: Servers) -> None:
     health = found.dsn(found.b, login="pgautofailover_monitor:pgautofailover_monitor")
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
         await asyncpg.connect(health)
+    async with connected(found.dsn(found.a)) as standby:
+        primary = await standby.fetchval("SELECT conninfo FROM pg_stat_wal_receiver")
+        assert {"sslmode=verify-full", "sslrootcert=/var/lib/postgresql/ca.crt"} <= set(primary.split())
+    for state in (found.monitor, found.a, found.b):
+        for file in (State(state).pki / "tls").iterdir():
+            assert file.stat().st_mode & 0o077 == 0, file
+
+
+async def test_servers_of_an_earlier_version_go_on_with_self_signed_certificates(tmp_path: Path) -> None:
+    found = Servers(tmp_path)
+    found.monitor_dsn = f"postgresql://autoctl_node:{'s' * 32}@127.0.0.2:5432/pg_auto_failover?sslmode=require"
+    try:
+        await found.add("127.0.0.2", found.monitor)
+        assert found.monitor_dsn.endswith("?sslmode=require")
+        await found.add("127.0.0.3", found.a)
+        told = (await in_a_process(found.a, "database", "node")).out
+        assert "PLANTLOG_UNVERIFIED_DATABASE=127.0.0.3 PLANTLOG_DSN=" in told
+        assert "/plantlog?sslmode=require'" in told
+        assert await found.states() == {"a": "single"}
+        assert not (State(found.a).pki / "tls").exists()
+    finally:
+        await found.stop()
 
 
 async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
@@ -90,7 +113,7 @@ async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
         (
             new,
             (*node, "--address", "127.0.0.5", "--monitor", monitor.replace(secret, "w" * 32)),
-            'password authentication failed for user "autoctl_node"',
+            "is another one than the DSN is of, or its secret is wrong",
         ),
         (found.a, (*node, "--address", "127.0.0.3"), "a node at port"),
         (found.a, ("database", "monitor"), "is a node"),
