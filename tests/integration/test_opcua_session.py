@@ -220,13 +220,14 @@ async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
         assert "is not trusted" in await told(mine, tmp_path / "pki")
         trust(tmp_path / "pki", "plc")
         assert "the server rejects the user certificate" in await told(mine, tmp_path / "pki")
-        (rejected,) = (tmp_path / "peer" / "users" / "rejected").iterdir()
-        shutil.move(rejected, tmp_path / "peer" / "users" / "trusted" / "certs")
+        users = tmp_path / "peer" / "users"
 
         async def accepted() -> bool:
+            for rejected in (users / "rejected").iterdir():  # also what is rejected just before the server notices
+                shutil.move(rejected, users / "trusted" / "certs" / rejected.name)
             return await told(mine, tmp_path / "pki") == ""
 
-        await until(accepted)  # the server notices the file after a while
+        await until(accepted, every=0.5)  # the server notices the file after a while
         others = mine.model_copy(update={"user_certificate_file": other[0], "user_key_file": other[1]})
         assert "the server rejects the user certificate" in await told(others, tmp_path / "pki")
 
