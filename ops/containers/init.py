@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rich.console import Console
 
@@ -73,12 +73,14 @@ def _create_secrets(folder: Path) -> list[str]:
 
 
 def _verify(folder: Path) -> list[str]:
-    """The DSNs that did not verify the database, as an earlier plantlog made them, and now do."""
+    """The DSNs of the database's container that did not verify it, as an earlier plantlog made them, and now do."""
     changed = []
     for name in (f"{role}_dsn" for role in ROLES):
         parts = urlsplit((folder / name).read_text().strip())
-        if parts.netloc.rpartition("@")[2] == _HOST and not parts.query:
-            write_atomically(folder / name, urlunsplit(parts._replace(query=_VERIFIED)), 0o600)
+        options = dict(parse_qsl(parts.query))
+        if parts.hostname == urlsplit(f"//{_HOST}").hostname and options.get("sslmode") != "verify-full":
+            query = urlencode(options | dict(parse_qsl(_VERIFIED)), safe="/")
+            write_atomically(folder / name, urlunsplit(parts._replace(query=query)), 0o600)
             _chown(folder / name)
             changed.append(name)
     return changed

@@ -121,7 +121,7 @@ def test_whatever_uses_the_database_verifies_it(official: dict[str, Any], enviro
     kinds = [line.split()[0] for line in Path(logins).read_text().splitlines() if not line.startswith("#")]
     assert kinds == ["local", "hostssl"]
     assert database["depends_on"]["certificate"]["condition"] == "service_completed_successfully"
-    # Only what issues the certificate has the CA's key.
+    # Only what issues the certificate writes to its volume.
     issuing = {"certificate", "maintenance", "migrate"}
     mounted = {
         name: one.get("read_only", False)

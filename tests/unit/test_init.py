@@ -105,6 +105,16 @@ def test_dsns_without_tls_verify_the_database_from_now_on(tmp_path: Path) -> Non
     assert (tmp_path / "secrets" / "owner_dsn").stat().st_mode & 0o777 == 0o600
 
 
+def test_other_options_of_a_dsn_are_kept(tmp_path: Path) -> None:
+    first, _ = made(tmp_path)
+    without = first["secrets/owner_dsn"].partition("?")[0].replace(":5432", "")
+    (tmp_path / "secrets" / "owner_dsn").write_text(f"{without}?sslmode=disable&application_name=a\n")
+    second, output = made(tmp_path)
+    assert output.startswith("changed secrets/owner_dsn: it verifies the database\n")
+    options = "sslmode=verify-full&application_name=a&sslrootcert=/run/secrets/tls_ca"
+    assert second["secrets/owner_dsn"] == f"{without}?{options}"
+
+
 def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
     with pytest.raises(OperationError, match="does not end with a newline"):
