@@ -224,16 +224,20 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
     names = [job.name for job in (*jobs(), *jobs())]  # twice: what follows from another one, too
     since = datetime.fromtimestamp(begun / SECOND, UTC)  # an earlier test has cut off runs: it restarted the database
 
+    stack.compose(*PLANTLOG, "maintenance", "run", *names)
+
     async def ran() -> bool:
-        """One that is skipped since it is just running elsewhere runs the next time."""
-        stack.compose(*PLANTLOG, "maintenance", "run", *names)
+        """One that was skipped since it was just running elsewhere runs again."""
         found = await stack.fetch(
             "SELECT started_at, job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL"
         )
         assert [tuple(row) for row in found if row["outcome"] == "failed" and row["started_at"] > since] == []
-        return {row["job"] for row in found if row["outcome"] == "ok"} == {job.name for job in jobs()}
+        lacking = set(names) - {row["job"] for row in found if row["outcome"] == "ok"}
+        if lacking:
+            stack.compose(*PLANTLOG, "maintenance", "run", *sorted(lacking))
+        return not lacking
 
-    await until(ran, every=1.0)
+    await until(ran, 600, 1.0)
     day = datetime.fromtimestamp(two_days_ago / SECOND, UTC).date()
     assert f"{day} " in stack.compose(*PLANTLOG, "verify", str(day))
 
