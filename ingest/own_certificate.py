@@ -28,7 +28,7 @@ from ingest.addresses import machine_addresses
 from ingest.errors import SourceError
 from ingest.files import write_atomically
 from ingest.folder_lock import folder_lock
-from ingest.server_tls import server_file
+from ingest.server_tls import ca_file, server_file
 
 CA_DAYS = 20 * 365
 _DAYS = 397  # some clients accept no more
@@ -39,9 +39,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _WILDCARDS = ("0.0.0.0", "::")
 
 
-def ca_file(pki: Path) -> Path:
-    """The certificate that clients trust."""
-    return pki / "tls" / "ca.crt"
+def _ca_key_file(pki: Path) -> Path:
+    return pki / "tls" / "ca.key"
 
 
 def machine_names() -> set[str]:
@@ -75,7 +74,7 @@ def adopt(pki: Path, certificate: Path, key: Path) -> None:
     """Issue certificates by a CA that was made elsewhere, as :func:`make_authority` does."""
     with folder_lock(pki / "tls"):
         if _content(ca_file(pki)) != (content := certificate.read_bytes()):
-            write_atomically(pki / "tls" / "ca.key", key.read_bytes(), 0o600)
+            write_atomically(_ca_key_file(pki), key.read_bytes(), 0o600)
             write_atomically(ca_file(pki), content, 0o600)
 
 
@@ -92,7 +91,7 @@ def derive(pki: Path, secret: str) -> None:
         with suppress(SourceError):
             if ca_file(pki).exists() and _authority(pki)[1].public_key() == key.public_key():
                 return
-        make_authority(ca_file(pki), pki / "tls" / "ca.key", key, f"plantlog CA {name}")
+        make_authority(ca_file(pki), _ca_key_file(pki), key, f"plantlog CA {name}")
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
@@ -141,7 +140,7 @@ def _issue(file: Path, pki: Path, names: Collection[str], days: int) -> None:
 
 def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """The CA, which is made if there is none."""
-    path, key_path = ca_file(pki), pki / "tls" / "ca.key"
+    path, key_path = ca_file(pki), _ca_key_file(pki)
     if not path.exists():
         return make_authority(path, key_path)
     way_out = f"restore it, or remove {path.parent} and let clients trust the new CA that `plantlog up` makes"

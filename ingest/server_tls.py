@@ -23,6 +23,11 @@ _RENEW_SECONDS = 3600.0  # between two looks at the end of plantlog's own certif
 Files: TypeAlias = tuple[Path, Path]  # certificate and key
 
 
+def ca_file(pki: Path) -> Path:
+    """The certificate of plantlog's CA, which clients have to trust."""
+    return pki / "tls" / "ca.crt"
+
+
 def server_file(pki: Path) -> Path:
     """Key and certificate of plantlog's own, in one file."""
     return pki / "tls" / "server.pem"

@@ -20,6 +20,7 @@ from ingest.opcua import revocation
 from ingest.opcua import trust as trust_list
 from ingest.opcua.chain import is_authority
 from ingest.opcua.fault import named
+from ingest.server_tls import ca_file
 
 _MIN_KEY_BITS = 2048
 
@@ -117,7 +118,7 @@ def server(plant: Plant, state: Path) -> str:
     https.ensure(plant, state)
     lines = _server("certificate", file)
     own = plant.tls.certificate_file is None
-    return "\n".join([*lines, *(_server("CA, to be trusted", own_certificate.ca_file(state / "pki")) if own else ())])
+    return "\n".join([*lines, *(_server("CA, to be trusted", ca_file(state / "pki")) if own else ())])
 
 
 def authority_pem(plant: Plant, state: Path) -> str:
@@ -125,7 +126,7 @@ def authority_pem(plant: Plant, state: Path) -> str:
     if plant.tls.certificate_file is not None or https.certificate_file(plant, state) is None:
         raise OperationError("the servers show no certificate of plantlog's own CA")
     https.ensure(plant, state)
-    return own_certificate.ca_file(state / "pki").read_text()
+    return ca_file(state / "pki").read_text()
 
 
 def fault(plant: Plant) -> str | None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ingest import own_certificate
 from ingest.errors import OperationError
+from ingest.server_tls import ca_file
 from ops import ports
 from ops.appliance import orphans, programs
 from ops.appliance.readiness import exit_message
@@ -39,7 +40,6 @@ from ops.postgres.managed import (
 from ops.postgres.membership import (
     MONITOR_LOGIN,
     Membership,
-    ca_file,
     check_address,
     checked_monitor,
     monitor_dsn,
@@ -66,9 +66,9 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
                 raise OperationError("--address is missing: the address of this machine that the nodes reach")
             check_address(address)
             port = port or 5432
-            secret, options = secrets.token_urlsafe(24), verified_by(ca_file(state))
+            secret, options = secrets.token_urlsafe(24), verified_by(ca_file(state.pki))
             if replaced is not None:
-                before = checked_monitor("--replace", replaced, ca_file(state))
+                before = checked_monitor("--replace", replaced, ca_file(state.pki))
                 secret, options = secret_of(before), urlsplit(before).query
             ours = Membership(address, port, monitor_dsn(secret, address, port, options), is_monitor=True)
         _check_same(state, ours, is_monitor=True, address=address, port=port)
@@ -94,14 +94,14 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
                     "others reach, and what `plantlog database monitor` printed"
                 )
             check_address(address)
-            joined = checked_monitor("--monitor", monitor_dsn, ca_file(state))
+            joined = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
             ours = Membership(address, port or 5432, joined, is_monitor=False)
         _check_same(state, ours, is_monitor=False, address=address, port=port)
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
         if monitor_dsn is not None:
-            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state))
+            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
             if wanted != ours.monitor:
                 ours = _change_monitor(state, ours, wanted, steps)
         with steps.step("wait for the others") as step:
@@ -109,7 +109,7 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
             step.result = mine.state
     dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in found)}/plantlog"
-    told = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state)}"
+    told = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
     if not ours.verified:
         hosts = ",".join(dict.fromkeys(one.address for one in found))
         told = f"{TOLD}={hosts} PLANTLOG_DSN='{dsn}?{ours.options}'"

@@ -10,10 +10,11 @@ import os
 import shutil
 from pathlib import Path
 
+from ingest.server_tls import ca_file
 from ops.paths import State
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import Cluster
-from ops.postgres.membership import Membership, ca_file, verified_by
+from ops.postgres.membership import Membership, verified_by
 from ops.postgres.mounted import existing
 
 PROGRAM = "/usr/bin/pg_autoctl"
@@ -92,7 +93,7 @@ class ManagedCluster(Cluster):
 
     def seen(self, monitor: str) -> str:
         """The DSN of a monitor with the paths that the manager sees."""
-        return monitor.replace(verified_by(ca_file(self._state)), verified_by(self.path_in_namespace(self._ca)))
+        return monitor.replace(verified_by(ca_file(self._state.pki)), verified_by(self.path_in_namespace(self._ca)))
 
     @property
     def _ca(self) -> Path:
@@ -108,7 +109,7 @@ class ManagedCluster(Cluster):
         own_certificate.derive(pki, self._membership.secret)
         own_certificate.ensure(pki, {address}, {"127.0.0.1"}, self._pem, own_certificate.CA_DAYS)
         self.give(self._pem)
-        self._write(self._ca.name, ca_file(self._state).read_text())
+        self._write(self._ca.name, ca_file(self._state.pki).read_text())
 
     def prepare(self) -> None:
         """Folders of the manager; what a run that was killed left there goes."""

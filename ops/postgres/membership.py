@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from ingest.errors import OperationError
 from ingest.files import write_atomically
+from ingest.server_tls import ca_file
 from ops.paths import State
 
 MONITOR_DATABASE = "pg_auto_failover"
@@ -58,7 +59,7 @@ class Membership:
         if not path.exists():
             return None
         file = monitor_file(state)
-        monitor = checked_monitor(str(file), file.read_text().strip(), ca_file(state))
+        monitor = checked_monitor(str(file), file.read_text().strip(), ca_file(state.pki))
         return cls(**json.loads(path.read_text()), monitor=monitor)
 
     def save(self, state: State) -> None:
@@ -83,11 +84,6 @@ def check_appliance(state: State) -> None:
 def monitor_file(state: State) -> Path:
     """The file with the monitor's DSN."""
     return state.dsn_file("monitor")
-
-
-def ca_file(state: State) -> Path:
-    """The certificate of the servers' CA (:func:`ingest.own_certificate.ca_file`)."""
-    return state.pki / "tls" / "ca.crt"
 
 
 def _file(state: State) -> Path:

@@ -18,7 +18,7 @@ from cryptography import x509
 from ingest import own_certificate
 from ingest.config import https
 from ingest.database import connect
-from ingest.server_tls import server_file
+from ingest.server_tls import ca_file, server_file
 from ops.maintenance.jobs import Certificate
 from ops.maintenance.run import JobContext, JobResult
 from ops.migration.migrate import Login
@@ -157,7 +157,7 @@ def shared(tmp_path: Path) -> Iterator[State]:
 
 
 async def test_other_machines_reach_the_reader_with_tls_only(shared: State) -> None:
-    ca = own_certificate.ca_file(shared.pki)
+    ca = ca_file(shared.pki)
     context = JobContext(shared.dsn("maintenance"), shared.dsn("owner"), shared)
 
     async with from_elsewhere(urlsplit(shared.dsn("owner")).port or 0) as port:

@@ -30,7 +30,7 @@ from ingest.config import https, processes, token_file
 from ingest.config.load import load
 from ingest.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
 from ingest.errors import SourceError
-from ingest.server_tls import ServerTls, server_file
+from ingest.server_tls import ServerTls, ca_file, server_file
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
 from ops.maintenance.process import run_maintenance
@@ -106,7 +106,7 @@ async def shown(port: int) -> str:
 
 async def test_clients_that_trust_the_ca_verify_host_names_and_addresses(tmp_path: Path) -> None:
     tls = own(tmp_path)
-    ca = str(own_certificate.ca_file(tmp_path / "pki"))
+    ca = str(ca_file(tmp_path / "pki"))
     async with serving(tls) as port:
         for host in ("localhost", "127.0.0.1", *sorted(a for a in machine_addresses() if ":" not in a)):
             assert await command("curl", "-sS", "--cacert", ca, f"https://{host}:{port}/") == (0, "https")
@@ -180,7 +180,7 @@ async def test_own_certificate_is_renewed_by_the_same_ca(tmp_path: Path, monkeyp
     with monkeypatch.context() as short:
         short.setattr(own_certificate, "_DAYS", 50)
         own_certificate.ensure(pki, ["localhost"])
-    ca, file = own_certificate.ca_file(pki), server_file(pki)
+    ca, file = ca_file(pki), server_file(pki)
     before = file.read_bytes()
     assert file.stat().st_mode & 0o077 == 0
     assert (pki / "tls" / "ca.key").stat().st_mode & 0o077 == 0
@@ -213,12 +213,12 @@ def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
     assert server_file(tmp_path / "pki").read_bytes() == before
     https.ensure(plant(names=("Historian.example.org", "2001:DB8::5")), tmp_path)
     assert {"historian.example.org", "2001:db8::5", "localhost"} <= names()
-    ca = own_certificate.ca_file(tmp_path / "pki").read_bytes()
+    ca = ca_file(tmp_path / "pki").read_bytes()
     (tmp_path / "pki" / "tls" / "ca.key").unlink()
     https.ensure(plant(), tmp_path)  # nothing to do
     with pytest.raises(SourceError, match=r"ca\.key can't be read .*restore it, or remove"):
         https.ensure(plant(names=("other",)), tmp_path)
-    assert own_certificate.ca_file(tmp_path / "pki").read_bytes() == ca
+    assert ca_file(tmp_path / "pki").read_bytes() == ca
 
 
 def test_machines_with_one_secret_have_one_ca(tmp_path: Path) -> None:
@@ -231,19 +231,19 @@ def test_machines_with_one_secret_have_one_ca(tmp_path: Path) -> None:
     assert certificate.not_valid_after_utc - datetime.now(UTC) > timedelta(days=7000)
 
     def trusts(name: str) -> bool:
-        file = own_certificate.ca_file(tmp_path / name)
+        file = ca_file(tmp_path / name)
         certificate_file = server_file(tmp_path / "first")
         run = subprocess.run(["openssl", "verify", "-CAfile", file, certificate_file], capture_output=True, check=False)
         return run.returncode == 0
 
     assert [trusts(name) for name in ("first", "second", "other")] == [True, True, False]
-    before = own_certificate.ca_file(tmp_path / "first").read_bytes()
+    before = ca_file(tmp_path / "first").read_bytes()
     own_certificate.derive(tmp_path / "first", "s" * 32)
-    assert own_certificate.ca_file(tmp_path / "first").read_bytes() == before
+    assert ca_file(tmp_path / "first").read_bytes() == before
     # Somebody mistyped the secret; or a file is damaged.
     own_certificate.derive(tmp_path / "other", "s" * 32)
     assert trusts("other")
-    own_certificate.ca_file(tmp_path / "other").write_text("")
+    ca_file(tmp_path / "other").write_text("")
     own_certificate.derive(tmp_path / "other", "s" * 32)
     assert trusts("other")
 
@@ -374,7 +374,7 @@ async def push_with_tls(here: Site) -> AsyncIterator[ssl.SSLContext]:
     """The push process; what a client trusts that it serves."""
     activate(here.state.root, here.root / "p" / "plant.toml")
     https.ensure(here.plant, here.state.root)
-    trusting = ssl.create_default_context(cafile=str(own_certificate.ca_file(here.state.pki)))
+    trusting = ssl.create_default_context(cafile=str(ca_file(here.state.pki)))
 
     async def answers() -> bool:
         with suppress(aiohttp.ClientError):
@@ -410,7 +410,7 @@ async def test_half_open_handshakes_are_evicted_for_a_client_that_speaks(
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8 * _HALF_OPEN), hard))
     opened: list[asyncio.StreamReader] = []
     writers: list[asyncio.StreamWriter] = []
-    ca = str(own_certificate.ca_file(tmp_path / "pki"))
+    ca = str(ca_file(tmp_path / "pki"))
     async with serving(own(tmp_path)) as port:
 
         async def half_open(number: int) -> None:
@@ -434,7 +434,7 @@ async def test_telegraf_pushes_over_tls(tmp_path: Path) -> None:
     tags = '[[source.tag]]\nname = "boiler/pressure"\naddress = "mem.available"\n'
     here = site(tmp_path, push='host = "0.0.0.0"', tags=tags)
     secrets = {"telegraf_token": "token-of-edge-gateway", "reader_dsn": here.dsn}
-    ca = {"PLANTLOG_CA": str(own_certificate.ca_file(here.state.pki))}
+    ca = {"PLANTLOG_CA": str(ca_file(here.state.pki))}
     ca["PLANTLOG_PUSH"] = f"https://localhost:{here.plant.push.port}"
     async with push_with_tls(here):
         with Telegraf(tmp_path, "telegraf.conf", secrets, ca).running():
