@@ -12,6 +12,10 @@ FROM source, unnest($2::text[], $3::text[]) WITH ORDINALITY AS c (name, unit, pl
 ORDER BY c.place
 RETURNING id, source_id;
 
+-- name: plantlog_is_open
+-- Whether chunks before $1 still stand as rows, empty or not.
+SELECT EXISTS (SELECT FROM plant._raw_chunks($1) AS k WHERE NOT k.columnstored);
+
 -- name: plantlog_vacuum
 -- As autovacuum would.
 VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;

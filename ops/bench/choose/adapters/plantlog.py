@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,11 +118,19 @@ class Plantlog:
         self._pending_rows = 0
 
     async def settle(self, before: int) -> None:
-        """What maintenance does with closed days."""
+        """What maintenance does with closed days. It drops an emptied chunk in a later run if a query, or autovacuum,
+        began before it was emptied."""
         if self._form in _CLOSE:
-            day = (_EPOCH + np.timedelta64(before, "us")).item()
-            await self._pool.execute(f"CALL plant.{_CLOSE[self._form]}('{day:%Y-%m-%d} 00:00+00')")
+            day = (_EPOCH + np.timedelta64(before, "us")).item().replace(tzinfo=UTC)
+            await self._close(day)
+            async with asyncio.timeout(_END_SECONDS):
+                while await self._pool.fetchval(load("choose")["plantlog_is_open"], day):
+                    await asyncio.sleep(_POLL_SECONDS)
+                    await self._close(day)
         await self._pool.execute(load("choose")["plantlog_vacuum"])
+
+    async def _close(self, day: datetime) -> None:
+        await self._pool.execute(f"CALL plant.{_CLOSE[self._form]}('{day.isoformat()}')")
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """By ``samples_between``."""
