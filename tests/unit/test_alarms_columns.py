@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.alarms import checkpoint
@@ -139,7 +139,6 @@ def condition_changes(changes: Sequence[AlarmChange]) -> dict[tuple[int, str], l
     return by_limit
 
 
-@settings(max_examples=150)
 @given(st.randoms(use_true_random=True))
 def test_alarm_columns_equal_the_model_however_batches_are_split(random: Random) -> None:
     limits = {channel: limits_of(any_tag(random)) for channel in CHANNELS}
@@ -176,7 +175,6 @@ def test_alarm_columns_equal_the_model_however_batches_are_split(random: Random)
             assert found[channel, limit.name] == expected, (channel, limit)
 
 
-@settings(max_examples=100)
 @given(st.randoms(use_true_random=True))
 def test_alarm_columns_equal_single_channels_whatever_clocks_do(random: Random) -> None:
     limits = {channel: limits_of(any_tag(random)) or limits_of(tag(alarm_lo=3.0)) for channel in CHANNELS}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.timestamps import microseconds
@@ -71,7 +71,6 @@ def test_canonical_encoding_equals_the_specification_byte_by_byte(samples: list[
     )
 
 
-@settings(max_examples=60)
 @given(channels=st.lists(_samples, min_size=1, max_size=4), encoding=st.sampled_from(sorted(ENCODINGS)))
 def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]]], encoding: str) -> None:
     """pyarrow's dictionaries too: NaNs with other payloads, and -0, stay what they are."""

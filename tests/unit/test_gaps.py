@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
@@ -216,7 +216,6 @@ words = st.one_of(
 )
 
 
-@settings(max_examples=150)
 @given(st.lists(st.tuples(words, st.sampled_from(CHANNELS)), max_size=40))
 async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
     """By channel, the union of the recorded intervals is the union of the told ones, whatever happens in between.
@@ -354,7 +353,6 @@ together = st.tuples(
 )
 
 
-@settings(max_examples=150)
 @given(st.lists(together, max_size=30))
 async def test_shared_gaps_equal_individual_gaps(
     story: list[tuple[str, set[int] | None, int, str]],

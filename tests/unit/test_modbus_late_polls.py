@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.batch import Gap
@@ -106,7 +106,6 @@ ROUNDS = st.lists(st.one_of(WHOLE, WHOLE, ROUND), min_size=1, max_size=25)
 INTERVALS = st.sampled_from([(1.0,) * BLOCKS, (1.0,) * 5 + (SLOW,) * 3])
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.one_of(WHOLE, WHOLE, ROUND), min_size=1, max_size=25), INTERVALS, st.lists(st.booleans(), min_size=1)
 )
