@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.config.sources import RegisterType, WordOrder
@@ -58,7 +58,7 @@ def test_packaging_line_conserves_items() -> None:
     plant = DemoPlant(2)
     on_belts = sum(plant.v[f"line/s{s}/on_belt"] for s in SECTIONS)
     taken, delivered = plant.v["line/taken"], plant.v["line/items"]
-    for _ in range(200):
+    for _ in range(100):
         plant.step(1.0)
         now = sum(plant.v[f"line/s{s}/on_belt"] for s in SECTIONS)
         assert now - on_belts == plant.v["line/taken"] - taken - (plant.v["line/items"] - delivered)
@@ -80,7 +80,7 @@ def test_raised_boiler_takes_load_from_the_other() -> None:
     calm, pushed = DemoPlant(2), DemoPlant(2)
     pushed.write("boiler1/pressure_sp", 46.0)
     for plant in (calm, pushed):
-        plant.step(300.0)
+        plant.step(60.0)
     assert pushed.v["boiler1/steam"] > calm.v["boiler1/steam"] + 10
     assert pushed.v["boiler2/steam"] < calm.v["boiler2/steam"] - 10
     assert pushed.v["boiler1/alarm_pressure_hi"] == 1.0
@@ -91,16 +91,16 @@ def test_raised_boiler_takes_load_from_the_other() -> None:
 def test_leak_lowers_the_tank_unseen_by_meters() -> None:
     calm, upset = ScenarioPlant(1, []), ScenarioPlant(1, [parse("leak@10"), parse("pump-trip@10")])
     for plant in (calm, upset):
-        plant.step(60.0)
+        plant.step(30.0)
     assert upset.v["tank2/level"] < calm.v["tank2/level"]
     assert upset.v["tank2/outlet_flow"] == calm.v["tank2/outlet_flow"]
     assert (upset.v["tank3/trip"], upset.v["tank3/running"]) == (1.0, 0.0)
 
 
 def test_replayed_readings_hide_the_pressure_and_not_its_alarm() -> None:
-    plant = ScenarioPlant(1, [parse("hidden-setpoint@60")])
+    plant = ScenarioPlant(1, [parse("hidden-setpoint@10")])
     i = [tag.name for tag in plant.tags].index("boilerhouse/boiler1/pressure")
-    plant.step(400.0)
+    plant.step(60.0)
     assert (plant.numbers()[i] < 41, plant.v["boiler1/pressure"] > 44) == (True, True)
     assert plant.v["boiler1/alarm_pressure_hi"] == 1.0
 
@@ -119,7 +119,6 @@ WIDE: tuple[RegisterType, ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(WIDE), st.sampled_from(ORDERS), st.integers(0, 3000))
 def test_set_point_written_as_displayed_is_unchanged(kind: RegisterType, order: WordOrder, value: int) -> None:
     """Every type and order: our registers, written back to us."""
