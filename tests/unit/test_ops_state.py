@@ -145,11 +145,8 @@ def test_check_without_config_uses_the_last_one(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[plant]\nname = "mine"\n')
     Deployment(mine, False).save(claimed(tmp_path / "state"))
-    environment = {**os.environ, "PLANTLOG_STATE": str(tmp_path / "state"), "PYTHONPATH": str(CHECKOUT)}
-    run = subprocess.run(
-        [sys.executable, "-P", "-m", "ops", "check"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (run.returncode, run.stderr.partition(":")[0]) == (1, str(mine)), run.stdout
+    checked = run(tmp_path / "state", "check")
+    assert (checked.code, checked.err.partition(":")[0]) == (1, str(mine)), checked.out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,29 @@
+"""What starts imports only what it uses: each second of an import is a second of every command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ops.paths import CHECKOUT
+
+
+@pytest.mark.parametrize(
+    ("started", "slow"),
+    [
+        (
+            "from ops.cli import app; app._add_subcommands()",
+            {"asyncpg", "asyncua", "cryptography", "numpy", "pydantic"},
+        ),
+        ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
+        ("import ops.appliance.apply", {"aiohttp", "asyncua", "cryptography", "numpy"}),
+        ("import ingest.__main__", {"asyncua"}),
+    ],
+    ids=["plantlog --help", "plantlog status", "plantlog apply", "writer"],
+)
+def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: set[str]) -> None:
+    code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) & slow == set()
