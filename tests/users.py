@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import pytest
+from argon2 import PasswordHasher
+
 from ingest.batch import Event, EventBatch
 from ingest.spool.reader import SpoolReader
+from ingest.users import passwords
 from ingest.users.directory import AUDIT_SPOOL, Role, UserDirectory
-from ingest.users.passwords import hashed
 
 PASSWORD = "correct horse battery"
 
@@ -21,10 +24,15 @@ def add_users(state: Path, **roles: Role) -> UserDirectory:
     return directory
 
 
+def hash_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes of passwords by the least memory and time that argon2id takes, not by 64 MiB."""
+    monkeypatch.setattr(passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+
+
 @cache
 def password_hash() -> str:
     """Of that password: it takes its time."""
-    return hashed("", PASSWORD)
+    return passwords.hashed("", PASSWORD)
 
 
 def recorded_actions(state: Path) -> list[Event]:

@@ -15,7 +15,7 @@ from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN, account
 from ops.paths import CHECKOUT, State
 from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
-from tests.users import add_users, password_hash, recorded_actions
+from tests.users import add_users, hash_quickly, password_hash, recorded_actions
 
 command_line._add_subcommands()
 RUNNABLE = {
@@ -27,8 +27,9 @@ NO_DATABASE = "has no database yet: run `plantlog up`"
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder with a user of each role."""
+    hash_quickly(monkeypatch)
     folder = tmp_path / "state"
     State(folder).claim()
     add_users(folder, anna="engineer", otto="operator", vera="viewer", udo="auditor")

@@ -17,7 +17,7 @@ from ingest.users.directory import UserDirectory, closed_viewer
 from ops.backup import state_files
 from ops.paths import State
 from tests.command import run
-from tests.users import PASSWORD, add_users, password_hash
+from tests.users import PASSWORD, add_users, hash_quickly, password_hash
 
 
 def test_first_user_must_be_an_engineer(tmp_path: Path) -> None:
@@ -120,7 +120,8 @@ def test_viewer_beyond_loopback_needs_users(tmp_path: Path) -> None:
     assert closed_viewer("0.0.0.0", add_users(tmp_path, anna="engineer").users()) is None
 
 
-def test_commands_change_users(tmp_path: Path) -> None:
+def test_commands_change_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hash_quickly(monkeypatch)
     state, file = tmp_path / "state", tmp_path / "password"
     file.write_text(PASSWORD + "\n")
     wrong = run(state, "user", "add", "otto", "--role", "boss", "--password-file", file)
