@@ -86,12 +86,12 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """None for single files. More than cores for folders, since tests wait; unit tests, which do not, want few."""
+    """None for single files. More than cores for folders, since tests wait; unit tests hardly do."""
     if config.option.collectonly or any(".py" in argument for argument in config.args):
         return 0
     cores = os.cpu_count() or 1
     unit = {Path(argument).name for argument in config.args} == {"unit"}
-    return cores + 1 if unit else 3 * cores + 1
+    return cores if unit else 3 * cores + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
