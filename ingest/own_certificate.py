@@ -71,10 +71,18 @@ def ensure(
 
 
 def adopt(pki: Path, certificate: Path, key: Path) -> None:
-    """Issue certificates by a CA that was made elsewhere, as :func:`make_authority` does."""
+    """Issue certificates by a CA that was made elsewhere, as :func:`make_authority` does.
+
+    The key stays where it is: of those who share the folder, only those who can read it there issue certificates.
+    """
     with folder_lock(pki / "tls"):
+        link = _ca_key_file(pki)
+        if not link.is_symlink() or link.readlink() != key:
+            new = link.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            new.symlink_to(key)
+            new.replace(link)
         if _content(ca_file(pki)) != (content := certificate.read_bytes()):
-            write_atomically(_ca_key_file(pki), key.read_bytes(), 0o600)
             write_atomically(ca_file(pki), content, 0o600)
 
 
@@ -148,6 +156,8 @@ def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         key = load_pem_private_key(key_path.read_bytes(), None)
     except OSError as error:
+        if key_path.is_symlink():
+            way_out = "certificates are issued by the containers that have this secret, such as `maintenance`"
         raise SourceError(f"{error.filename} can't be read ({error.strerror}): {way_out}") from error
     except (ValueError, TypeError) as error:
         raise SourceError(f"{path} or {key_path} is damaged ({error}): {way_out}") from error

@@ -51,7 +51,7 @@ class ServerTls:
         self.is_own = yours is None
         self._files = yours or (own, own)
         if yours is None:
-            make()
+            self._renew()
         self._seen = self._used = self._state()
         try:
             self.context = context(*self._files)
@@ -66,10 +66,7 @@ class ServerTls:
         """Look for new files: to be called every second or so."""
         if self.is_own and time.monotonic() - self._made_at > _RENEW_SECONDS:
             self._made_at = time.monotonic()
-            try:
-                self._make()
-            except PlantlogError as error:
-                log.error("%s", error)
+            self._renew()
         before, self._seen = self._seen, self._state()
         if self._seen == self._used or self._seen != before:  # not while they change: there are two
             return
@@ -80,6 +77,15 @@ class ServerTls:
             log.error("%s; the previous certificate stays in use", fault)
         else:
             log.info("new certificate in use: %s", self._files[0])
+
+    def _renew(self) -> None:
+        """Raises PlantlogError where there is no certificate at all."""
+        try:
+            self._make()
+        except PlantlogError as error:
+            if not self._files[0].exists():
+                raise
+            log.error("%s", error)
 
     def _state(self) -> list[tuple[int, ...]]:
         """What changes with the content of the files."""

@@ -32,7 +32,7 @@ def pack(state: State, to: Path) -> None:
         with atomic_path(to, 0o600) as partial, tarfile.open(partial, "w:gz", compresslevel=1) as archive:
             for name in (*_KEPT, _DEPLOYMENT):
                 if (state.root / name).exists():
-                    archive.add(state.root / name, f"state/{name}")
+                    archive.add(state.root / name, f"state/{name}", filter=_unless_link)
             for file in _configuration_files(state):
                 archive.add(file, f"files{file}")
             for spool in sorted(state.spool.glob("*.sqlite")):
@@ -43,6 +43,11 @@ def pack(state: State, to: Path) -> None:
                 archive.addfile(member, io.BytesIO(content))
     except (OSError, SpoolError) as error:
         raise OperationError(f"{to}: {error}") from error
+
+
+def _unless_link(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """In containers, the CA's key is a link to a secret."""
+    return None if member.issym() else member
 
 
 def _configuration_files(state: State) -> list[Path]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ingest.config import https
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ops.postgres.binaries import Binaries, find
@@ -46,7 +47,7 @@ class MountedCluster(Cluster):
     def renew_certificate(self) -> None:
         """Issue one if there is none, or if it ends soon or lacks a name that clients use. Raises SourceError, OSError.
 
-        It does not need the data.
+        So for push endpoint and viewer, whose containers lack the CA's key. It does not need the data.
         """
         from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
@@ -55,7 +56,9 @@ class MountedCluster(Cluster):
         named = {"localhost", "127.0.0.1", urlsplit(self._state.dsn("owner")).hostname or ""}
         with suppress(OperationError):  # of another version, which `migrate` replaces
             current = in_force(self._state.root, ())
-            named.update(() if current is None else current.plant.tls.names)
+            if current is not None:
+                https.ensure(current.plant, self._state.root)
+                named.update(current.plant.tls.names)
         own_certificate.ensure(self._state.pki, named, file=self._pem)
         self.give(self._pem)
 

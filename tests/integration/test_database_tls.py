@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import tarfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from ingest import own_certificate
 from ingest.config import https
 from ingest.database import connect
 from ingest.server_tls import ca_file, server_file
+from ops.backup.state_files import pack
 from ops.maintenance.jobs import Certificate
 from ops.maintenance.run import JobContext, JobResult
 from ops.migration.migrate import Login
@@ -230,11 +232,21 @@ async def test_database_of_containers_has_a_certificate_that_maintenance_renews(
         assert await renew(context, connection) == JobResult(detail="new certificate")
         third = await until_another(owner, ca, second)
         # Clients have another name for it.
-        activate(contained.root, plant(tmp_path, '[tls]\nnames = ["historian.example"]\n'))
+        options = '[tls]\nnames = ["historian.example"]\n[viewer]\nhost = "0.0.0.0"\n'
+        activate(contained.root, plant(tmp_path, options))
         assert await renew(context, connection) == JobResult(detail="new certificate")
         fourth = await until_another(owner, ca, third)
         names = own_certificate.names_of(x509.load_der_x509_certificate(fourth))
         assert sorted(names) == ["127.0.0.1", "historian.example", "localhost"]
+        # Push endpoint and viewer have one for that name as well, and nothing to issue another with.
+        served = x509.load_pem_x509_certificate(server_file(contained.pki).read_bytes())
+        assert "historian.example" in own_certificate.names_of(served)
+        served.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.read_bytes()))
+        assert (contained.pki / "tls" / "ca.key").readlink() == tmp_path / "tls_ca_key"
+        pack(contained, tmp_path / "packed.tar.gz")
+        with tarfile.open(tmp_path / "packed.tar.gz") as archive:
+            packed = {file for file in archive.getnames() if "/tls/" in file}
+        assert packed == {"state/pki/tls/ca.crt", "state/pki/tls/server.pem"}
         # `init` makes another CA.
         own_certificate.make_authority(ca, tmp_path / "tls_ca_key")
         assert await renew(context, connection) == JobResult(detail="new certificate")

@@ -218,6 +218,7 @@ def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
     https.ensure(plant(), tmp_path)  # nothing to do
     with pytest.raises(SourceError, match=r"ca\.key can't be read .*restore it, or remove"):
         https.ensure(plant(names=("other",)), tmp_path)
+    assert https.of(plant(names=("other",)), _SOMEWHERE, tmp_path) is not None, "it starts with what there is"
     assert ca_file(tmp_path / "pki").read_bytes() == ca
 
 

@@ -31,6 +31,7 @@ ENDED = {"certificate", "migrate", "trust"}
 PROJECT = "plantlog-test"
 SERVICE_USER = 10001  # if root runs `init`
 PLANTLOG = ("exec", "--no-TTY", "maintenance", "plantlog")
+_CA_KEY = "/var/lib/plantlog/pki/tls/ca.key"
 
 pytestmark = pytest.mark.timeout(1800)  # images are built from nothing
 
@@ -174,13 +175,16 @@ def test_container_processes_are_unprivileged_and_read_only(stack: Stack) -> Non
     for service in ("writer", "collector-opcua", "viewer", "simulator"):
         output = stack.compose(
             *("exec", "--no-TTY", service, "sh", "-c"),
-            "id -u; grep -h -e CapEff -e NoNewPrivs /proc/self/status; touch /opt/plantlog/x 2>&1 || true",
+            "id -u; grep -h -e CapEff -e NoNewPrivs /proc/self/status; touch /opt/plantlog/x 2>&1 || true;"
+            f"cat {_CA_KEY} 2>&1 || true",
         )
-        user, capabilities, privileges, touched = output.splitlines()
+        user, capabilities, privileges, touched, key = output.splitlines()
         assert user == "10001"
         assert int(capabilities.split()[1], 16) == 0
         assert privileges.split()[1] == "1"
         assert "Read-only file system" in touched
+        assert "No such file" in key
+    assert "PRIVATE KEY" in stack.compose("exec", "--no-TTY", "maintenance", "cat", _CA_KEY), "it issues certificates"
 
 
 async def test_connections_to_the_database_are_encrypted(stack: Stack) -> None:
