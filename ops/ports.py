@@ -17,6 +17,7 @@ from ingest.folder_lock import folder_lock
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
+_WILDCARDS = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,27 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 
     ``ours``: processes that may listen there, because they give way.
     """
+    requirements = list(requirements)
+    check_distinct(requirements)
     conflicts = [
         f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
         for w in requirements
         if not is_free(w.host, w.port) and not (ours and _listeners(w.port, w.host) <= {*ours})
     ]
+    if conflicts:
+        raise OperationError("\n".join(conflicts))
+
+
+def check_distinct(requirements: Iterable[PortRequirement]) -> None:
+    """Raise OperationError if two processes are to listen on one port."""
+    before: dict[int, list[PortRequirement]] = {}
+    conflicts = []
+    for wanted in requirements:
+        others = before.setdefault(wanted.port, [])
+        for other in others:
+            if wanted.host == other.host or not {wanted.host, other.host}.isdisjoint(_WILDCARDS):
+                conflicts.append(f"{wanted.what}: port {wanted.port} is that of {other.what}, too: {wanted.option}")
+        others.append(wanted)
     if conflicts:
         raise OperationError("\n".join(conflicts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -26,13 +27,16 @@ def check(
     from ingest.config.load import load
     from ingest.users.directory import UserDirectory, closed_viewer
     from ops import certificates
+    from ops.appliance.programs import ports
     from ops.backup.repository import check_database
     from ops.deployment import Deployment
+    from ops.ports import check_distinct
 
     if config is None:
         last = Deployment.load(State.current())
         config = EXAMPLE if last is None else last.config
     plant = load(config)
+    check_distinct(chain.from_iterable(ports(Deployment(config, False), plant).values()))
     check_database(State.current(), config, plant.backup)
     if fault := certificates.fault(plant):
         raise OperationError(f"{config}: {fault}")

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from ingest.config import token_file
 from ingest.config.model import HealthOptions
 from ingest.database import addresses
 from ingest.errors import DatabaseError, OperationError
@@ -172,6 +173,16 @@ def test_taken_ports_are_named_with_owner_and_option() -> None:
         f"(process {os.getpid()}): change {port}"
         for port in (a, b)
     ]
+
+
+def test_two_processes_with_one_port_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "plant.toml"
+    source = '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "t"\nunknown = "create"\n'
+    config.write_text(f'[plant]\nname = "mine"\n[viewer]\nport = 8186\n[push]\nhost = "127.0.0.1"\n{source}')
+    token_file.write(tmp_path / "t", "token-of-edge-gateway")
+    checked = run(tmp_path / "state", "check", config)
+    option = f"choose another port in [viewer] of {config}, or use up --port for the simulated plant"
+    assert (checked.code, checked.err) == (1, f"plantlog: viewer: port 8186 is that of collector-push, too: {option}\n")
 
 
 def test_logs_of_an_unknown_process_are_refused(tmp_path: Path) -> None:
