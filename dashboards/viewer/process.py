@@ -40,7 +40,7 @@ async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     try:
         async with (
             health.serve(
-                plant.health.host, plant.health.port + HEALTH_PORT, report, https.of(plant, plant.health, state)
+                plant.health.host, plant.health.port + HEALTH_PORT, report, state, https.of(plant, plant.health, state)
             ),
             serve(plant.viewer, state, reader, Library(), https.of(plant, plant.viewer, state)),
         ):

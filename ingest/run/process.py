@@ -135,7 +135,9 @@ async def run_collectors(
         return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
-        health.serve(plant.health.host, port(process, plant.health), report, https.of(plant, plant.health, state)),
+        health.serve(
+            plant.health.host, port(process, plant.health), report, state, https.of(plant, plant.health, state)
+        ),
         command_socket.serve(
             command_socket.socket_path(state, process),
             OperatorApi(collectors.evaluators, plant.alarms, collectors.conditions),
@@ -222,7 +224,11 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
         async with (
             health.serve(
-                plant.health.host, port("collector-push", plant.health), report, https.of(plant, plant.health, state)
+                plant.health.host,
+                port("collector-push", plant.health),
+                report,
+                state,
+                https.of(plant, plant.health, state),
             ),
             command_socket.serve(
                 command_socket.socket_path(state, "collector-push"), OperatorApi(gateways.evaluators, plant.alarms)
@@ -262,7 +268,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
         }
 
     async with health.serve(
-        plant.health.host, port("writer", plant.health), report, https.of(plant, plant.health, state)
+        plant.health.host, port("writer", plant.health), report, state, https.of(plant, plant.health, state)
     ):
         writing = asyncio.create_task(writer.run())
         stopping = asyncio.create_task(stop.wait())

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from ingest.config.model import HealthOptions
 from ingest.config.sources import Source
 from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
@@ -59,7 +60,7 @@ class StatusMonitor:
     def snapshot(self) -> dict[str, Any]:
         """The current status, as printed by ``--json``."""
         running = Running.load(self._state)
-        reports = {name: health.fetch(name, running.health) for name in running.processes} if running else {}
+        reports = {name: self._report(name, running.health) for name in running.processes} if running else {}
         collectors = [report for report in reports.values() if report and "sources" in report]
         sources = [source for report in collectors for source in report["sources"]]
         rates = self._rates({source["name"]: source["samples"] for source in sources})
@@ -85,6 +86,12 @@ class StatusMonitor:
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
             "database": asyncio.run(_database(self._state, self._installation)),
         }
+
+    def _report(self, process: str, options: HealthOptions) -> dict[str, Any] | None:
+        """None if the process does not respond. Another appliance may have the same ports meanwhile."""
+        report = health.fetch(process, options)
+        ours = str(installation_of(self._state.root))
+        return report if report is not None and report.get("installation", ours) == ours else None
 
     def _rates(self, samples: dict[str, int]) -> dict[str, float]:
         now = time.monotonic()

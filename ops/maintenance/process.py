@@ -173,7 +173,7 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
         }
 
     async with health.serve(
-        plant.health.host, port("maintenance", plant.health), report, https.of(plant, plant.health, state)
+        plant.health.host, port("maintenance", plant.health), report, state, https.of(plant, plant.health, state)
     ):
         working = asyncio.create_task(maintenance.run(overload_monitor))
         stopping = asyncio.create_task(stop.wait())

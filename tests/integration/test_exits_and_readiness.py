@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from rich.console import Console
@@ -23,6 +25,7 @@ from ingest.config.load import load
 from ingest.config.model import HealthOptions, NotifyOptions
 from ingest.config.sources import ModbusSource
 from ingest.errors import OperationError
+from ingest.health import serve
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 from ops import health
@@ -227,6 +230,28 @@ def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, t
         one = until_sync(runs, every=0.02)
         server.shutdown()
     assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+async def test_status_leaves_out_another_appliance_on_its_ports(state: State, tmp_path: Path) -> None:
+    first = free_ports(8)
+    Running("demo", HealthOptions(port=first), ("writer",)).save(state)
+
+    async def report() -> dict[str, Any]:
+        return {
+            "process": "writer",
+            "ready": True,
+            "written": 0,
+            "lag_seconds": None,
+            "backlog_rows": 0,
+            "database": "",
+        }
+
+    for folder, shown in ((tmp_path / "other", "STOPPED"), (state.root, "UNSUPERVISED")):
+        folder.mkdir(exist_ok=True)
+        (folder / "installation").write_text(str(uuid4()))
+        async with serve("127.0.0.1", first + 2, report, folder):
+            (writer,) = (await asyncio.to_thread(StatusMonitor(state).snapshot))["processes"]
+        assert writer["state"] == shown
 
 
 def test_status_shows_rejected_tokens_for_a_day() -> None:

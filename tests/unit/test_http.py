@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -26,7 +27,7 @@ async def health_page() -> AsyncIterator[int]:
         return {"ready": True}
 
     port = free_ports(1)
-    async with health.serve("127.0.0.1", port, report):
+    async with health.serve("127.0.0.1", port, report, Path("no state folder")):
         yield port
 
 

@@ -192,7 +192,7 @@ async def run(plant: Plant, state: Path, dsn: str, port: int, stop: asyncio.Even
         async def idle() -> dict[str, Any]:
             return {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
 
-        async with health.serve(plant.health.host, port, idle, https.of(plant, plant.health, state)):
+        async with health.serve(plant.health.host, port, idle, state, https.of(plant, plant.health, state)):
             await stop.wait()
         return
     notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation, plant.redundancy.member)
@@ -209,7 +209,7 @@ async def run(plant: Plant, state: Path, dsn: str, port: int, stop: asyncio.Even
             "delivered": notifier.delivered,
         }
 
-    async with health.serve(plant.health.host, port, report, https.of(plant, plant.health, state)):
+    async with health.serve(plant.health.host, port, report, state, https.of(plant, plant.health, state)):
         notifying = asyncio.create_task(notifier.run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((notifying, stopping), return_when=asyncio.FIRST_COMPLETED)
