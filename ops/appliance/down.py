@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -12,6 +14,7 @@ from rich.console import Console
 from ingest.errors import OperationError
 from ingest.redundancy import read_member
 from ops.appliance import orphans, service
+from ops.appliance.apply import confirm
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
 from ops.appliance.up import state_folder_lock
@@ -25,7 +28,7 @@ _EXIT_TIMEOUT = 30.0
 
 
 def down(wipe: bool, yes: bool, console: Console) -> None:
-    """Stop everything; with ``wipe`` also delete the state folder."""
+    """Stop everything; with ``wipe`` also delete the state folder. Raises NotConfirmed, with nothing stopped."""
     state = State.current()
     if not state.root.exists():
         console.print(f"{state.root} does not exist; nothing to stop", highlight=False)
@@ -33,7 +36,8 @@ def down(wipe: bool, yes: bool, console: Console) -> None:
     if not state.claimed:
         raise OperationError(f"{state.root} is not a plantlog state folder")
     if wipe and not yes:
-        typer.confirm(f"Delete {state.root} with all samples, logs and secrets?", abort=True, err=True)
+        question = f"Delete {state.root} with all samples, logs and secrets?"
+        confirm(sys.stdin.isatty, partial(typer.confirm, question, err=True), "deleted")
     service.stop(state, Steps(console))
     installed = service.installed(state)
     with state_folder_lock(state, console):

@@ -105,6 +105,6 @@ def _hashed_password(name: str, file: Path | None) -> str:
         password = passwords.read(file)
     elif sys.stdin.isatty():
         password = str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    elif not (password := sys.stdin.readline().rstrip("\r\n")):
+        raise OperationError("there is no terminal to ask for a password; use --password-file, or standard input")
     return passwords.hashed(name, password)

@@ -175,6 +175,13 @@ def test_taken_ports_are_named_with_owner_and_option() -> None:
     ]
 
 
+def test_nothing_is_deleted_unless_somebody_says_so(tmp_path: Path) -> None:
+    state = claimed(tmp_path / "state")
+    asked = run(state.root, "down", "--wipe")
+    said = "plantlog: nothing was deleted: there is no terminal to ask for confirmation; use --yes\n"
+    assert (asked.code, asked.err, state.root.exists()) == (3, said, True)
+
+
 def test_two_processes_with_one_port_are_named(tmp_path: Path) -> None:
     config = tmp_path / "plant.toml"
     source = '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "t"\nunknown = "create"\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -128,6 +129,11 @@ def test_commands_change_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (wrong.code, wrong.err) == (
         1, "plantlog: role: found 'boss'; legal: viewer, operator, engineer, auditor\n",
     )  # fmt: skip
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    nobody = run(state, "user", "add", "anna", "--role", "engineer")
+    assert (
+        nobody.err == "plantlog: there is no terminal to ask for a password; use --password-file, or standard input\n"
+    )
     for name, role in (("anna", "engineer"), ("otto", "viewer")):
         assert run(state, "user", "add", name, "--role", role, "--password-file", file).code == 0
     assert run(state, "user", "role", "otto", "operator").out == "otto has the role operator\n"
