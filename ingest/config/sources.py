@@ -103,7 +103,8 @@ class Tag:
     alarm_stale: Duration | None = None
     """An alarm is raised if the channel has no samples for this long."""
     alarm_bad: bool = False
-    """An alarm is raised if the quality is Bad."""
+    """An alarm is raised if a sample is Bad. A Modbus device that does not answer gives one; an OPC UA server that is
+    away gives none: `alarm_stale` is for that."""
     alarm_priority: AlarmPriority = "medium"
     """The priority of the channel's alarms."""
     alarm_latch: bool = False
