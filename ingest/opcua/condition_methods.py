@@ -13,6 +13,7 @@ from ingest.opcua.service import call
 _TYPE = ua.NodeId(ua.ObjectIds.ConditionType)
 _REFRESH = ua.NodeId(ua.ObjectIds.ConditionType_ConditionRefresh)
 _ACKNOWLEDGE = ua.NodeId(ua.ObjectIds.AcknowledgeableConditionType_Acknowledge)
+_LOCALE = "en"  # open62541 drops a comment without a locale
 _REASONS = {
     "BadConditionBranchAlreadyAcked": "it is acknowledged on the server already",
     "BadEventIdUnknown": "the server has a newer state of it: look at the list again",
@@ -32,7 +33,7 @@ async def acknowledge(client: Client, condition: ua.NodeId, event_id: bytes, com
     """Call Acknowledge. Raises OperationError with the reason if the server has not done it."""
     arguments = [
         ua.Variant(event_id, ua.VariantType.ByteString),
-        ua.Variant(ua.LocalizedText(comment), ua.VariantType.LocalizedText),
+        ua.Variant(ua.LocalizedText(comment, _LOCALE), ua.VariantType.LocalizedText),
     ]
     try:
         status = await _call(client, condition, _ACKNOWLEDGE, arguments, time_out)
