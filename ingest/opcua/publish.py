@@ -196,7 +196,7 @@ class Publisher:
             if notification.sequence != sequence:
                 raise DecodeError(f"republish returned sequence number {notification.sequence}")
         except (ua.uaerrors.BadMessageNotAvailable, DecodeError) as error:
-            if _was_transferred_status(subscription, sequence, error):
+            if self._was_transferred_status(subscription, sequence, error):
                 subscription.tracker.done(sequence, 0)
                 return
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
@@ -205,6 +205,12 @@ class Publisher:
             await self._resend_data(subscription)
         else:
             await self._store(body, notification, subscription, offered=True)
+
+    def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:
+        """Whether an unavailable message contained no data: a server that lists messages would have listed it."""
+        gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
+        lists_available = any(s.lists_available for s in self._subscriptions.values())
+        return gone and lists_available and sequence == subscription.transferred_status
 
     async def _resend_data(self, subscription: Subscription) -> None:
         """Call ResendData (OPC 10000-5, 9.2) if available, to get at least the current values."""
@@ -223,9 +229,3 @@ class Publisher:
             self._can_resend = answer.Results[0].StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._can_resend = False
-
-
-def _was_transferred_status(subscription: Subscription, sequence: int, error: Exception) -> bool:
-    """Whether an unavailable message contained no data: servers that list messages would have listed it."""
-    gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
-    return gone and subscription.lists_available and sequence == subscription.transferred_status
