@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ingest.folder_lock import folder_lock
-from ops.postgres.binaries import debian_version, make_root_file_system, with_libraries
+from ops.postgres.binaries import KEYRING, RELEASE, debian_version, make_root_file_system, mirror, with_libraries
 
 _FOLDER = Path(__file__).parent / "peers"
 _OPEN62541 = ("libopen62541-1.4-dev", "gcc", "libc6-dev")  # of Debian 13
+_OPTIONS = (
+    "-DUA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS=ON",
+    "-DUA_NAMESPACE_ZERO=FULL",
+    "-DUA_ENABLE_ENCRYPTION=OFF",
+    "-DUA_ENABLE_PUBSUB=OFF",
+    "-DUA_ENABLE_PUBSUB_INFORMATIONMODEL=OFF",
+    "-DCMAKE_BUILD_TYPE=Debug",
+    "-DCMAKE_C_FLAGS_DEBUG=-O0",  # the fastest to build
+    "-DCMAKE_INSTALL_LIBDIR=lib",
+)
 _GCC = ("gcc", "-O1", "-Wall", "-Wextra", "-Werror")
 _JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -30,6 +42,7 @@ def milo() -> list[str]:
     """The command of Eclipse Milo's server, with the libraries in pom.xml, exactly."""
     source = _FOLDER / "milo"
     sums = source / "libraries.sha256"
+    programs = [source / "MiloServer.java", source / "Conditions.java"]
 
     def build(folder: Path) -> None:
         copy = ("dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}")
@@ -37,9 +50,9 @@ def milo() -> list[str]:
         libraries = sorted((folder / "lib").iterdir())
         found = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in libraries)
         assert found == sums.read_text(), f"{sums} lists other libraries than these:\n{found}"
-        _run(["javac", "-d", str(folder), "-cp", str(folder / "lib" / "*"), str(source / "MiloServer.java")])
+        _run(["javac", "-d", str(folder), "-cp", str(folder / "lib" / "*"), *map(str, programs)])
 
-    folder = _built("milo", [source / "pom.xml", sums, source / "MiloServer.java"], build)
+    folder = _built("milo", [source / "pom.xml", sums, *programs], build)
     return [*_JAVA, "-cp", f"{folder}:{folder / 'lib' / '*'}", "MiloServer"]
 
 
@@ -58,6 +71,50 @@ def open62541() -> list[str]:
             (root / "opcua-server").rename(folder / "opcua-server")
 
     return with_libraries(root, _built("open62541", [source], build) / "opcua-server")
+
+
+def open62541_conditions() -> list[str]:
+    """The command of open62541's server with conditions, by a library that is built with them."""
+    source, conditions = _FOLDER / "opcua-server.c", _FOLDER / "opcua-conditions.h"
+    library = _built("open62541-library", [], _build_open62541)
+
+    def build(folder: Path) -> None:
+        linked = ("-isystem", str(library / "include"), str(source), str(library / "lib" / "libopen62541.a"))
+        _run([*_GCC, "-o", str(folder / "opcua-server"), *linked])
+
+    return [str(_built("open62541-conditions", [source, conditions], build) / "opcua-server")]
+
+
+def _build_open62541(folder: Path) -> None:
+    """The library, from the source and the schema of Debian 13, which builds it without conditions."""
+    with TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        (work / "lists" / "partial").mkdir(parents=True)
+        (work / "sources.list").write_text(
+            "".join(f"{kind} [signed-by={KEYRING}] {mirror()} {RELEASE} main\n" for kind in ("deb", "deb-src"))
+        )
+        files = {"SourceList": work / "sources.list", "SourceParts": "-"}
+        options = [f"-oDir::Etc::{name}={value}" for name, value in files.items()]
+        apt = ["apt-get", "-qq", *options, f"-oDir::State::Lists={work / 'lists'}", f"-oDir::Cache={work}"]
+        _run([*apt, "update"])
+        source = _download([*apt, "source", "--tar-only", "open62541"], r"open62541_[0-9.]+\.orig\.tar\.gz", work)
+        tools = _download([*apt, "download", "libopen62541-1.4-tools"], r"libopen62541\S+\.deb", work)
+        (work / "source").mkdir()
+        _run(["tar", "--extract", f"--file={source}", "--strip-components=1", f"--directory={work / 'source'}"])
+        _run(["dpkg-deb", "--extract", str(tools), str(work / "tools")])
+        (work / "nodeset").mkdir()
+        (work / "nodeset" / "Schema").symlink_to(work / "tools/usr/share/open62541/schema")
+        places = (f"-DUA_NODESET_DIR={work / 'nodeset'}", f"-DCMAKE_INSTALL_PREFIX={folder}")
+        _run(["cmake", "-S", str(work / "source"), "-B", str(work / "build"), *_OPTIONS, *places])
+        _run(["cmake", "--build", str(work / "build"), "--parallel", "2", "--target", "install"])
+
+
+def _download(apt: list[str], name: str, folder: Path) -> Path:
+    """The file that ``apt`` would fetch, checked against Debian's signed index. ``name``: a regular expression."""
+    found = re.search(rf"^'(\S+)' ({name}) \d+ (\S+)$", _run([*apt, "--print-uris"]), re.MULTILINE)
+    assert found is not None, name
+    _run(["/usr/lib/apt/apt-helper", "download-file", found[1], str(folder / found[2]), found[3]])
+    return folder / found[2]
 
 
 def device() -> list[str]:
@@ -92,7 +149,7 @@ def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) ->
     """The folder that ``build`` filled, once for each content of ``sources``: whole or not at all."""
     key = hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sources)).hexdigest()
     folder = _cache() / f"{name}-{key[:12]}"
-    with folder_lock(_cache()):
+    with folder_lock(_cache() / f".{name}"):
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)

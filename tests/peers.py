@@ -21,10 +21,10 @@ OPC UA servers have a structure ``s=Drive``, without a truth: On and Mode (a Boo
 Motor (a structure: Speed, r, and Name, "step r"), Torque (r + 0.5, only in odd rounds), Temperatures (as the array),
 Extra (a union: Text, as the name, in odd rounds, else Number, r).
 
-The server ``conditions`` (node-opcua) has events instead, and its log of them, ``FOLDER/events.jsonl``. Its ``s=Area``
-has COUNT variables ``s=Level0`` …, each with two conditions: Limit0 and, at higher values, Hot0. Commands: ``high K``,
-``hot K`` and ``normal K`` (value of Level K), ``simple N`` (N events), ``required``
-(RefreshRequiredEvent).
+The servers ``conditions`` (node-opcua; only variables ``s=Double0`` … in ``s=Area``), ``milo`` and
+``open62541-conditions`` (built with conditions, without security) have two conditions of each Double: Limit0 and, at
+higher values, Hot0; and a log of their events, ``FOLDER/events.jsonl``. Commands: ``high K``, ``hot K`` and
+``normal K`` (value of Double K), ``simple N`` (N events), ``required`` (RefreshRequiredEvent).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from simulator.truth import read_truth
 from tests import certificates
-from tests.peer_builds import device, milo, node, open62541
+from tests.peer_builds import device, milo, node, open62541, open62541_conditions
 
 _SECONDS = 120  # to start or to do what it is told
 _given: set[int] = set()  # ports
@@ -65,6 +65,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "milo": Kind(milo, "ns=2;s="),
     "open62541": Kind(open62541, "ns=1;s="),
+    "open62541-conditions": Kind(open62541_conditions, "ns=1;s="),
     "node-opcua": Kind(lambda: node("opcua-server.js"), "ns=1;s="),
     "conditions": Kind(lambda: node("conditions-server.js"), "ns=1;s="),
     "libmodbus": Kind(device),

@@ -23,7 +23,7 @@ RELEASE = "trixie"  # Debian 13
 PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
 _BIN = Path("usr/lib/postgresql/17/bin")
 _CONTROL = Path("usr/share/postgresql/17/extension/timescaledb.control")
-_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def make_root_file_system(root: Path, packages: Sequence[str], progress: Callabl
         shutil.rmtree(partial)
     partial.parent.mkdir(parents=True, exist_ok=True)
     command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
-    if _KEYRING.exists():
-        command.append(f"--keyring={_KEYRING}")
+    if KEYRING.exists():
+        command.append(f"--keyring={KEYRING}")
     _run([*_contained(), *command, RELEASE, str(partial), mirror()])
     for cluster in (partial / "etc/postgresql/17", partial / "var/lib/postgresql/17"):
         shutil.rmtree(cluster, ignore_errors=True)  # the package's own cluster is not used

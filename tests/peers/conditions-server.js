@@ -41,8 +41,8 @@ const [port, folder, , count] = process.argv.slice(2);
     notifierOf: addressSpace.rootFolder.objects.server,
     eventNotifier: 1,
   });
-  const levels = Array.from({ length: Number(count) }, (_, k) => {
-    const name = `Level${k}`;
+  const levels = Array.from({ length: Math.ceil(count / 5) }, (_, k) => {
+    const name = `Double${k}`;
     const level = namespace.addVariable({
       browseName: name,
       nodeId: `s=${name}`,

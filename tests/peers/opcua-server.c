@@ -363,11 +363,21 @@ static void raise_events(long events) {
     }
 }
 
+#ifdef UA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS
+#include "opcua-conditions.h"
+#else
+#define begin_conditions(folder)
+#define log_conditions()
+#define obey_conditions(word, value) false
+#endif
+
 static void answer(char *line) {
     double value = 0;
     char word[16] = "";
     sscanf(line, "%15s %lf", word, &value);
-    if (!strcmp(word, "add"))
+    if (obey_conditions(word, (int)value))
+        ;
+    else if (!strcmp(word, "add"))
         add();
     else if (!strcmp(word, "burst"))
         for (long i = 0; i < (long)value; i++)
@@ -386,6 +396,7 @@ static void look_for_commands(UA_Server *of, void *unused) {
     static char line[256];
     static size_t length;
     fd_set readable;
+    log_conditions();
     for (;;) {
         struct timeval none = {0, 0};
         FD_ZERO(&readable);
@@ -408,6 +419,7 @@ static void look_for_commands(UA_Server *of, void *unused) {
     }
 }
 
+#ifdef UA_ENABLE_ENCRYPTION
 static UA_ByteString content(const char *folder, const char *name) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/pki/%s", folder, name);
@@ -420,6 +432,17 @@ static UA_ByteString content(const char *folder, const char *name) {
     fclose(file);
     return bytes;
 }
+
+static UA_StatusCode set_default(UA_ServerConfig *config, UA_UInt16 port, const char *folder) {
+    UA_ByteString certificate = content(folder, "cert.der"), key = content(folder, "key.pem");
+    return UA_ServerConfig_setDefaultWithSecurityPolicies(config, port, &certificate, &key, NULL, 0, NULL, 0, NULL, 0);
+}
+#else
+static UA_StatusCode set_default(UA_ServerConfig *config, UA_UInt16 port, const char *folder) {
+    (void)folder;
+    return UA_ServerConfig_setMinimal(config, port, NULL);
+}
+#endif
 
 static FILE *truth(const char *folder, int64_t started, const char *kind) {
     char path[PATH_MAX];
@@ -448,9 +471,7 @@ int main(int argc, char **argv) {
 
     UA_ServerConfig config;
     memset(&config, 0, sizeof config);
-    UA_ByteString certificate = content(folder, "cert.der"), key = content(folder, "key.pem");
-    if (UA_ServerConfig_setDefaultWithSecurityPolicies(&config, (UA_UInt16)atoi(argv[1]), &certificate, &key, NULL,
-                                                       0, NULL, 0, NULL, 0))
+    if (set_default(&config, (UA_UInt16)atoi(argv[1]), folder))
         fail("configuration");
     UA_CertificateVerification_AcceptAll(&config.secureChannelPKI);
     UA_CertificateVerification_AcceptAll(&config.sessionPKI);
@@ -481,6 +502,7 @@ int main(int argc, char **argv) {
     if (UA_Server_run_startup(server) || UA_Server_addRepeatedCallback(server, look_for_commands, NULL, COMMAND_MS, NULL))
         fail("start");
     set_rate(atof(argv[5]));
+    begin_conditions(folder);
     dprintf(said, "ready\n");
     while (running)
         UA_Server_run_iterate(server, true);

@@ -408,6 +408,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
     namespace.startup();
     server.startup().get();
     namespace.addDrive();
+    var conditions = new Conditions(server, namespace.getNodeContext(), 2, folder);
     var timer = Executors.newSingleThreadScheduledExecutor();
     Runnable publish =
         () -> {
@@ -427,6 +428,11 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
       long value = words.length > 1 ? Long.parseLong(words[1]) : 0;
       switch (words[0]) {
         case "add" -> namespace.add();
+        case "high" -> conditions.set(value, 80);
+        case "hot" -> conditions.set(value, 97);
+        case "normal" -> conditions.set(value, 50);
+        case "simple" -> conditions.fireSimple(value);
+        case "required" -> conditions.requireRefresh();
         case "burst" -> {
           synchronized (namespace) {
             for (long i = 0; i < value; i++) {
