@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from ingest.folder_lock import folder_lock
 from ops.postgres.binaries import KEYRING, RELEASE, debian_version, make_root_file_system, mirror, with_libraries
 
@@ -96,9 +98,12 @@ def _build_open62541(folder: Path) -> None:
         files = {"SourceList": work / "sources.list", "SourceParts": "-"}
         options = [f"-oDir::Etc::{name}={value}" for name, value in files.items()]
         apt = ["apt-get", "-qq", *options, f"-oDir::State::Lists={work / 'lists'}", f"-oDir::Cache={work}"]
-        _run([*apt, "update"])
-        source = _download([*apt, "source", "--tar-only", "open62541"], r"open62541_[0-9.]+\.orig\.tar\.gz", work)
-        tools = _download([*apt, "download", "libopen62541-1.4-tools"], r"libopen62541\S+\.deb", work)
+        try:
+            _run([*apt, "update"])
+            source = _download([*apt, "source", "--tar-only", "open62541"], r"open62541_[0-9.]+\.orig\.tar\.gz", work)
+            tools = _download([*apt, "download", "libopen62541-1.4-tools"], r"libopen62541\S+\.deb", work)
+        except AssertionError as error:
+            pytest.skip(f"the mirror of Debian's packages lacks the source of open62541: {error}")
         (work / "source").mkdir()
         _run(["tar", "--extract", f"--file={source}", "--strip-components=1", f"--directory={work / 'source'}"])
         _run(["dpkg-deb", "--extract", str(tools), str(work / "tools")])
