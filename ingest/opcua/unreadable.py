@@ -43,11 +43,13 @@ class Unreadable:
         """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
         events: list[Event] = []
         found = _found(tags, change)
-        for channel in found.keys() - self._channels:
-            what, at = found[channel], tags.place(channel)
+        for channel, what in found.items():
+            at = tags.place(channel)
             assert at is not None
-            self._channels.add(channel)
             self._status.bad_channels[tags.tag(channel).name] = what
+            if channel in self._channels:
+                continue
+            self._channels.add(channel)
             await self._gaps.open(int(last[at]) or arrival, _REASON, what, [channel])
             events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": what}))
         for channel, again in self._again(tags, change, place, time, status, found):
