@@ -19,7 +19,8 @@ command ``events N``: N events of the Server object at once, of the severities 1
 
 OPC UA servers have a structure ``s=Drive``, without a truth: On and Mode (a Boolean, an enumeration: r modulo 2 and 3),
 Motor (a structure: Speed, r, and Name, "step r"), Torque (r + 0.5, only in odd rounds), Temperatures (as the array),
-Extra (a union: Text, as the name, in odd rounds, else Number, r).
+Extra (a union: Text, as the name, in odd rounds, else Number, r). Their array ``s=Drives`` has a drive of this round
+and one of the next, their ``s=Matrix`` 2 × 3 Doubles: r, r + 0.125, … r + 0.625.
 
 The servers ``conditions`` (node-opcua; only variables ``s=Double0`` … in ``s=Area``), ``milo`` and
 ``open62541-conditions`` (built with conditions, without security) have two conditions of each Double: Limit0 and, at

@@ -156,8 +156,10 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
     if isinstance(tag, OpcuaTag) and not _is_node_address(tag.address):
         legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
         yield "address", shown(tag.address), legal
-    if isinstance(tag, OpcuaTag) and tag.member and tag.deadband:
-        yield "deadband", shown(tag.deadband), "no value with member: a server has no deadband for a structure"
+    if isinstance(tag, OpcuaTag) and tag.reads_whole and tag.deadband:
+        what = "a structure" if tag.member else "a matrix"
+        column = "member" if tag.member else "an index of several dimensions"
+        yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for {what}"
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
     if isinstance(tag, PushTag) and (matching := push_address.matching(tag.address)) != tag.address:

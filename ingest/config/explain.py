@@ -49,7 +49,11 @@ _PATTERNS = {
     "modbus": modbus_address.LEGAL,
     "webhook": "an address as in https://host/path",
     "smtp": "a mail server's HOST:PORT, as in mail.example.org:587",
-    "member": "a member of a structure, as in Speed, or Motor.Speed for one of a structure within",
+    "index": "the indexes of an element from 0, one for each dimension, as in 3 or 1,2",
+    "member": (
+        "a member of a structure, as in Speed, Motor.Speed, Motors[2].Speed or [2].Speed; "
+        "the index at the end is in the column index"
+    ),
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {
@@ -188,7 +192,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("host", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
+    if name in ("host", "index", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]

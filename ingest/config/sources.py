@@ -13,6 +13,7 @@ from pydantic_core import ArgsKwargs
 from ingest.config.base import Frozen, Name
 from ingest.config.modbus_address import PATTERN
 from ingest.config.quantities import Duration, Patterns, Texts, parse_texts
+from ingest.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -118,15 +119,27 @@ class OpcuaTag(Tag):
     address: str
     """The node id, as in `nsu=http://vendor.com/line;s=boiler1.pressure`, which names the namespace by its URI, or
     `ns=2;s=boiler1.pressure`, by its index. In a URI, `%3B` stands for a semicolon and `%25` for a percent sign."""
-    index: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    """If the variable, or its `member`, is an array: the element to read, from 0. Not set: it is no array."""
-    member: Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")] = ""
-    """If the variable is a structure: the member to read, as in `Speed`, or `Motor.Speed` if the member `Motor` is a
-    structure itself. Not set: the variable is no structure."""
+    index: Annotated[str, Field(pattern=INDEX_PATTERN, coerce_numbers_to_str=True)] | None = None
+    """If the variable, or its `member`, is an array: the element to read, from 0, with a number for each dimension, as
+    in `3` or `1,2`. Not set: it is no array."""
+    member: Annotated[str, Field(pattern=MEMBER_PATTERN)] = ""
+    """If the variable is a structure: the member to read, as in `Speed`; of a structure in it, as in `Motor.Speed`; of
+    one in an array, as in `Motors[2].Speed`; if the variable is an array, as in `[2].Speed`. Not set: the variable is
+    no structure."""
     interval: Duration | None = None
     """The publishing interval, and the sampling interval unless the source sets one. Not set: that of the source."""
     stale_after: Duration | None = None
     """A gap is recorded if the channel has no samples for this long. Not set: that of the source."""
+
+    @property
+    def path(self) -> str:
+        """What of the variable's value it is, see ``ingest.config.value_path``."""
+        return joined(self.member, self.index)
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether the server sends the whole value, which all such channels of a variable share."""
+        return bool(self.member) or "," in (self.index or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from ingest.config.value_path import Indexes, flat_index
 from ingest.errors import DecodeError
 
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01
@@ -23,7 +24,7 @@ class Element(NamedTuple):
 
     kind: int  # built-in type
     at: int | None  # where its encoding begins; None: there is no such element
-    dimensions: int  # of the array
+    lengths: Indexes  # of the array, of each dimension
 
 
 def microseconds(ticks: int) -> int:
@@ -158,29 +159,40 @@ class Reader:
         if encoding & 0x40:
             self.skip(4 * self.count(4))  # dimensions
 
-    def element(self, index: int, whole: bool) -> Element:
+    def element(self, indexes: Indexes, whole: bool) -> Element:
         """Skip a Variant that is an array, and find an element.
 
         ``whole``: the array is complete; otherwise it may also be the element alone.
         """
-        kind = self.byte() & 0x3F
-        has_dimensions = self.body[self.at - 1] & 0x40
+        encoding = self.byte()
+        kind = encoding & 0x3F
         size = SIZES.get(kind)
         if kind == 0:
             raise DecodeError("array of null variants")
-        n = self.count(size or 1)
-        wanted = 0 if n == 1 and not whole else index
-        at = None
+        n, start = self.count(size or 1), self.at
+        starts: list[int] = []  # of elements without a fixed size
         if size is not None:
-            at = self.at + wanted * size if wanted < n else None
             self.skip(size * n)
         else:
-            for k in range(n):
-                at = self.at if k == wanted else at
+            for _ in range(n):
+                starts.append(self.at)
                 self.built_in(kind)
-        dimensions = self.count(4) if has_dimensions else 1
-        self.skip(4 * dimensions if has_dimensions else 0)
-        return Element(kind, at, dimensions)
+        lengths = tuple(self.int32() for _ in range(self.count(4))) if encoding & 0x40 else (n,)
+        place = 0 if n == 1 and not whole else flat_index(indexes, lengths)
+        if place is None or place >= n:
+            return Element(kind, None, lengths)
+        return Element(kind, starts[place] if size is None else start + place * size, lengths)
+
+    def status_and_times(self, mask: int) -> tuple[int, int, int]:
+        """What follows the value in a DataValue with this mask: status, ticks of source and of server; 0: not there."""
+        status = self.uint32() if mask & 0x02 else 0
+        source = self.int64() if mask & 0x04 else 0
+        if mask & 0x10:
+            self.skip(2)  # picoseconds
+        server = self.int64() if mask & 0x08 else 0
+        if mask & 0x20:
+            self.skip(2)
+        return status, source, server
 
     def built_in(self, kind: int, depth: int = 0) -> None:
         """Skip one value of a built-in type (OPC 10000-6, 5.1.2); each takes at least one byte."""
@@ -213,6 +225,4 @@ class Reader:
         mask = self.byte()
         if mask & 0x01:
             self.variant(depth)
-        for bit, size in ((0x02, 4), (0x04, 8), (0x10, 2), (0x08, 8), (0x20, 2)):
-            if mask & bit:
-                self.skip(size)
+        self.status_and_times(mask)

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 
 from ingest.config.sources import ChannelKind, OpcuaTag
 from ingest.config.templates import TagPlace
+from ingest.config.value_path import flat_index, parse_index
 from ingest.errors import SourceError
-from ingest.opcua.discover import ARRAY, STRUCTURE, Discovered, SkippedVariable
+from ingest.opcua.discover import Discovered, SkippedVariable
+from ingest.opcua.variable import lengths_text
 
 Values: TypeAlias = tuple[Any, Any]  # in the tag list, on the server
 
@@ -84,21 +86,24 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Com
 
 
 def _no_member(there: OpcuaTag | SkippedVariable) -> str:
-    """Why a variable has no members, or not the one of the tag."""
-    if isinstance(there, OpcuaTag):
-        return "not a structure, but the tag has a member"
-    return "the structure has no such member" if there.reason == STRUCTURE else there.reason
+    """Why a variable has no members."""
+    return "not a structure, but the tag has a member" if isinstance(there, OpcuaTag) else there.reason
 
 
 def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:
     """Why the server's variable cannot be read as the tag says; empty: it can be."""
     if isinstance(there, OpcuaTag):
         return "" if tag.index is None else "not an array, but the tag has an index"
-    if there.reason != ARRAY or tag.index is None:
+    if not there.dimensions or tag.index is None:
         return there.reason
-    if there.elements is None or tag.index < there.elements:
+    indexes = parse_index(tag.index)
+    if len(indexes) != there.dimensions:
+        return (
+            f"an array of {there.dimensions} dimension{'s' * (there.dimensions > 1)}, but the tag has index {tag.index}"
+        )
+    if not there.lengths or flat_index(indexes, there.lengths) is not None:
         return ""
-    return f"the array has {there.elements} elements, but the tag has index {tag.index}"
+    return f"the array has {lengths_text(there.lengths)}, but the tag has index {tag.index}"
 
 
 def _differences(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> Iterator[tuple[str, Values]]:

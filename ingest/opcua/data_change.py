@@ -15,25 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Int64s, UInt32s, is_rounded
+from ingest.config.value_path import Indexes
 from ingest.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
 from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms, Text, Unsupported
-from ingest.opcua.members import Picker
-from ingest.opcua.structure import STRUCTURE, type_name
+from ingest.opcua.members import STRUCTURES, Picker, Values
+from ingest.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element
 from ingest.opcua.text import FORMS
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
-_NO_ARRAY = ", not an array: clear the column index"
-_NO_ELEMENT = ": the column index reads an element"
-_NO_MATRIX = " dimensions: only those of one can be read"
-_NO_STRUCTURE = ", not a structure: clear the column member"
 _LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
 _BAD_INDEX_RANGE_NO_DATA = 0x80370000
-_ARRAY, _HAS_DIMENSIONS, _TYPE = 0x80, 0x40, 0x3F  # bits of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
+_ARRAY = 0x80  # bit of a variant's encoding byte (OPC 10000-6, 5.2.2.16)
 _FIRST_ITEMS = 64  # items viewed through a new layout at first, so that short runs are cheap
 _HANDLE = 4  # bytes before each data value of a notification; none in history
 
@@ -136,11 +133,12 @@ def _run(
     value = items["value"]
     if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
         for one in handles[structured].tolist():
-            decoded.unsupported += _unsupported(_channels(one, forms), type_name(kind) + _NO_STRUCTURE)
+            decoded.unsupported += forms.structures[one].other_type(type_name(kind)) if one in forms.structures else []
         value = value[~structured]
         handles, status, time = handles[~structured], status[~structured], time[~structured]
-    if forms.index is not None and (no_array := _by_handle(forms.index, handles) >= 0).any():
-        decoded.unsupported += _unsupported(handles[no_array], type_name(kind) + _NO_ARRAY)
+    if forms.element is not None and (no_array := _by_handle(forms.element, handles) >= 0).any():
+        what = type_name(kind) + NOT_AN_ARRAY
+        decoded.unsupported += [Unsupported(handle, what) for handle in handles[no_array].tolist()]
         value = value[~no_array]
         handles, status, time = handles[~no_array], status[~no_array], time[~no_array]
     _numbers(value, kind, handles, status, time, decoded, forms.exact)
@@ -173,10 +171,6 @@ def _numbers(
     decoded.status.append(status)
     decoded.time.append(time)
     decoded.value.append(value)
-
-
-def _unsupported(handles: UInt32s, what: str) -> list[Unsupported]:
-    return [Unsupported(handle, what) for handle in handles.tolist()]
 
 
 def _channels(handle: int, forms: Forms) -> UInt32s:
@@ -217,34 +211,46 @@ def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataC
     """Decode an item without a fixed size."""
     if head:
         handle = reader.uint32()
-    if forms.structures and (picker := forms.structures.get(handle)):
-        _structured(reader, picker, arrival, decoded, forms)
+    picker = forms.structures.get(handle) if forms.structures else None
+    if picker is None:
+        place = -1 if forms.element is None else int(forms.element[min(handle, len(forms.element) - 1)])
+        wanted = None if place < 0 else forms.elements[place]
+        _value_or_element(reader, handle, wanted, forms.whole_arrays, arrival, decoded, forms)
         return
+    start = reader.at
+    if picker.has_members:
+        _structured(reader, picker, arrival, decoded, forms)
+    for channel, wanted in picker.elements:
+        reader.at = start
+        _value_or_element(reader, channel, wanted, True, arrival, decoded, forms)
+
+
+def _value_or_element(
+    reader: Reader, handle: int, wanted: Indexes | None, whole: bool, arrival: int, decoded: DataChange, forms: Forms
+) -> None:
+    """Decode a data value; ``wanted``: the element of it, ``whole``: the array has all elements."""
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
-    index = -1 if forms.index is None else int(forms.index[min(handle, len(forms.index) - 1)])
-    array: Element | None = None  # what is an array, and the element of it that is wanted, or the first
+    array: Element | None = None  # what is an array, and the element of it that is wanted
     text: str | None = None
     if kind & _ARRAY:
-        array = reader.element(max(index, 0), forms.whole_arrays)
+        array = reader.element(wanted or (), whole)
     elif kind in FORMS:
         reader.skip(1)
         text = FORMS[kind][1](reader)
     else:
         reader.variant()
     status, time = _status_and_time(reader, mask, arrival, np.array([handle], np.uint32), decoded)
-    if array is not None and array.dimensions > 1:
-        what = f"{type_name(kind & ~_HAS_DIMENSIONS)} of {array.dimensions}{_NO_MATRIX}"
+    if array is not None and (what := why_no_element(array, wanted)):
         decoded.unsupported.append(Unsupported(handle, what))
-    elif array is not None and index >= 0:
+    elif array is not None:
         _element(reader.body, array, handle, status, time, decoded, forms)
-    elif index >= 0 and kind:
-        decoded.unsupported.append(Unsupported(handle, f"{type_name(kind)}{_NO_ARRAY}"))
+    elif wanted is not None and kind:
+        decoded.unsupported.append(Unsupported(handle, type_name(kind) + NOT_AN_ARRAY))
     elif text is not None:
         decoded.texts.append(Text(handle, text, status, time, FORMS[kind][0]))
     elif kind:
-        has_elements = kind & _ARRAY and (kind & _TYPE in _NUMBERS or kind & _TYPE in FORMS)
-        decoded.unsupported.append(Unsupported(handle, type_name(kind) + (_NO_ELEMENT if has_elements else "")))
+        decoded.unsupported.append(Unsupported(handle, type_name(kind)))
     else:
         decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
 
@@ -253,27 +259,21 @@ def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChang
     """Decode an item whose members are channels."""
     mask = reader.byte()
     kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
-    values: Sequence[Any] | int = 0
-    if kind == STRUCTURE:
+    values: Sequence[Values] = ()
+    if kind in STRUCTURES:
         values = picker.read(reader)
     else:
         reader.variant()
-    status, time = _status_and_time(reader, mask, arrival, picker.channels, decoded)
-    if kind in (0, STRUCTURE):
+    status, time = _status_and_time(reader, mask, arrival, picker.members, decoded)
+    if not kind or kind in STRUCTURES:
         picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, forms.exact)
     else:
-        decoded.unsupported += _unsupported(picker.channels, type_name(kind) + _NO_STRUCTURE)
+        decoded.unsupported += picker.other_type(type_name(kind), with_elements=False)
 
 
 def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
     """What follows the value."""
-    status = reader.uint32() if mask & _STATUS else 0
-    source = reader.int64() if mask & _SOURCE else 0
-    if mask & _SOURCE_PICO:
-        reader.skip(2)
-    server = reader.int64() if mask & _SERVER else 0
-    if mask & _SERVER_PICO:
-        reader.skip(2)
+    status, source, server = reader.status_and_times(mask)
     ticks = source if source > 0 else server
     if source <= 0:
         (decoded.server_time if ticks > 0 else decoded.arrival_time).append(handles)
@@ -283,16 +283,14 @@ def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, 
 def _element(
     body: bytes, element: Element, handle: int, status: int, time: int, decoded: DataChange, forms: Forms
 ) -> None:
-    """Append an element of an array like a value of its type; Bad if the array ends before it."""
+    """Append an element of an array like a value of its type; Bad if the array does not have it."""
     kind, at = element.kind, element.at
     if at is None:
         decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
     elif kind in FORMS:
         name, form = FORMS[kind]
         decoded.texts.append(Text(handle, form(Reader(body, at)), status, time, name))
-    elif kind in _NUMBERS:
+    else:
         raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
         columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
         _numbers(raw, kind, *columns, decoded, forms.exact)
-    else:
-        decoded.unsupported.append(Unsupported(handle, type_name(kind | _ARRAY)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s, UInt32s
+from ingest.config.value_path import Indexes
 
 if TYPE_CHECKING:
     from ingest.opcua.members import Picker
@@ -71,7 +72,8 @@ class Forms:
     """What is wanted of the values, by handle; the last element of an array is for larger handles."""
 
     exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
-    index: Int64s | None = None  # the element of an array that is wanted, -1: the value itself; None: of all items
+    element: Int64s | None = None  # the one of ``elements`` that is wanted, -1: the value itself; None: of all items
+    elements: Sequence[Indexes] = ()  # of arrays
     whole_arrays: bool = False  # the server sends whole arrays, not only the element
     structures: Mapping[int, Picker] = field(default_factory=dict)  # by handle
 

@@ -3,62 +3,30 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
 
 from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.value_path import Indexes
 from ingest.errors import SourceError
 from ingest.opcua.browse import Browser, local
 from ingest.opcua.channel_names import legal_name, unique_names
-from ingest.opcua.definitions import Definitions
 from ingest.opcua.engineering_units import units_and_ranges
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session import close, connect
-from ingest.opcua.structure import why_not
+from ingest.opcua.variable import KINDS, Variable, members_of
 
 Progress: TypeAlias = Callable[[int], None]
 
 _IDS = ua.ObjectIds
-# Built-in types and their abstract supertypes (OPC 10000-6, 5.1.2); all others are subtypes of these.
-_KINDS: dict[int, ChannelKind | None] = {
-    _IDS.Boolean: "discrete",
-    _IDS.Enumeration: "discrete",
-    **dict.fromkeys(
-        (
-            *(_IDS.SByte, _IDS.Byte, _IDS.Int16, _IDS.UInt16, _IDS.Int32, _IDS.UInt32, _IDS.Int64, _IDS.UInt64),
-            *(_IDS.Float, _IDS.Double, _IDS.Number, _IDS.Integer, _IDS.UInteger),
-        ),
-        "analog",
-    ),
-    **dict.fromkeys(
-        (
-            *(
-                _IDS.String,
-                _IDS.DateTime,
-                _IDS.Guid,
-                _IDS.ByteString,
-                _IDS.XmlElement,
-                _IDS.NodeId,
-                _IDS.ExpandedNodeId,
-            ),
-            *(_IDS.StatusCode, _IDS.QualifiedName, _IDS.LocalizedText),
-        ),
-        "text",
-    ),
-    **dict.fromkeys((_IDS.Structure, _IDS.DataValue, _IDS.DiagnosticInfo)),  # not supported
-}
 _ANY = ua.NodeId(_IDS.BaseDataType)
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
-_MAX_MEMBERS = 10_000  # of one structure
-ARRAY = "an array: the column index reads an element"
-STRUCTURE = "a structure: the column member reads a member"
-MATRIX = "an array of several dimensions: only those of one can be read"
+_STRUCTURE = "a structure: the column member reads a member"
 COLUMNS = ("name", "address", "member", "kind", "unit", "lo", "hi", "description")
 
 
@@ -69,7 +37,8 @@ class SkippedVariable:
     name: str
     address: str
     reason: str
-    elements: int | None = None  # of an array with a configured element; None: not known
+    dimensions: int = 0  # of an array whose elements the column index reads
+    lengths: Indexes = ()  # of an array with a configured element; empty: not known
 
 
 @dataclass(slots=True)
@@ -81,24 +50,6 @@ class Discovered:
     # By node id and member, also those of ``source.tags``; a structure itself has no member.
     by_node: dict[tuple[Any, str], OpcuaTag | SkippedVariable] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces, compare=False)
-
-
-@dataclass(slots=True)
-class _Variable:
-    node: Any
-    path: str
-    place: tuple[int, ...]  # in the tree
-    properties: dict[str, Any] = field(default_factory=dict)  # browse name → node id
-    data_type: Any = None
-    scalar: bool | None = None  # None: depends on the value
-    description: str = ""
-    reason: str = ""  # for skipping it
-    member: str = ""  # it is this member of the node's value
-    elements: int | None = None  # of the array that it is
-
-    @property
-    def key(self) -> tuple[Any, str]:
-        return self.node, self.member
 
 
 async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _: None) -> Discovered:
@@ -114,26 +65,28 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         await browser.prepare()
         namespaces = await read_namespaces(client, source.time_out)
         variables = await _variables(browser)
-        elsewhere = await _elsewhere(browser, source.tags, namespaces, {v.node for v in variables})
+        configured = _configured(source.tags, namespaces)
+        elsewhere = await _elsewhere(browser, configured, {v.node for v in variables})
         every = [*variables, *elsewhere]
         await _attributes(browser, every)
         kinds = await _kinds(browser, every)
-        await _elements(browser, every, {tag.address for tag in source.tags if tag.index is not None}, namespaces)
-        members = await _members(browser, every, kinds)
+        await _lengths(browser, [v for v in every if v.dimensions and any(t.path for t in configured.get(v.node, ()))])
+        members = await members_of(browser, every, kinds, configured)
         units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
     finally:
         await close(client, source.time_out)
     found = Discovered(namespaces=namespaces)
-    variables = [one for variable in variables for one in (variable, *members.get(variable.node, ()))]
+    variables = [one for variable in variables for one in (variable, *members.get(variable.node, ())) if one.is_listed]
     every = [one for variable in every for one in (variable, *members.get(variable.node, ()))]
     addresses = {variable.node: namespaces.address(variable.node) for variable in every}
-    names = unique_names((v.key, v.path, addresses[v.node]) for v in every)
+    names = unique_names((v.key, v.path, addresses[v.node]) for v in every if v.is_listed)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
         found.skipped.append(SkippedVariable("", address, f"its children cannot be browsed: {status}"))
     for variable in every:
-        name, address = names[variable.key], addresses[variable.node]
+        name, address = names.get(variable.key, names[variable.node, ""]), addresses[variable.node]
         if variable.reason:
-            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason, variable.elements)
+            dimensions = 0 if variable.is_structure else variable.dimensions
+            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason, dimensions, variable.lengths)
             continue
         unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
         found.by_node[variable.key] = OpcuaTag(
@@ -146,7 +99,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
             hi=hi,
             description=variable.description,
         )
-    for one in (found.by_node[variable.key] for variable in variables if variable.reason != STRUCTURE):
+    for one in (found.by_node[variable.key] for variable in variables if variable.reason != _STRUCTURE):
         (found.tags if isinstance(one, OpcuaTag) else found.skipped).append(one)  # type: ignore[arg-type]
     return found
 
@@ -171,14 +124,14 @@ async def _connect(source: OpcuaSource, pki: Path) -> Client:
     raise SourceError("; ".join(refused))
 
 
-async def _variables(browser: Browser) -> list[_Variable]:
+async def _variables(browser: Browser) -> list[Variable]:
     """All variables, level by level. Properties belong to their variable, other children are variables themselves."""
     classes = ua.NodeClass.Object | ua.NodeClass.Variable
     seen = {ua.NodeId(_IDS.ObjectsFolder), ua.NodeId(_IDS.Server)}
-    found: list[_Variable] = []
-    level: list[tuple[Any, str, tuple[int, ...], _Variable | None]] = [(ua.NodeId(_IDS.ObjectsFolder), "", (), None)]
+    found: list[Variable] = []
+    level: list[tuple[Any, str, tuple[int, ...], Variable | None]] = [(ua.NodeId(_IDS.ObjectsFolder), "", (), None)]
     while level:
-        below: list[tuple[Any, str, tuple[int, ...], _Variable | None]] = []
+        below: list[tuple[Any, str, tuple[int, ...], Variable | None]] = []
         answers = await browser.children([node for node, *_ in level], int(classes))
         for (_, path, place, parent), references in zip(level, answers, strict=True):
             for number, reference in enumerate(references):
@@ -194,23 +147,28 @@ async def _variables(browser: Browser) -> list[_Variable]:
                 name = f"{path}/{legal_name(reference.BrowseName.Name or '')}".lstrip("/")
                 variable = None
                 if reference.NodeClass == ua.NodeClass.Variable and node.NamespaceIndex:  # 0: defined by OPC UA
-                    variable = _Variable(node, name, (*place, number))
+                    variable = Variable(node, name, (*place, number))
                     found.append(variable)
                 below.append((node, name, (*place, number), variable))
         level = below
     return sorted(found, key=lambda v: v.place)
 
 
-async def _elsewhere(
-    browser: Browser, tags: Iterable[OpcuaTag], namespaces: Namespaces, browsed: Container[Any]
-) -> list[_Variable]:
-    """The nodes of ``tags`` that were not browsed, with their properties."""
-    nodes: dict[Any, str] = {}
+def _configured(tags: Iterable[OpcuaTag], namespaces: Namespaces) -> dict[Any, list[OpcuaTag]]:
+    """The tags of each node."""
+    found: dict[Any, list[OpcuaTag]] = {}
     for tag in tags:
         with suppress(SourceError):  # no such namespace
-            if (node := namespaces.node_id(tag.address)) not in browsed:
-                nodes.setdefault(node, tag.name)
-    found = [_Variable(node, name, ()) for node, name in nodes.items()]
+            found.setdefault(namespaces.node_id(tag.address), []).append(tag)
+    return found
+
+
+async def _elsewhere(
+    browser: Browser, configured: Mapping[Any, Sequence[OpcuaTag]], browsed: Container[Any]
+) -> list[Variable]:
+    """The nodes of tags that were not browsed, with their properties."""
+    nodes = {node: tags[0].name for node, tags in configured.items() if node not in browsed}
+    found = [Variable(node, name, ()) for node, name in nodes.items()]
     refused = list(browser.refused)
     for variable, references in zip(
         found, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
@@ -222,7 +180,7 @@ async def _elsewhere(
     return found
 
 
-async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
+async def _attributes(browser: Browser, variables: list[Variable]) -> None:
     """Data type, rank, access and description of each."""
     values = iter(await browser.read([(v.node, attribute) for v in variables for attribute in _ATTRIBUTES]))
     for variable in variables:
@@ -236,25 +194,28 @@ async def _attributes(browser: Browser, variables: list[_Variable]) -> None:
         dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
-            variable.reason = MATRIX if dimensions > 1 else ARRAY
+            variable.dimensions = max(dimensions, 1)
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
             variable.description = " ".join((getattr(description.Value.Value, "Text", None) or "").split())
 
 
-async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[tuple[Any, str], ChannelKind]:
+async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any, str], ChannelKind]:
     """The kind of each variable; those without one are skipped with the reason."""
     left = [v for v in variables if not v.reason]
-    await _values(browser, [v for v in left if v.scalar is None or v.data_type == _ANY])
+    await _values(browser, [v for v in left if v.scalar is None or (v.data_type == _ANY and not v.dimensions)])
     left = [v for v in left if not v.reason]
     above = await browser.ancestors({v.data_type for v in left}, _known)
     kinds: dict[tuple[Any, str], ChannelKind] = {}
     for variable in left:
         top = above[variable.data_type]
-        kind = None if top is None else _KINDS[top.Identifier]
-        if top is not None and top.Identifier == _IDS.Structure:
-            variable.reason = STRUCTURE
+        kind = None if top is None else KINDS[top.Identifier]
+        variable.is_structure = top is not None and top.Identifier == _IDS.Structure
+        if variable.dimensions:
+            variable.set_array(variable.dimensions)
+        elif variable.is_structure:
+            variable.reason = _STRUCTURE
         elif kind is None:
             name = "of an unknown type" if top is None else ua.ObjectIdNames.get(top.Identifier, "")
             variable.reason = f"{name}: data type {variable.data_type.to_string()}"
@@ -263,54 +224,22 @@ async def _kinds(browser: Browser, variables: list[_Variable]) -> dict[tuple[Any
     return kinds
 
 
-async def _members(
-    browser: Browser, variables: list[_Variable], kinds: dict[tuple[Any, str], ChannelKind]
-) -> dict[Any, list[_Variable]]:
-    """The members of each structure, by its node, with their ``kinds``. One without is skipped with the reason."""
-    structured = [variable for variable in variables if variable.reason == STRUCTURE]
-    definitions = Definitions()
-    await definitions.read(browser, {variable.data_type for variable in structured})
-    found: dict[Any, list[_Variable]] = {}
-    for variable in structured:
-        structure = definitions.structure(variable.data_type)
-        if isinstance(structure, str):
-            variable.reason = structure
-            continue
-        for number, (member, of) in enumerate(islice(structure.members(), _MAX_MEMBERS)):
-            path, place = f"{variable.path}.{legal_name(member)}", (*variable.place, number)
-            one = _Variable(variable.node, path, place, member=member)
-            one.reason = ARRAY if of.dimensions == 1 and of.is_value else why_not(structure, member, None)
-            if not one.reason:
-                kinds[one.key] = "discrete" if of.enumeration else _KINDS[of.type] or "analog"
-            found.setdefault(variable.node, []).append(one)
-    return found
-
-
-async def _elements(
-    browser: Browser, variables: list[_Variable], addresses: Iterable[str], namespaces: Namespaces
-) -> None:
-    """How many elements those of ``addresses`` have that are arrays."""
-    nodes = set()
-    for address in addresses:
-        with suppress(SourceError):  # no such namespace
-            nodes.add(namespaces.node_id(address))
-    arrays = [v for v in variables if v.node in nodes and v.reason == ARRAY]
+async def _lengths(browser: Browser, arrays: list[Variable]) -> None:
+    """How many elements arrays have."""
     values = await browser.read([(v.node, ua.AttributeIds.Value) for v in arrays])
     for variable, value in zip(arrays, values, strict=True):
-        if value.Value is None or not isinstance(value.Value.Value, list):
-            continue
-        if len(value.Value.Dimensions or ()) > 1:
-            variable.reason = MATRIX
-        variable.elements = len(value.Value.Value)
+        if value.Value is not None and isinstance(value.Value.Value, list):
+            variable.lengths = tuple(value.Value.Dimensions or ()) or (len(value.Value.Value),)
+            variable.set_array(len(variable.lengths))
 
 
-async def _values(browser: Browser, variables: list[_Variable]) -> None:
+async def _values(browser: Browser, variables: list[Variable]) -> None:
     """Read values to decide what type and rank leave open."""
     values = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables])
     for variable, value in zip(variables, values, strict=True):
         variant = value.Value
         if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.reason = MATRIX if len(variant.Dimensions or ()) > 1 else ARRAY
+            variable.dimensions = len(variant.Dimensions or ()) or 1
         elif variable.data_type == _ANY and (variant is None or variant.Value is None):
             variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
         elif variable.data_type == _ANY:
@@ -319,4 +248,4 @@ async def _values(browser: Browser, variables: list[_Variable]) -> None:
 
 
 def _known(data_type: Any) -> bool:
-    return data_type.NamespaceIndex == 0 and data_type.Identifier in _KINDS
+    return data_type.NamespaceIndex == 0 and data_type.Identifier in KINDS

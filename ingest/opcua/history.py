@@ -12,6 +12,7 @@ import numpy as np
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.config.value_path import parse_index
 from ingest.opcua.binary import Reader
 from ingest.opcua.data_change import history_data
 from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
@@ -141,10 +142,12 @@ def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck
 
 def _forms(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> Forms:
     exact = np.ones(1, bool) if tag.kind == "text" else None
-    if tag.member:
-        picker = Picker(structures.structure(tag.address), [Wanted(i, tag.member, tag.index)])
+    if tag.reads_whole:
+        picker = Picker(structures.structure(tag.address), [Wanted(i, tag.path)])
         return Forms(exact, structures={FIRST_STRUCTURE + i: picker})
-    return Forms(exact, None if tag.index is None else np.array([tag.index], np.int64), whole_arrays)
+    if tag.index is None:
+        return Forms(exact)
+    return Forms(exact, np.zeros(1, np.int64), [parse_index(tag.index)], whole_arrays)
 
 
 def answers(

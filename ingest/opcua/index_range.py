@@ -9,8 +9,11 @@ from ingest.opcua.service import call
 
 
 def index_range_of(tag: OpcuaTag) -> str | None:
-    """The IndexRange of a tag; None: it is no element of a variable that is an array."""
-    return None if tag.index is None or tag.member else str(tag.index)
+    """The IndexRange of a tag; None: the value is read as it is.
+
+    Of a matrix, too: of one of several dimensions, some servers send another element, also Good where there is none.
+    """
+    return None if tag.reads_whole else tag.index
 
 
 async def sends_whole_arrays(client: Client, time_out: float) -> bool:

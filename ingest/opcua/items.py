@@ -17,6 +17,7 @@ from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
 from ingest.opcua.service import call, chunks, operation_limit
+from ingest.opcua.structure import other_dimensions
 from ingest.opcua.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
 from ingest.timestamps import now_us
@@ -54,11 +55,17 @@ async def create(
         client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
     )
     per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
-    types = await _data_types(client, node_ids, per_read)
+    types = await _read(client, node_ids, ua.AttributeIds.DataType, per_read)
+    elements = {c: node for c, node in node_ids.items() if index_range_of(tags.tag(c)) is not None}
+    for channel, rank in (await _read(client, elements, ua.AttributeIds.ValueRank, per_read)).items():
+        if isinstance(rank, int) and rank > 1:  # some servers send an element all the same
+            reason = f"an array of {rank} dimensions{other_dimensions(rank)}"
+            state.refused[channel] = Refusal(tags.tag(channel).address, reason, *tags.place_of(channel)[1:])
+            del node_ids[channel]
     structured = {tags.tag(c).address: node for c, node in node_ids.items() if tags.tag(c).member}
     await state.structures.read(client, tags.source.time_out, structured)
     by_interval: dict[float, list[int]] = {}
-    for channel in sorted(channels, key=lambda c: (types.get(c, ""), tags.place(c))):
+    for channel in sorted(channels, key=lambda c: (str(types.get(c, "")), tags.place(c))):
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
     for interval, members in by_interval.items():
         subscription = state.by_interval(interval)
@@ -92,20 +99,20 @@ async def create_subscription(
 def _requests(
     tags: Tags, node_ids: Mapping[int, ua.NodeId], state: SubscriptionState, channels: Sequence[int]
 ) -> list[_Request]:
-    """A request for each channel, or for all members of a structure."""
+    """A request for each channel, or for all that share a whole value."""
     shared: dict[str, list[int]] = {}
     for channel in channels:
-        if tags.tag(channel).member:
+        if tags.tag(channel).reads_whole:
             shared.setdefault(tags.tag(channel).address, []).append(channel)
     requests: list[_Request] = []
     for channel in channels:
         tag = tags.tag(channel)
-        together, handle = shared.get(tag.address, [channel]) if tag.member else [channel], None
+        together, handle = shared.get(tag.address, [channel]) if tag.reads_whole else [channel], None
         if channel != together[0]:
             continue
-        if tag.member:
+        if tag.reads_whole:
             handle, state.handles = FIRST_STRUCTURE + state.handles % FIRST_STRUCTURE, state.handles + 1
-            wanted = [Wanted(c, tags.tag(c).member, tags.tag(c).index) for c in together]
+            wanted = [Wanted(c, tags.tag(c).path) for c in together]
             state.structures.monitor(handle, tag.address, wanted)  # values may come before the answer
         index_range = None if state.whole_arrays else index_range_of(tag)
         request = ua.MonitoredItemCreateRequest(
@@ -248,10 +255,13 @@ async def delete_items(
         await call(client, request, ua.DeleteMonitoredItemsResponse, source.time_out + len(chunk) * 0.01)
 
 
-async def _data_types(client: Client, node_ids: Mapping[int, ua.NodeId], per_read: int) -> dict[int, str]:
-    """The data type of each channel, if known: adjacent items of equal type can be decoded together."""
-    types: dict[int, str] = {}
+async def _read(client: Client, node_ids: Mapping[int, ua.NodeId], attribute: int, per_read: int) -> dict[int, Any]:
+    """An attribute of each channel's node, if known.
+
+    Of data types: adjacent items of equal type can be decoded together.
+    """
+    found: dict[int, Any] = {}
     for chunk in chunks(list(node_ids.items()), per_read):
-        values = await client.uaclient.read_attributes([node for _, node in chunk], ua.AttributeIds.DataType)
-        types |= {c: str(value.Value.Value) for (c, _), value in zip(chunk, values, strict=True) if value.Value}
-    return types
+        values = await client.uaclient.read_attributes([node for _, node in chunk], attribute)
+        found |= {c: value.Value.Value for (c, _), value in zip(chunk, values, strict=True) if value.Value}
+    return found

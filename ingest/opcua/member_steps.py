@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any, TypeAlias
 
-from ingest.opcua.binary import SIZES, Reader
-from ingest.opcua.structure import NUMBERS, Field, Structure, fields_there, skip, union_field
+from ingest.config.value_path import Indexes, Path, flat_index
+from ingest.opcua.binary import Reader
+from ingest.opcua.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
 from ingest.opcua.text import FORMS
 
 
@@ -18,7 +21,6 @@ class Status(int):
 ABSENT = Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have
 NO_ELEMENT = Status(0x80370000)  # BadIndexRangeNoData
 
-Target: TypeAlias = tuple[str, int | None]  # member and index
 Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their places
 
 
@@ -26,51 +28,54 @@ class Steps:
     """Compiles what reads the wanted members of a structure."""
 
     def __init__(self) -> None:
-        self.places: dict[Target, int] = {}  # of the values, by the order in the structure
+        self.places: dict[Path, int] = {}  # of the values, by the order in the structure
         self.types: list[int] = []  # built-in types by place
         self._done: list[Step] = []
         self._format = ""  # of consecutive members of fixed size
         self._fixed: list[int] = []  # places of those that are wanted
 
-    def add(self, structure: Structure, path: str, wanted: set[Target]) -> None:
-        """Read a structure; ``path`` of it: empty, or ends with a dot."""
+    def add(self, structure: Structure, path: Path, wanted: set[Path]) -> None:
+        """Read a structure; ``path`` of it."""
         if structure.form == "plain":
             for one in structure.fields:
-                self._field(one, path, wanted)
+                self._field(one, (*path, one.name), wanted)
             return
-        self.finished()
-        done, self._done = self._done, []
-        parts: list[list[Step]] = []
-        for one in structure.fields:
-            self._field(one, path, wanted)
-            parts.append(self.finished())
-            self._done = []
-        self._done = [*done, _union(parts) if structure.form == "union" else _optional(structure.fields, parts)]
+        parts = [self._part(one, (*path, one.name), wanted) for one in structure.fields]
+        self.finished().append(_union(parts) if structure.form == "union" else _optional(structure.fields, parts))
 
-    def _field(self, one: Field, path: str, wanted: set[Target]) -> None:
-        name = path + one.name
-        here = sorted(target for target in wanted if target[0] == name)
-        if one.structure and not one.dimensions and any(target[0].startswith(f"{name}.") for target in wanted):
-            self.add(one.structure, f"{name}.", wanted)
-        elif here and one.type in NUMBERS and not one.dimensions:
-            self._fixed.append(self._place(here[0], one.type))
-            self._format += NUMBERS[one.type]
-        elif not here and one.size is not None:
+    def _field(self, one: Field, path: Path, wanted: set[Path]) -> None:
+        within = {target for target in wanted if target[: len(path)] == path}
+        if not within and one.size is not None:
             self._format += f"{one.size}x"
+        elif not within:
+            self.finished().append(lambda reader, _: skip(reader, one))
+        elif one.dimensions:
+            parts: dict[Indexes, tuple[Sequence[Step], range]] = {}
+            for indexes in sorted({target[len(path)] for target in within}):
+                assert isinstance(indexes, tuple)
+                first = len(self.types)
+                part = self._part(replace(one, dimensions=0), (*path, indexes), within)
+                parts[indexes] = part, range(first, len(self.types))
+            self.finished().append(_elements(one, parts))
+        elif one.structure:
+            self.add(one.structure, path, within)
+        elif one.type in NUMBERS:
+            self._fixed.append(self._place(path, one.type))
+            self._format += NUMBERS[one.type]
         else:
-            self.finished()
-            elements = [(index, self._place((name, index), one.type)) for _, index in here]
-            if not here:
-                self._done.append(lambda reader, _: skip(reader, one))
-            elif one.dimensions:
-                self._done.append(_elements(one.type, {index or 0: place for index, place in elements}))
-            else:
-                self._done.append(_text(one.type, elements[0][1]))
+            self.finished().append(_text(one.type, self._place(path, one.type)))
 
-    def _place(self, target: Target, kind: int) -> int:
-        if target not in self.places:
+    def _part(self, one: Field, path: Path, wanted: set[Path]) -> list[Step]:
+        """Steps that read a field, apart from the others."""
+        before, self._done = self.finished(), []
+        self._field(one, path, wanted)
+        part, self._done = self.finished(), before
+        return part
+
+    def _place(self, path: Path, kind: int) -> int:
+        if path not in self.places:
             self.types.append(kind)
-        return self.places.setdefault(target, len(self.places))
+        return self.places.setdefault(path, len(self.places))
 
     def layout(self) -> struct.Struct | None:
         """The whole structure, if all members have a fixed size."""
@@ -103,39 +108,34 @@ def _text(kind: int, place: int) -> Step:
     return step
 
 
-def _elements(kind: int, places: dict[int, int]) -> Step:
-    """``places`` of the values, by index."""
-    read = FORMS[kind][1] if kind in FORMS else _number(kind)
+def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]]) -> Step:
+    """``parts``: the steps of an element, and the places of its values."""
+    element = replace(array, dimensions=0)
+    size = element.size
 
     def step(reader: Reader, values: list[Any]) -> None:
-        size = SIZES.get(kind)
-        count, start = reader.count(size or 1), reader.at
-        for place in places.values():
-            values[place] = NO_ELEMENT
+        lengths = read_lengths(reader, array, size)
+        count, start = prod(lengths), reader.at
         if size is not None:
             reader.skip(count * size)
-            for index, place in places.items():
-                if index < count:
-                    values[place] = read(Reader(reader.body, start + index * size))
-            return
-        for index in range(count):
-            if index in places:
-                values[places[index]] = read(reader)
+        behind: dict[int, Sequence[Step]] = {}
+        for indexes, (steps, places) in parts.items():
+            at = flat_index(indexes, lengths)
+            if at is None:
+                values[places.start : places.stop] = [NO_ELEMENT] * len(places)
+            elif size is None:
+                behind[at] = steps
             else:
-                reader.built_in(kind)
+                inside = Reader(reader.body, start + at * size)
+                for inner in steps:
+                    inner(inside, values)
+        for at in range(count if size is None else 0):
+            if at not in behind:
+                skip(reader, element)
+            for inner in behind.get(at, ()):
+                inner(reader, values)
 
     return step
-
-
-def _number(kind: int) -> Callable[[Reader], Any]:
-    layout = struct.Struct(f"<{NUMBERS[kind]}")
-
-    def read(reader: Reader) -> Any:
-        start = reader.at
-        reader.skip(layout.size)
-        return layout.unpack_from(reader.body, start)[0]
-
-    return read
 
 
 def _union(parts: Sequence[Sequence[Step]]) -> Step:

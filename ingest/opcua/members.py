@@ -7,78 +7,175 @@ read one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import UInt32s
+from ingest.config.value_path import Indexes, Path, flat_index, parse, split
 from ingest.errors import DecodeError
 from ingest.opcua.binary import Reader
 from ingest.opcua.decoded import DataChange, Text, Unsupported
-from ingest.opcua.member_steps import ABSENT, Status, Steps
-from ingest.opcua.structure import NUMBERS, Structure, why_not
+from ingest.opcua.member_steps import ABSENT, NO_ELEMENT, Status, Steps
+from ingest.opcua.structure import (
+    NOT_AN_ARRAY,
+    NUMBERS,
+    STRUCTURE,
+    Structure,
+    other_dimensions,
+    reads_element,
+    type_name,
+    why_not,
+)
 from ingest.opcua.text import FORMS, node_id
 
 _BOOLEAN, _LONG, _FLOAT = 1, (8, 9), 10
 _NO_BODY, _BINARY, _XML = range(3)  # encodings of an extension object (OPC 10000-6, 5.2.2.15)
+_LEAST_OBJECT = 3  # bytes of an extension object
+_HAS_DIMENSIONS = 0x40
+NO_ARRAY = "a structure, not an array: the column member begins with the name of a member"
 _BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
 
 
+STRUCTURES = (STRUCTURE, STRUCTURE | 0x80, STRUCTURE | 0xC0)  # encodings of a structure, and of arrays of them
+
+Values: TypeAlias = Sequence[Any] | int | str  # by place; or why there are none: a status code, or a reason
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A channel that is a member of a structure."""
+    """A channel that is a member of a structure or of an element, or an element itself."""
 
     channel: int
-    member: str  # names, separated by dots
-    index: int | None = None  # the element, if the member is an array
+    path: str  # see ``ingest.config.value_path``
 
 
 class Picker:
-    """Decodes the wanted members of one variable's values. A value that does not fit the definition is Bad."""
+    """Decodes the wanted members of one variable's values. A value that does not fit the definition is Bad.
+
+    ``channels``: all; ``members``: those that are; ``elements``: the others, which are elements of the array that the
+    value is, with their indexes.
+    """
 
     def __init__(
         self, structure: Structure | str, wanted: Sequence[Wanted], unfit: Callable[[], None] = lambda: None
     ) -> None:
         """``structure``: or why it is not known; ``unfit`` is called at each value that does not fit."""
-        self._unfit = unfit
         self.channels: UInt32s = np.array([one.channel for one in wanted], np.uint32)
-        self._reasons: list[tuple[int, str]] = []  # (channel, why it cannot be read)
-        good: list[Wanted] = []
+        self.elements: list[tuple[int, Indexes]] = []
+        self._reasons: list[Unsupported] = []
+        good: dict[Indexes, list[tuple[int, Path]]] = {}
         for one in wanted:
-            reason = structure if isinstance(structure, str) else why_not(structure, one.member, one.index)
-            if reason:
-                self._reasons.append((one.channel, reason))
+            element, inside = split(parse(one.path))
+            if not inside:
+                self.elements.append((one.channel, element))
+            elif reason := structure if isinstance(structure, str) else why_not(structure, inside):
+                self._reasons.append(Unsupported(one.channel, reason))
             else:
-                good.append(one)
+                good.setdefault(element, []).append((one.channel, inside))
+        elements = {channel for channel, _ in self.elements}
+        self.members: UInt32s = np.array([c for c in self.channels.tolist() if c not in elements], np.uint32)
+        self.has_members = bool(len(self.members)) or not self.elements
+        # By the element that is the structure; () if the value itself is it.
+        self._structures = {
+            element: Members(structure, channels, unfit)
+            for element, channels in good.items()
+            if isinstance(structure, Structure)
+        }
+
+    def read(self, reader: Reader) -> Sequence[Values]:
+        """The values in a Variant of one of :data:`STRUCTURES`, for :meth:`append`.
+
+        Raises DecodeError if the message is damaged.
+        """
+        if not self._structures:
+            reader.variant()
+            return ()
+        encoding = reader.byte()
+        if encoding != STRUCTURE:
+            return self._read_elements(reader, encoding)
+        values = [NO_ARRAY if element else members.read(reader) for element, members in self._structures.items()]
+        if () not in self._structures:
+            reader.extension_object()
+        return values
+
+    def _read_elements(self, reader: Reader, encoding: int) -> Sequence[Values]:
+        starts: list[int] = []
+        for _ in range(reader.count(_LEAST_OBJECT)):
+            starts.append(reader.at)
+            reader.extension_object()
+        has_dimensions = encoding & _HAS_DIMENSIONS
+        lengths = tuple(reader.int32() for _ in range(reader.count(4))) if has_dimensions else (len(starts),)
+        array = type_name(encoding & ~_HAS_DIMENSIONS, len(lengths))
+        found: list[Values] = []
+        for element, members in self._structures.items():
+            at = flat_index(element, lengths)
+            if not element:
+                found.append(array + reads_element(STRUCTURE, len(lengths)))
+            elif starts and len(element) != len(lengths):
+                found.append(array + other_dimensions(len(lengths)))
+            elif at is None or at >= len(starts):
+                found.append(NO_ELEMENT)
+            else:
+                found.append(members.read(Reader(reader.body, starts[at])))
+        return found
+
+    def other_type(self, what: str, *, with_elements: bool = True) -> Sequence[Unsupported]:
+        """The members, and elements, of a value that is something else."""
+        elements = [channel for channel, _ in self.elements] if with_elements else []
+        no_structure = f"{what}, not a structure: clear the column member"
+        return [
+            *(Unsupported(channel, no_structure) for channel in self.members.tolist()),
+            *(Unsupported(channel, what + NOT_AN_ARRAY) for channel in elements),
+        ]
+
+    def append(
+        self,
+        values: Sequence[Values] | int,
+        status: int,
+        time: int,
+        decoded: DataChange,
+        exact: NDArray[np.bool_] | None,
+    ) -> None:
+        """Append what :meth:`read` returned, or samples of a Bad status.
+
+        ``exact``: whether a number is wanted as text, by channel.
+        """
+        decoded.unsupported += self._reasons
+        found: Iterable[Values] = [values] * len(self._structures) if isinstance(values, int) else values
+        for members, one in zip(self._structures.values(), found, strict=True):
+            members.append(one, status, time, decoded, exact)
+
+
+class Members:
+    """The channels that are members of one structure."""
+
+    def __init__(self, structure: Structure, wanted: Sequence[tuple[int, Path]], unfit: Callable[[], None]) -> None:
+        self._unfit = unfit
         compiled = Steps()
-        if isinstance(structure, Structure):
-            compiled.add(structure, "", {(one.member, one.index) for one in good})
+        compiled.add(structure, (), {path for _, path in wanted})
         places = compiled.places
-        good.sort(key=lambda one: places[one.member, one.index])
-        self._encoding = structure.encoding if isinstance(structure, Structure) else ""
+        good = sorted(wanted, key=lambda one: places[one[1]])
+        self._encoding = structure.encoding
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()
         self._steps = compiled.finished()
         self._absent = [ABSENT] * len(places)
-        self._channels: UInt32s = np.array([one.channel for one in good], np.uint32)
-        self._places = [places[one.member, one.index] for one in good]
+        self._channels: UInt32s = np.array([channel for channel, _ in good], np.uint32)
+        self._places = [places[path] for _, path in good]
         self._types = [compiled.types[place] for place in self._places]
         self._longs = [k for k, kind in enumerate(self._types) if kind in _LONG]
         self._has_texts = not all(kind in NUMBERS for kind in self._types)
 
-    def read(self, reader: Reader) -> Sequence[Any] | int:
-        """The values in a Variant that is a structure, or the status code that says why there are none.
+    def read(self, reader: Reader) -> Values:
+        """The values in an extension object, or the status code that says why there are none.
 
         Raises DecodeError if the message is damaged.
         """
-        if not self._places:
-            reader.variant()
-            return ()
-        reader.skip(1)
         if self._head and reader.body.startswith(self._head, reader.at):
             reader.at += len(self._head)
         elif problem := self._other_type(reader):
@@ -117,17 +214,13 @@ class Picker:
         return status
 
     def append(
-        self,
-        values: Sequence[Any] | int,
-        status: int,
-        time: int,
-        decoded: DataChange,
-        exact: NDArray[np.bool_] | None,
+        self, values: Values, status: int, time: int, decoded: DataChange, exact: NDArray[np.bool_] | None
     ) -> None:
-        """Append what :meth:`read` returned. ``exact``: whether a number is wanted as text, by channel."""
-        if self._reasons:
-            decoded.unsupported += [Unsupported(channel, reason) for channel, reason in self._reasons]
+        """Append what :meth:`read` returned, or say why it cannot be read."""
         channels = self._channels
+        if isinstance(values, str):
+            decoded.unsupported += [Unsupported(channel, values) for channel in channels.tolist()]
+            return
         if isinstance(values, int):
             decoded.append_all(channels, np.full(len(channels), np.nan), status if status & _BAD else values, time)
             return

@@ -131,8 +131,8 @@ class Receiver:
         reached: dict[int, int] = {}
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
-                wanted = self._tracking.tags.forms
-                forms = replace(self.session_forms, exact=wanted.exact, index=wanted.index)
+                whole_arrays, structures = self.session_forms.whole_arrays, self.session_forms.structures
+                forms = replace(self._tracking.tags.forms, whole_arrays=whole_arrays, structures=structures)
                 change = data_change(body, start, end, arrival, forms)
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
+from ingest.config.value_path import Indexes, Path
 from ingest.errors import DecodeError
-from ingest.opcua.binary import SIZES, Reader
+from ingest.opcua.binary import SIZES, Element, Reader
 from ingest.opcua.text import FORMS
 
 STRUCTURE = 22  # the built-in type of a nested structure, and of an extension object of any type
@@ -16,19 +17,47 @@ NUMBERS = dict(zip(range(1, 12), "?bBhHiIqQfd", strict=True))  # built-in type â
 _NAMES = ("Boolean", "SByte", "Byte", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double")
 _OTHERS = {STRUCTURE: "structure", 23: "DataValue", 24: "Variant", 25: "DiagnosticInfo"}
 _TYPE_NAMES = dict(enumerate(_NAMES, 1)) | {kind: name for kind, (name, _) in FORMS.items()} | _OTHERS
+NOT_AN_ARRAY = ", not an array: clear the column index"
 _MAX_DEPTH = 16  # of structures in structures
 _SHOWN = 20  # members in a reason
 
 
-def type_name(encoding: int) -> str:
-    """Type name of a variant with this encoding byte."""
+def type_name(encoding: int, dimensions: int = 1) -> str:
+    """Type name of a variant with this encoding byte; ``dimensions``: of an array."""
     kind = encoding & 0x3F
     name = _TYPE_NAMES.get(kind, "an unknown type")
     if encoding & 0x80:
-        return f"an array of {name}{'s' if kind == STRUCTURE else ''}"
+        many = f" of {dimensions} dimensions" if dimensions > 1 else ""
+        return f"an array of {name}{'s' if kind == STRUCTURE else ''}{many}"
     if encoding == STRUCTURE:
         return "a structure: the column member reads a member"
     return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"
+
+
+def reads_element(kind: int, dimensions: int, example: str = "[{}].Speed") -> str:
+    """What reads an element of an array of this built-in type; empty: nothing does."""
+    first = ",".join("0" * dimensions)
+    if kind == STRUCTURE:
+        return f": the column member reads a member of an element, as in {example.format(first)}"
+    if kind not in NUMBERS and kind not in FORMS:
+        return ""
+    return ": the column index reads an element" + (f", as in {first}" if dimensions > 1 else "")
+
+
+def other_dimensions(dimensions: int) -> str:
+    """What is wrong with an index of another number of dimensions than the array has."""
+    numbers = "1 number" if dimensions == 1 else f"{dimensions} numbers"
+    return f": an element has an index of {numbers}, as in {','.join('0' * dimensions)}"
+
+
+def why_no_element(array: Element, wanted: Indexes | None) -> str:
+    """Why no array of this type and these dimensions has the wanted element; empty: if it is long enough, it has."""
+    dimensions = len(array.lengths)
+    is_value = array.kind in NUMBERS or array.kind in FORMS
+    if wanted is not None and is_value and (array.at is not None or 0 in array.lengths or len(wanted) == dimensions):
+        return ""
+    what = type_name(array.kind | 0x80, dimensions)
+    return what + (other_dimensions(dimensions) if wanted and is_value else reads_element(array.kind, dimensions))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +74,16 @@ class Field:
     @property
     def what(self) -> str:
         """Its type, for people."""
-        if not self.dimensions:
-            return f"a {_TYPE_NAMES[self.type]}"
-        many = f" of {self.dimensions} dimensions" if self.dimensions > 1 else ""
-        return f"{type_name(self.type | 0x80)}{many}"
+        return type_name(self.type | 0x80, self.dimensions) if self.dimensions else f"a {_TYPE_NAMES[self.type]}"
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot be a channel; empty: it can."""
+        if self.dimensions:
+            return self.what + _reads_element(self)
+        if self.structure:
+            return f"a structure: the column member names one of its members: {_listed(self.structure)}"
+        return "" if self.is_value else self.what
 
     @property
     def is_value(self) -> bool:
@@ -93,26 +128,47 @@ class Structure:
                 yield from one.structure.members(f"{name}.", depth + 1)
 
 
-def why_not(structure: Structure, member: str, index: int | None) -> str:
-    """Why a member (names, separated by dots) cannot be a channel; empty: it can."""
-    inside: Structure | None = structure
-    found: Field | None = None
-    for name in member.split("."):
-        if inside is None:
-            assert found is not None
-            return f"{found.name} is {found.what}, which has no member {name}"
-        found = next((one for one in inside.fields if one.name == name), None)
-        if found is None:
-            return f"the structure {inside.name} has no member {name}; it has {_listed(inside)}"
-        inside = None if found.dimensions else found.structure
-    assert found is not None
-    if inside is not None:
-        return f"a structure: the column member names one of its members: {_listed(inside)}"
-    if not found.is_value or found.dimensions > 1:
-        return found.what
-    if found.dimensions:
-        return "" if index is not None else f"{found.what}: the column index reads an element"
-    return "" if index is None else f"{found.what}, not an array: clear the column index"
+def locate(structure: Structure, path: Path) -> Field | str:
+    """The field that a path leads to, or what is wrong with the path. An element is a field without dimensions."""
+    found: Field | str = Field("", STRUCTURE, structure)
+    if len(path) > 2 * _MAX_DEPTH:
+        return f"more than {_MAX_DEPTH} structures deep"
+    for place, step in enumerate(path, 1):
+        assert isinstance(found, Field)
+        found = _member(found, step) if isinstance(step, str) else _element(found, step, place == len(path))
+        if isinstance(found, str):
+            break
+    return found
+
+
+def _member(of: Field, name: str) -> Field | str:
+    inside = of.structure
+    if of.dimensions and inside:
+        return f"{of.name} is {of.what}{_reads_element(of, name)}"
+    if of.dimensions or inside is None:
+        return f"{of.name} is {of.what}, which has no member {name}"
+    found = next((one for one in inside.fields if one.name == name), None)
+    return found or f"the structure {inside.name} has no member {name}; it has {_listed(inside)}"
+
+
+def _element(of: Field, indexes: Indexes, is_last: bool) -> Field | str:
+    if not of.dimensions:
+        return of.what + NOT_AN_ARRAY if is_last else f"{of.name} is {of.what}, not an array"
+    if len(indexes) != of.dimensions:
+        return of.what + other_dimensions(of.dimensions)
+    return replace(of, dimensions=0)
+
+
+def why_not(structure: Structure, path: Path) -> str:
+    """Why a path cannot be a channel; empty: it can."""
+    found = locate(structure, path)
+    return found if isinstance(found, str) else found.why_not
+
+
+def _reads_element(array: Field, member: str = "Speed") -> str:
+    if array.type == STRUCTURE and array.structure is None:
+        return ""
+    return reads_element(array.type, array.dimensions, f"{array.name}[{{}}].{member}")
 
 
 def _listed(structure: Structure) -> str:
@@ -144,14 +200,23 @@ def fields_there(reader: Reader, fields: Sequence[Field]) -> list[bool]:
     return found
 
 
+def read_lengths(reader: Reader, one: Field, size: int | None) -> Indexes:
+    """Read the lengths of a field that is an array, of each dimension (OPC 10000-6, 5.2.5). Raises DecodeError.
+
+    ``size``: bytes of an element; None: it depends on the value.
+    """
+    if one.dimensions == 1:
+        return (reader.count(1 if size is None else size),)
+    lengths = tuple(max(reader.int32(), 0) for _ in range(reader.count(4))) or (0,) * one.dimensions
+    if len(lengths) != one.dimensions or prod(lengths) > len(reader.body):
+        raise DecodeError(f"{one.what} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
+    return lengths
+
+
 def skip(reader: Reader, one: Field, depth: int = 0) -> None:
     """Skip a field. Raises DecodeError."""
     size = one.structure.size if one.structure else SIZES.get(one.type)
-    count = 1
-    if one.dimensions == 1:
-        count = reader.count(1 if size is None else size)
-    elif one.dimensions:  # the lengths, then all elements (OPC 10000-6, 5.2.5)
-        count = prod(max(reader.int32(), 0) for _ in range(reader.count(4)))
+    count = prod(read_lengths(reader, one, size)) if one.dimensions else 1
     if size is not None:
         reader.skip(count * size)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ingest.config.value_path import joined
 from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
@@ -24,7 +25,7 @@ class Item:
     parameters: Parameters
     queue_size: int = 0  # revised; 0: unknown
     namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
-    index: int | None = None  # the wanted element of an array
+    index: str | None = None  # the wanted element of an array
     whole_array: bool = False  # all elements are sent, not only that one
     member: str = ""  # the wanted member of a structure
     handle: int | None = None  # client handle if the channels of a structure share the item; None: the channel id
@@ -41,7 +42,7 @@ class Refusal:
 
     node_id: str  # the requested one
     reason: str  # name of the status code, or a sentence
-    index: int | None = None  # the wanted element of an array
+    index: str | None = None  # the wanted element of an array
     member: str = ""  # the wanted member of a structure
 
     @property
@@ -113,7 +114,7 @@ class SubscriptionState:
             for channel, item in subscription.items.items():
                 if item.handle is not None:
                     shared = found.setdefault(item.handle, (item.node_id, []))
-                    shared[1].append(Wanted(channel, item.member, item.index))
+                    shared[1].append(Wanted(channel, joined(item.member, item.index)))
         return found
 
     def by_interval(self, requested_interval: float) -> Subscription | None:

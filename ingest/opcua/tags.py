@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from ingest.batch import Int32s, Int64s, UInt32s
 from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.config.value_path import Indexes, parse_index
 from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS
 
-Place: TypeAlias = tuple[str, int | None, str]  # address, index, member
+Place: TypeAlias = tuple[str, str | None, str]  # address, index, member
 
 
 class Tags:
@@ -36,7 +37,7 @@ class Tags:
         # Client handle → index of the tag; n for unknown handles.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
-        self.forms = Forms(self._exact(), self._index())  # by client handle
+        self.forms = Forms(self._exact(), *self._elements())  # by client handle
 
     def _exact(self) -> NDArray[np.bool_] | None:
         """Whether it is a text channel."""
@@ -46,18 +47,18 @@ class Tags:
         exact[self.ids[self.is_text]] = True
         return exact
 
-    def _index(self) -> Int64s | None:
-        """The element of an array."""
-        elements = [
-            (channel, None if tag.member else tag.index)
-            for channel, tag in zip(self.ids, self.source.tags, strict=True)
-        ]
-        if all(index is None for _, index in elements):
-            return None
+    def _elements(self) -> tuple[Int64s | None, list[Indexes]]:
+        """The elements of arrays of one dimension, and which one of them it is."""
+        of = {
+            c: tag.index for c, tag in zip(self.ids, self.source.tags, strict=True) if tag.index and not tag.reads_whole
+        }
+        if not of:
+            return None, []
+        places = {index: place for place, index in enumerate(dict.fromkeys(of.values()))}
         wanted = np.full(len(self._places), -1, np.int64)
-        for channel, index in elements:
-            wanted[channel] = -1 if index is None else index
-        return wanted
+        for channel, index in of.items():
+            wanted[channel] = places[index]
+        return wanted, [parse_index(index) for index in places]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,7 +78,7 @@ class Tags:
     def definition(self, channel: int) -> list[str]:
         """Node id, kind, unit, index and member: if they change, it is another quantity. Raises KeyError."""
         tag = self.tag(channel)
-        part = [] if tag.index is None else [str(tag.index)]
+        part = [] if tag.index is None else [tag.index]
         return [tag.address, tag.kind, tag.unit, *part, *([f".{tag.member}"] if tag.member else [])]
 
     def place_of(self, channel: int) -> Place:

@@ -6,6 +6,7 @@ value that does not fit its definition, is a Bad sample. An optional member may 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -136,6 +137,8 @@ def _found(tags: Tags, change: DataChange) -> dict[int, str]:
 
 def _why_missing(tag: OpcuaTag, status: int) -> str:
     """Why the element or member can't be read."""
-    if status in _NO_ELEMENT:
-        return f"the array has no element {tag.index}; the first one has index 0"
+    if status in _NO_ELEMENT and "[" in tag.member:
+        return f"an array has no such element as in {tag.path}; the first one has index 0"
+    if status in _NO_ELEMENT and tag.index:
+        return f"the array has no element {tag.index}; the first one has index {re.sub('[0-9]+', '0', tag.index)}"
     return "the value does not fit the data type that the server describes"

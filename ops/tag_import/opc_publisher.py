@@ -8,12 +8,14 @@ connection becomes a source.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ingest.config import node_address
 from ingest.config.sources import SecurityPolicy
+from ingest.config.value_path import INDEX_PATTERN
 from ingest.errors import OperationError
 from ops.tag_import.imported import Imported, ImportedSource, LeftOut, read_json
 
@@ -114,8 +116,8 @@ def _columns(node: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[dict[st
     if str(node.get("AttributeId") or "Value") not in ("Value", "13"):
         raise LeftOut(f"attribute {node['AttributeId']}: plantlog reads values")
     index = str(node.get("IndexRange") or "")
-    if index and not index.isdecimal():
-        raise LeftOut(f"IndexRange {index!r}: plantlog reads single elements, as in 3")
+    if index and not re.fullmatch(INDEX_PATTERN, index):
+        raise LeftOut(f"IndexRange {index!r}: plantlog reads single elements, as in 3 or 1,2")
     columns = {"address": address, "index": index}
     dropped = [f"{name}, which plantlog does not have" for name in node if name not in (*_READ_OF_NODE, "EventFilter")]
     columns["interval"] = _interval(node, entry, dropped)

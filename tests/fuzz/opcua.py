@@ -78,7 +78,8 @@ _IDS = np.arange(_TAGS, dtype=np.int32)
 
 _MOTOR = Structure("Motor", "i=886", "optional", [Field("Speeds", 11, dimensions=1), Field("Name", 12, optional=True)])
 _DRIVE = Structure("Drive", "i=884", "plain", [Field("On", 1), Field("Motor", STRUCTURE, _MOTOR), Field("Any", 24)])
-_WANTED = [Wanted(0, "On"), Wanted(1, "Motor.Speeds", 1), Wanted(2, "Motor.Name"), Wanted(3, "Missing")]
+_PATHS = ("On", "Motor.Speeds[1]", "Motor.Name", "Missing", "[1].On", "[0].Motor.Speeds[0]", "[1,0].On", "[0,1]")
+_WANTED = [Wanted(channel, path) for channel, path in enumerate(_PATHS)]
 _MEMBERS = Forms(structures={handle: Picker(_DRIVE, _WANTED) for handle in range(_TAGS)})
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
@@ -302,7 +303,7 @@ def _source() -> OpcuaSource:
             name=f"t{i}",
             address=f"ns=2;s=t{i}",
             kind="text" if i in _TEXTS else "analog",
-            index=1 if i in _ELEMENTS else None,
+            index="1" if i in _ELEMENTS else None,
         )
         for i in range(_TAGS)
     )

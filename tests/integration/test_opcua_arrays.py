@@ -41,11 +41,16 @@ async def serving(values: dict[str, Any]) -> AsyncIterator[tuple[str, Server, di
 
 
 def elements(count: int, address: str, **more: Any) -> list[OpcuaTag]:
-    return [OpcuaTag(name=f"e{index}", address=address, index=index, **more) for index in range(count)]
+    return [OpcuaTag(name=f"e{index}", address=address, index=str(index), **more) for index in range(count)]
 
 
 def values(kept: MemoryAppender, channel: int) -> list[float]:
     return [value for _, value, status in kept.samples(channel) if status < 0x8000_0000]
+
+
+def missing(index: str) -> str:
+    first = ",".join("0" for _ in index.split(","))
+    return f"the array has no element {index}; the first one has index {first}"
 
 
 def states(kept: MemoryAppender, channel: int) -> list[str | None]:
@@ -58,10 +63,10 @@ async def test_elements_on_a_server_with_index_ranges(name: str, tmp_path: Path)
     array = f"{KINDS[name].node}Array"
     tags = [
         *elements(5, array),
-        OpcuaTag(name="text", address=array, index=1, kind="text"),
+        OpcuaTag(name="text", address=array, index="1", kind="text"),
         OpcuaTag(name="whole", address=array),
-        OpcuaTag(name="scalar", address=f"{KINDS[name].node}Double0", index=0),
-        OpcuaTag(name="standard", address="i=2255", index=0, kind="text"),
+        OpcuaTag(name="scalar", address=f"{KINDS[name].node}Double0", index="0"),
+        OpcuaTag(name="standard", address="i=2255", index="0", kind="text"),
     ]
     async with (
         peer(name, tmp_path / "peer", 5, "100") as server,
@@ -90,8 +95,8 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
     """One sample of each with each notification; where the array became shorter, Bad ones."""
     tags = [
         *elements(4, "ns=2;s=array"),
-        OpcuaTag(name="name", address="ns=2;s=names", index=1, kind="text"),
-        OpcuaTag(name="scalar", address="ns=2;s=scalar", index=0),
+        OpcuaTag(name="name", address="ns=2;s=names", index="1", kind="text"),
+        OpcuaTag(name="scalar", address="ns=2;s=scalar", index="0"),
     ]
     begin = {"array": [1.0, 2.0, 3.0], "names": ["a", "b"], "scalar": 5.0}
     async with (
@@ -124,12 +129,54 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
         assert values(kept, 5) == [6.0]
 
 
+async def test_elements_of_a_matrix_whose_dimensions_change(tmp_path: Path) -> None:
+    """What the matrix does not have is Bad, an index of other dimensions a gap; the tags beside them go on."""
+    node, scalar = "ns=2;s=matrix", OpcuaTag(name="scalar", address="ns=2;s=scalar")
+    tags = [
+        scalar,
+        *(OpcuaTag(name=f"e{i}", address=node, index=i.replace(".", ",")) for i in ("0.2", "1.0", "2.1", "1", "0.0.1")),
+    ]
+    begin = {"scalar": 1.0, "matrix": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]}
+    async with (
+        serving(begin) as (address, server, nodes),
+        collecting(address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+
+        async def shown(matrix: Any, expected: dict[str, str]) -> None:
+            await nodes["matrix"].write_value(ua.Variant(matrix, V.Double))
+            await until(lambda: status.bad_channels == expected)
+
+        others = {
+            "e1": "an array of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
+            "e0.0.1": "an array of Double of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
+        }
+        await until(lambda: status.bad_channels == {"e2.1": missing("2,1"), **others})
+        await kept.until(lambda: [values(kept, k) for k in range(6)] == [[1.0], [3.0], [4.0], [], [], []])
+        subscriptions = server.iserver.subscription_service.subscriptions.values()
+        assert sum(len(s.monitored_item_srv._monitored_items) for s in subscriptions) == 2, "one for the matrix"
+        await shown([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], {"e0.2": missing("0,2"), **others})
+        await kept.until(lambda: values(kept, 3) == [6.0])
+        cube = "an array of Double of 3 dimensions: an element has an index of 3 numbers, as in 0,0,0"
+        await shown([[[1.0, 7.0]], [[3.0, 4.0]]], {"e1": others["e1"], **dict.fromkeys(("e0.2", "e1.0", "e2.1"), cube)})
+        await kept.until(lambda: values(kept, 5) == [7.0])
+        row = "an array of Double: an element has an index of 1 number, as in 0"
+        every = ("e0.2", "e1.0", "e2.1", "e0.0.1")
+        await shown([8.0, 9.0], {"e1": others["e1"], **dict.fromkeys(every, row)})
+        await shown([[1.0] * 3] * 3, others)
+        await nodes["scalar"].write_value(2.0)
+        await kept.until(lambda: values(kept, 0) == [1.0, 2.0])
+    bad = [[status for _, _, status in kept.samples(k) if status] for k in range(4)]
+    assert bad == [[], [NO_DATA], [], [NO_DATA]]
+    closed = {c for gap in kept.gaps() if gap.reason == "undecodable" and gap.to_time for c in gap.channel_ids or ()}
+    assert closed == {1, 2, 3}, "those that had no value for a while"
+
+
 async def test_node_id_that_ends_like_an_element_is_a_node_id(tmp_path: Path) -> None:
     """As those of Siemens controllers do."""
     array, element = '"DB"."arr"', '"DB"."arr"[1]'
     tags = [
         OpcuaTag(name="node", address=f"ns=2;s={element}"),
-        OpcuaTag(name="element", address=f"ns=2;s={array}", index=1),
+        OpcuaTag(name="element", address=f"ns=2;s={array}", index="1"),
         OpcuaTag(name="missing", address=f"ns=2;s={array}[2]"),
     ]
     async with (
@@ -144,20 +191,24 @@ async def test_node_id_that_ends_like_an_element_is_a_node_id(tmp_path: Path) ->
 
 async def test_elements_are_read_from_history(tmp_path: Path) -> None:
     tags, begin = [*elements(3, "ns=2;s=array"), OpcuaTag(name="whole", address="ns=2;s=array")], now_us()
-    async with serving({"array": [0.0, 0.5]}) as (address, server, nodes):
-        await server.historize_node_data_change(nodes["array"], period=None, count=1000)
+    tags += [OpcuaTag(name=f"m{k}", address="ns=2;s=matrix", index=f"{k},0") for k in (1, 2)]
+    async with serving({"array": [0.0, 0.5], "matrix": [[0.0], [0.5]]}) as (address, server, nodes):
+        await server.historize_node_data_change([nodes["array"], nodes["matrix"]], period=None, count=1000)
         for n in range(1, 6):
             await nodes["array"].write_value(ua.Variant([float(n), n + 0.5], V.Double))
+            await nodes["matrix"].write_value(ua.Variant([[float(n)], [n + 0.5]], V.Double))
         found = await backfilled(address, tags, tmp_path, begin)
     assert values(found, 0)[-5:] == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert values(found, 1)[-5:] == [1.5, 2.5, 3.5, 4.5, 5.5]
     assert {status for _, _, status in found.samples(2)} == {NO_DATA}
     assert not found.samples(3)
+    assert values(found, 4)[-5:] == [1.5, 2.5, 3.5, 4.5, 5.5]
+    assert {status for _, _, status in found.samples(5)} == {NO_DATA}
 
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_changed_index_is_another_quantity(killed: bool, tmp_path: Path) -> None:
-    before, after = elements(1, "ns=2;s=array"), [replace(elements(1, "ns=2;s=array")[0], index=1)]
+    before, after = elements(1, "ns=2;s=array"), [replace(elements(1, "ns=2;s=array")[0], index="1")]
     async with serving({"array": [1.0, 2.0]}) as (address, _, nodes):
         async with collecting(address, before, tmp_path / "pki", **OPTIONS) as (kept, status):
             await kept.until(lambda: bool(kept.samples(0)))

@@ -114,7 +114,7 @@ async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
         == reasons["nsu=urn:tests;s=either"]
         == "an array: the column index reads an element"
     )
-    matrix = "an array of several dimensions: only those of one can be read"
+    matrix = "an array of 2 dimensions: the column index reads an element, as in 0,0"
     assert reasons["nsu=urn:tests;s=matrix"] == matrix
     assert reasons["nsu=urn:tests;s=range"] == "the server has no DataTypeDefinition of Range"
     assert reasons["nsu=urn:tests;s=empty"].startswith("its data type is abstract, and it has no value")
@@ -212,6 +212,9 @@ pressure,nsu=urn:tests;s=pressure,,mbar,0,50,
 state,nsu=urn:tests;s=state,analog,,,,
 serial,nsu=urn:tests;s=serial,,,,,
 beyond,nsu=urn:tests;s=array,,,,,2
+cell,nsu=urn:tests;s=matrix,,,,,"1,2"
+row,nsu=urn:tests;s=matrix,,,,,1
+outside,nsu=urn:tests;s=matrix,,,,,"2,0"
 """
 
 
@@ -226,6 +229,7 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
                 await variable.add_property(0, "EURange", ua.Range(Low=0, High=10))
         await folder.add_variable(ua.NodeId(1001, 2), "2:numbered", 1.0)
         await folder.add_variable(ua.NodeId("array", 2), "2:array", [1.0, 2.0])
+        await folder.add_variable(ua.NodeId("matrix", 2), "2:matrix", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         file.write_text(
             f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "mill.csv"\ninsecure = true\n'
             '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\ntags = "plc.csv"\n'
@@ -257,15 +261,17 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
         "  mill.csv:9: gone nsu=urn:tests;s=gone: the server has no such node",
         text[6],
         "  mill.csv:14: beyond nsu=urn:tests;s=array: the array has 2 elements, but the tag has index 2",
+        "  mill.csv:16: row nsu=urn:tests;s=matrix: an array of 2 dimensions, but the tag has index 1",
+        "  mill.csv:17: outside nsu=urn:tests;s=matrix: the array has 2 × 3 elements, but the tag has index 2,0",
         "different:",
         "  mill.csv:11: pressure: unit mbar, on the server bar; hi 50, on the server 10",
         "  mill.csv:12: state: kind analog, on the server discrete",
         "  mill.csv:13: serial: kind analog, on the server text",
-        "1 only on the server, 5 only in the tag list, 3 different, 5 the same",
+        "1 only on the server, 7 only in the tag list, 3 different, 6 the same",
     ]
     assert text[6].startswith("  mill.csv:10: elsewhere nsu=urn:elsewhere;s=level: the server has no namespace")
     assert [tag["name"] for tag in as_json["only_server"]] == ["Plant/new"]
-    assert [tag["line"] for tag in as_json["only_list"]] == [7, 8, 9, 10, 14]
+    assert [tag["line"] for tag in as_json["only_list"]] == [7, 8, 9, 10, 14, 16, 17]
     assert as_json["different"][0] == {
         "line": 11,
         "name": "pressure",
@@ -273,7 +279,7 @@ async def test_difference_of_tag_list_and_server(tmp_path: Path, capsys: pytest.
         "unit": {"list": "mbar", "server": "bar"},
         "hi": {"list": 50.0, "server": 10.0},
     }
-    assert as_json["same"] == 5
+    assert as_json["same"] == 6
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from asyncua import Server, ua
 from asyncua.common.structures104 import make_structure, new_struct, new_struct_field
 from asyncua.ua.ua_binary import struct_to_binary
 
-from ingest.config.sources import ChannelKind, OpcuaTag
+from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.templates import TagPlace
+from ingest.opcua.compare import compare
+from ingest.opcua.discover import discover
 from ingest.opcua.trust import trust
 from ingest.timestamps import now_us
 from tests.integration.test_opcua_collector import SERVERS, collecting
@@ -30,8 +33,8 @@ TAGS = [
     OpcuaTag(name="speed", address=NODE, member="Motor.Speed"),
     OpcuaTag(name="name", address=NODE, member="Motor.Name", kind="text"),
     OpcuaTag(name="torque", address=NODE, member="Torque"),
-    OpcuaTag(name="temperature", address=NODE, member="Temperatures", index=1),
-    OpcuaTag(name="third", address=NODE, member="Temperatures", index=2),
+    OpcuaTag(name="temperature", address=NODE, member="Temperatures", index="1"),
+    OpcuaTag(name="third", address=NODE, member="Temperatures", index="2"),
 ]
 ABSENT, NO_ELEMENT, BAD_TYPE, BAD_DECODING = 0x80B10000, 0x80370000, 0x80740000, 0x80070000
 MOTOR = [("Speed", ua.ObjectIds.Double), ("Name", ua.ObjectIds.String)]
@@ -54,6 +57,7 @@ class Drive:
             new_struct_field("Motor", inside),
             new_struct_field("Torque", ua.VariantType.Float, optional=True),
             new_struct_field("Temperatures", ua.VariantType.Double, array=True),
+            new_struct_field("Axes", inside, array=True),
         ]
         self.data_type, _ = await new_struct(self.server, 2, "Drive", fields)
         self._drive = await self._class(self.data_type, "Drive")
@@ -65,10 +69,17 @@ class Drive:
         return made
 
     def value(self, torque: float | None = None, temperatures: Sequence[float] = (20.0, 21.0), **motor: Any) -> Any:
-        return ua.Variant(
-            self._drive(On=True, Motor=self._motor(**motor), Torque=torque, Temperatures=list(temperatures)),
-            V.ExtensionObject,
-        )
+        return ua.Variant(self._made(torque, temperatures, (), **motor), V.ExtensionObject)
+
+    def values(self, *speeds: Sequence[float]) -> Any:
+        """An array of drives, with the speeds of the axes of each."""
+        made = [self._made(None, (), of, Speed=10.0 * n, Name=f"n{n}") for n, of in enumerate(speeds)]
+        return ua.Variant(made, V.ExtensionObject, is_array=True)
+
+    def _made(self, torque: float | None, temperatures: Sequence[float], speeds: Sequence[float], **motor: Any) -> Any:
+        axes = [self._motor(Speed=speed, Name=f"of {speed}") for speed in speeds]
+        motors, numbers = self._motor(**motor), list(temperatures)
+        return self._drive(On=True, Motor=motors, Torque=torque, Temperatures=numbers, Axes=axes)
 
     async def add(self, value: Any) -> None:
         self.node = await self.server.nodes.objects.add_variable(
@@ -122,6 +133,61 @@ async def test_members_of_one_item(tmp_path: Path) -> None:
     assert [kept.samples(channel)[0][2] for channel in (2, 4)] == [ABSENT, NO_ELEMENT]
     times = [[time for time, *_ in kept.samples(channel)] for channel in (0, 2, 3, 4)]
     assert times == [times[0]] * 4
+
+
+async def test_members_of_elements(tmp_path: Path) -> None:
+    """Of an array of structures, and of arrays within; one that is not there is Bad, and the others go on."""
+    paths: list[tuple[str, str | None]] = [
+        *(("[0].Motor.Speed", None), ("[1].Axes[1].Speed", None), ("[1].Axes[0].Name", None), ("[2].On", None)),
+        *(("On", None), ("[1].Axes[0].Torque", None), ("[1].Motor[0].Speed", None), ("", "1"), ("[0,1].On", None)),
+        ("[0].Axes", "0"),
+    ]
+    tags = [
+        OpcuaTag(
+            name=f"t{n}", address="ns=2;s=drives", member=m, index=i, kind="text" if m.endswith("Name") else "analog"
+        )
+        for n, (m, i) in enumerate(paths)
+    ]
+    element = "an array of structures: the column member reads a member of an element, as in [0].Speed"
+    bad = {
+        "t4": element,
+        "t5": "the structure Motor has no member Torque; it has Speed, Name",
+        "t6": "Motor is a structure, not an array",
+        "t7": element,
+        "t8": "an array of structures: an element has an index of 1 number, as in 0",
+        "t9": "a structure: the column member names one of its members: Speed, Name",
+    }
+    gone = {
+        "t1": "an array has no such element as in [1].Axes[1].Speed; the first one has index 0",
+        "t3": "an array has no such element as in [2].On; the first one has index 0",
+    }
+    async with serving() as drive:
+        node = await drive.server.nodes.objects.add_variable(
+            ua.NodeId("drives", 2), "2:drives", drive.values([], [1.0, 2.0]), datatype=drive.data_type.nodeid
+        )
+        await drive.server.historize_node_data_change(node, period=None, count=1000)
+        begin = now_us()
+        async with collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await until(lambda: status.bad_channels == {**bad, "t3": gone["t3"]})
+            await node.write_value(drive.values([], [3.0]))
+            await until(lambda: status.bad_channels == bad | gone)
+            await node.write_value(drive.values([], [4.0, 5.0], []))
+            await until(lambda: status.bad_channels == bad)
+            await node.write_value(drive.value(Speed=7.0))
+            no_array = "a structure, not an array: the column member begins with the name of a member"
+            await until(lambda: status.bad_channels.get("t0") == no_array)
+            assert "t4" not in status.bad_channels
+            await node.write_value(drive.values([], [6.0, 7.0], []))
+            await until(lambda: status.bad_channels == bad)
+        history = await backfilled(drive.address, tags[:4], tmp_path, begin)
+    assert values(kept, 0) == [0.0] * 4
+    assert values(kept, 1) == [2.0, 5.0, 7.0]
+    assert texts(kept, 2) == ["of 1.0", "of 3.0", "of 4.0", "of 6.0"]
+    assert values(kept, 3) == [1.0, 1.0]
+    assert values(kept, 4) == [1.0]
+    assert [status for _, _, status in kept.samples(1)] == [0, NO_ELEMENT, 0, 0]
+    assert values(history, 1)[-2:] == [5.0, 7.0]
+    assert (texts(history, 2)[-2:], values(history, 3)[-2:]) == (["of 4.0", "of 6.0"], [1.0, 1.0])
 
 
 async def test_tags_that_cannot_be_read_do_not_touch_others(tmp_path: Path) -> None:
@@ -246,18 +312,50 @@ async def test_discover_lists_members(tmp_path: Path) -> None:
         ("drive.Torque", address, "Torque", "analog"),
     ]
     assert [(one.name, one.reason) for one in found.skipped] == [
-        ("drive.Temperatures", "an array: the column index reads an element")
+        ("drive.Temperatures", "an array of Double: the column index reads an element"),
+        ("drive.Axes", "an array of structures: the column member reads a member of an element, as in Axes[0].Speed"),
     ]
 
 
-FOREIGN: list[tuple[str, ChannelKind, int | None]] = [
+async def test_difference_of_members_of_elements(tmp_path: Path) -> None:
+    paths: dict[str, tuple[str | None, str]] = {
+        "[1].Motor.Speed": (None, ""),
+        "[1].Axes[0].Speed": (None, ""),
+        "[0].Temperatures": ("1", ""),
+        "[2].On": (None, "the array has 2 elements, but the tag has member [2].On"),
+        "[0].Axes[0].On": (None, "the structure Motor has no member On; it has Speed, Name"),
+        "[0].Motor.Speed": ("1", "not an array, but the tag has an index"),
+        "[1].Temperatures": ("0,0", "an array of 1 dimension, but the tag has index 0,0"),
+        "On": (None, "an array of structures: the column member reads a member of an element, as in [0].Speed"),
+        "[0,1].On": (None, "an array of structures: the column member reads a member of an element, as in [0].Speed"),
+    }
+    async with serving() as drive:
+        await drive.server.nodes.objects.add_variable(
+            ua.NodeId("drives", 2), "2:drives", drive.values([], [1.0]), datatype=drive.data_type.nodeid
+        )
+        tags = tuple(
+            OpcuaTag(name=f"t{n}", address="ns=2;s=drives", member=member, index=index)
+            for n, (member, (index, _)) in enumerate(paths.items())
+        )
+        source = OpcuaSource(name="s", kind="opcua", address=drive.address, insecure=True, time_out=30.0, tags=tags)
+        found = await discover(source, tmp_path / "pki")
+    comparison = compare([(tag, TagPlace(line)) for line, tag in enumerate(tags)], found)
+    assert {one.tag.member: one.reason for one in comparison.only_list} == {
+        member: reason for member, (_, reason) in paths.items() if reason
+    }
+    assert (comparison.same, comparison.different) == (3, [])
+    assert not [tag for tag in found.tags if tag.address.endswith("=drives")], "elements are not listed"
+    assert [one.reason for one in found.skipped if one.name == "drives"] == [paths["On"][1]]
+
+
+FOREIGN: list[tuple[str, ChannelKind, str | None]] = [
     ("Motor.Speed", "analog", None),
     ("On", "discrete", None),
     ("Mode", "discrete", None),
     ("Motor.Name", "text", None),
     ("Torque", "analog", None),
-    ("Temperatures", "analog", 3),
-    ("Temperatures", "analog", 4),
+    ("Temperatures", "analog", "3"),
+    ("Temperatures", "analog", "4"),
     ("Extra.Number", "analog", None),
     ("Extra.Text", "text", None),
 ]
@@ -328,3 +426,55 @@ async def test_discover_lists_members_of_foreign_servers(name: str, tmp_path: Pa
     kinds = {tag.member: tag.kind for tag in found.tags if tag.address.endswith(";s=Drive")}
     assert kinds == {member: kind for member, kind, index in FOREIGN if index is None}
     assert "Drive.Temperatures" in {one.name for one in found.skipped}
+
+
+ELEMENTS: list[tuple[str, ChannelKind, str | None]] = [
+    ("[0].Motor.Speed", "analog", None),
+    ("[1].Motor.Speed", "analog", None),
+    ("[1].Motor.Name", "text", None),
+    ("[1].Torque", "analog", None),
+    ("[1].Temperatures", "analog", "3"),
+    ("[1].Extra.Text", "text", None),
+    ("[2].On", "discrete", None),
+]
+MATRIX = ("0,0", "0,2", "1,0", "1,2", "2,0", "1,3", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVERS)
+async def test_elements_of_foreign_servers(name: str, tmp_path: Path) -> None:
+    """Of an array of structures and of a matrix, each round complete; what is not there is Bad and named."""
+    begin = KINDS[name].node
+    tags = [
+        OpcuaTag(name=f"t{i}", address=f"{begin}Drives", member=m, kind=k, index=x)
+        for i, (m, k, x) in enumerate(ELEMENTS)
+    ]
+    tags += [OpcuaTag(name=f"m{i.replace(',', '.')}", address=f"{begin}Matrix", index=i) for i in MATRIX]
+    first = len(ELEMENTS)
+    options: dict[str, Any] = {"insecure": True, "time_out": 30.0, "backfill": False}
+    async with (
+        peer(name, tmp_path / "peer", 0, "200") as server,
+        collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", **options) as (kept, status),
+    ):
+        await kept.until(lambda: min(len(values(kept, k)) for k in (0, *range(first, first + 4))) > 5)
+        await until(lambda: status.bad_channels.keys() == {"t6", "m2.0", "m1.3", "m1"})
+    assert status.bad_channels == {
+        "t6": "an array has no such element as in [2].On; the first one has index 0",
+        "m1": "an array of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
+        "m2.0": "the array has no element 2,0; the first one has index 0,0",
+        "m1.3": "the array has no element 1,3; the first one has index 0,0",
+    }
+    complete = rounds([kept], tags[:first])
+    numbers = [int(found[0]) for found in complete.values()]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)), "no round is missing"
+    for n, found in zip(numbers, complete.values(), strict=True):
+        if n:  # before the first round, the nodes have initial values
+            speed, _, _, motor_name, torque, temperature, _, _, text = of_round(n + 1)
+            assert found == [n, speed, motor_name, torque, temperature, text, ua.StatusCode(NO_ELEMENT)]
+    matrix = [dict(zip(*list(zip(*kept.samples(first + place), strict=True))[:2], strict=True)) for place in range(4)]
+    for time, n in matrix[0].items():
+        if n:
+            assert [of[time] for of in matrix] == [n, n + 0.25, n + 0.375, n + 0.625]
+    of = list(matrix[0].values())
+    assert of == [of[0] + n for n in range(len(of))], "no round is missing"
+    assert not any(values(kept, place) for place in range(first + 4, len(tags))), "the matrix does not have them"

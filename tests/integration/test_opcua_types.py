@@ -124,7 +124,7 @@ async def test_standard_variables_of_foreign_servers_are_stored(name: str, tmp_p
     texts = ("DateTime", "LocalizedText", "Element")
     tags = [
         *(OpcuaTag(name=t, address=a, kind="text" if t in texts else "discrete") for t, a in STANDARD.items()),
-        OpcuaTag(name="Element", address="i=7612", index=1, kind="text"),
+        OpcuaTag(name="Element", address="i=7612", index="1", kind="text"),
     ]
     async with (
         peer(name, tmp_path / "peer", 1, "200") as server,

@@ -221,28 +221,74 @@ static UA_DataType drive_types[DRIVE_TYPES] = {
 };
 static UA_DataTypeArray custom_types = {NULL, DRIVE_TYPES, drive_types, false};
 
-static void publish_drive(void) {
+struct round_of_drive { // what a drive refers to
     char text[64];
-    UA_Double torque = round_number + 0.5;
-    struct drive drive = {.on = round_number % 2, .mode = (UA_Int32)(round_number % 3)};
-    snprintf(text, sizeof text, "step %ld", round_number);
-    drive.motor.speed = (UA_Double)round_number;
-    drive.motor.name = UA_STRING(text);
-    drive.torque = round_number % 2 ? &torque : NULL;
+    UA_Double torque, temperatures[4];
+};
+
+static struct drive drive_of(long n, struct round_of_drive *of) {
+    struct drive drive = {.on = n % 2, .mode = (UA_Int32)(n % 3)};
+    snprintf(of->text, sizeof of->text, "step %ld", n);
+    of->torque = n + 0.5;
+    for (int k = 0; k < 4; k++)
+        of->temperatures[k] = n + k / 4.0;
+    drive.motor.speed = (UA_Double)n;
+    drive.motor.name = UA_STRING(of->text);
+    drive.torque = n % 2 ? &of->torque : NULL;
     drive.temperatures_size = 4;
-    drive.temperatures = elements;
-    drive.extra.field = round_number % 2 ? 2 : 1;
-    if (round_number % 2)
+    drive.temperatures = of->temperatures;
+    drive.extra.field = n % 2 ? 2 : 1;
+    if (n % 2)
         drive.extra.is.text = drive.motor.name;
     else
         drive.extra.is.number = drive.motor.speed;
+    return drive;
+}
+
+static void publish_value(char *name, UA_Variant value) {
     UA_DataValue data;
     UA_DataValue_init(&data);
-    UA_Variant_setScalar(&data.value, &drive, &drive_types[3]);
+    data.value = value;
     data.hasValue = data.hasSourceTimestamp = true;
     data.sourceTimestamp = last * UA_DATETIME_USEC + UA_DATETIME_UNIX_EPOCH;
-    if (UA_Server_writeDataValue(server, UA_NODEID_STRING(1, "Drive"), data) != UA_STATUSCODE_GOOD)
-        fail("Drive");
+    if (UA_Server_writeDataValue(server, UA_NODEID_STRING(1, name), data) != UA_STATUSCODE_GOOD)
+        fail(name);
+}
+
+static UA_UInt32 matrix_size[2] = {2, 3};
+static UA_UInt32 drives_size = 2;
+
+static void publish_drive(void) {
+    struct round_of_drive of[2];
+    struct drive drives[2] = {drive_of(round_number, &of[0]), drive_of(round_number + 1, &of[1])};
+    UA_Double matrix[6];
+    UA_Variant value;
+    UA_Variant_setScalar(&value, &drives[0], &drive_types[3]);
+    publish_value("Drive", value);
+    UA_Variant_setArray(&value, drives, 2, &drive_types[3]);
+    publish_value("Drives", value);
+    for (int k = 0; k < 6; k++)
+        matrix[k] = round_number + k / 8.0;
+    UA_Variant_setArray(&value, matrix, 6, &UA_TYPES[UA_TYPES_DOUBLE]);
+    value.arrayDimensions = matrix_size;
+    value.arrayDimensionsSize = 2;
+    publish_value("Matrix", value);
+}
+
+static void add_variable(char *name, const UA_DataType *type, int rank, UA_UInt32 *size, UA_Variant value) {
+    UA_VariableAttributes attributes = UA_VariableAttributes_default;
+    attributes.dataType = type->typeId;
+    attributes.displayName = UA_LOCALIZEDTEXT("en", name);
+    attributes.value = value;
+    if (rank) {
+        attributes.valueRank = rank;
+        attributes.arrayDimensions = size;
+        attributes.arrayDimensionsSize = (size_t)rank;
+    }
+    if (UA_Server_addVariableNode(server, UA_NODEID_STRING(1, name), UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, name),
+                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
+        fail(name);
 }
 
 static void add_drive(void) {
@@ -256,15 +302,17 @@ static void add_drive(void) {
                                       NULL, NULL))
             fail(name);
     }
-    struct drive drive = {.on = false};
-    UA_VariableAttributes attributes = UA_VariableAttributes_default;
-    attributes.dataType = drive_types[3].typeId;
-    attributes.displayName = UA_LOCALIZEDTEXT("en", "Drive");
-    UA_Variant_setScalar(&attributes.value, &drive, &drive_types[3]);
-    if (UA_Server_addVariableNode(server, UA_NODEID_STRING(1, "Drive"), UA_NODEID_NUMERIC(0, UA_NS0ID_OBJECTSFOLDER),
-                                  UA_NODEID_NUMERIC(0, UA_NS0ID_ORGANIZES), UA_QUALIFIEDNAME(1, "Drive"),
-                                  UA_NODEID_NUMERIC(0, UA_NS0ID_BASEDATAVARIABLETYPE), attributes, NULL, NULL))
-        fail("Drive");
+    struct drive drives[2] = {{.on = false}, {.on = false}};
+    UA_Double matrix[6] = {0};
+    UA_Variant value;
+    UA_Variant_setScalar(&value, &drives[0], &drive_types[3]);
+    add_variable("Drive", &drive_types[3], 0, NULL, value);
+    UA_Variant_setArray(&value, drives, 2, &drive_types[3]);
+    add_variable("Drives", &drive_types[3], 1, &drives_size, value);
+    UA_Variant_setArray(&value, matrix, 6, &UA_TYPES[UA_TYPES_DOUBLE]);
+    value.arrayDimensions = matrix_size;
+    value.arrayDimensionsSize = 2;
+    add_variable("Matrix", &UA_TYPES[UA_TYPES_DOUBLE], 2, matrix_size, value);
 }
 
 static void add_scalar(const char *name, int type, const void *value) {

@@ -65,6 +65,35 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
       extra: round % 2 ? { text: `step ${round}` } : { number: round },
     }),
   });
+  const matrix = (round) => ({
+    dataType: DataType.Double,
+    arrayType: VariantArrayType.Matrix,
+    dimensions: [2, 3],
+    value: Float64Array.from([0, 1, 2, 3, 4, 5], (k) => round + k / 8),
+  });
+  const grid = namespace.addVariable({
+    organizedBy: server.engine.addressSpace.rootFolder.objects,
+    browseName: "Matrix",
+    nodeId: "s=Matrix",
+    dataType: DataType.Double,
+    valueRank: 2,
+    arrayDimensions: [2, 3],
+    value: new Variant(matrix(0)),
+  });
+  const drives = (round) => ({
+    dataType: DataType.ExtensionObject,
+    arrayType: VariantArrayType.Array,
+    value: [drive(round).value, drive(round + 1).value],
+  });
+  const several = namespace.addVariable({
+    organizedBy: server.engine.addressSpace.rootFolder.objects,
+    browseName: "Drives",
+    nodeId: "s=Drives",
+    dataType: driveType.nodeId,
+    valueRank: 1,
+    arrayDimensions: [2],
+    value: new Variant(drives(0)),
+  });
   const driven = namespace.addVariable({
     organizedBy: server.engine.addressSpace.rootFolder.objects,
     browseName: "Drive",
@@ -94,6 +123,8 @@ Subscription.prototype.adjustSamplingInterval = () => 0;
     }
     array.setValueFromSource(elements(round), StatusCodes.Good, now);
     driven.setValueFromSource(drive(round), StatusCodes.Good, now);
+    grid.setValueFromSource(matrix(round), StatusCodes.Good, now);
+    several.setValueFromSource(drives(round), StatusCodes.Good, now);
   };
   const add = () => {
     const i = nodes.length;

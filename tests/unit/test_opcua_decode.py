@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
+from math import prod
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +19,8 @@ from hypothesis import strategies as st
 
 from ingest.errors import DecodeError
 from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import DataChange, Forms
+from ingest.opcua.decoded import FIRST_STRUCTURE, DataChange, Forms
+from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import publish_response
 from ingest.timestamps import microseconds
 
@@ -242,6 +246,12 @@ _ARRAYS = st.sampled_from([*_ARRAY_TYPES]).flatmap(
 )
 
 
+def wanting(*indexes: int | tuple[int, ...]) -> Forms:
+    """These elements, one of each handle from 0 on."""
+    elements = [(one,) if isinstance(one, int) else one for one in indexes]
+    return Forms(element=np.array([*range(len(elements)), -1], np.int64), elements=elements)
+
+
 def texts_and_numbers(change: DataChange) -> list[tuple[Any, ...]]:
     return [*rows(change), *((t.handle, t.text, t.status, t.time) for t in change.texts)]
 
@@ -258,9 +268,14 @@ def test_element_is_decoded_like_a_scalar(parts: list[tuple[tuple[Any, list[Any]
         value = ua.DataValue(ua.Variant(array[index], kind), SourceTimestamp=time) if index < len(array) else beyond
         scalars.append((handle, value))
     exact = np.array([*(text for _, _, text in parts), False])
-    wanted = np.array([*(index for _, index, _ in parts), -1], np.int64)
     body = encode(arrays)
-    found = data_change(body, 0, len(body), ARRIVAL, Forms(exact, wanted, whole))
+    found = data_change(
+        body,
+        0,
+        len(body),
+        ARRIVAL,
+        replace(wanting(*(index for _, index, _ in parts)), exact=exact, whole_arrays=whole),
+    )
     same = encode(scalars)
     assert texts_and_numbers(found) == texts_and_numbers(data_change(same, 0, len(same), ARRIVAL, Forms(exact)))
     assert not found.unsupported
@@ -269,7 +284,57 @@ def test_element_is_decoded_like_a_scalar(parts: list[tuple[tuple[Any, list[Any]
 def test_element_of_a_whole_array_that_was_not_requested() -> None:
     """Some servers apply an IndexRange to their own variables only."""
     body = encode([(0, ua.DataValue(ua.Variant([1.0, 2.0, 3.0], V.Double)))])
-    assert rows(data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([1, -1]))))[0][1] == struct.pack("d", 2.0)
+    assert rows(data_change(body, 0, len(body), ARRIVAL, wanting(1)))[0][1] == struct.pack("d", 2.0)
+
+
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.sampled_from([V.Int32, V.String]), st.booleans())
+def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_text: bool) -> None:
+    """The last dimension comes first; what the matrix does not have is Bad, an index of others is named."""
+    values: list[Any] = [place if kind == V.Int32 else f"v{place}" for place in range(prod(lengths))]
+    every = list(product(*(range(length + 1) for length in lengths)))
+    wanted = [Wanted(handle, f"[{','.join(map(str, one))}]") for handle, one in enumerate(every)]
+    picker = Picker("no structure", [*wanted, Wanted(len(every), "[0,0,0,0]"), Wanted(len(every) + 1, "Speed")])
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    matrix = ua.DataValue(ua.Variant(values, kind, Dimensions=lengths, is_array=True), SourceTimestamp=time)
+    after = ua.DataValue(ua.Variant(1.5, V.Double), SourceTimestamp=time)
+    body = encode([(FIRST_STRUCTURE, matrix), (7000, after)])
+    forms = Forms(np.ones(1, bool) if as_text else None, structures={FIRST_STRUCTURE: picker})
+    change = data_change(body, 0, len(body), ARRIVAL, forms)
+    found: dict[int, Any] = {t.handle: t.text for t in change.texts}
+    assert {t.time for t in change.texts} <= {microseconds(time)}
+    for handle, value, status, at in rows(change):
+        found[handle] = struct.unpack("d", value)[0] if status == 0 else hex(status)
+        assert at == microseconds(time)
+    assert found.pop(7000) == ("1.5" if as_text else 1.5)
+    inside = iter(map(str, values) if as_text else values)
+    no_data = hex(ua.StatusCodes.BadIndexRangeNoData)
+    assert found == {h: next(inside) if all(map(int.__lt__, i, lengths)) else no_data for h, i in enumerate(every)}
+    array = f"an array of {kind.name} of {len(lengths)} dimensions"
+    assert {u.handle: u.what for u in change.unsupported} == {
+        len(every): f"{array}: an element has an index of {len(lengths)} numbers, as in {','.join('0' * len(lengths))}",
+        len(every) + 1: f"an array of {kind.name}, not a structure: clear the column member",
+    }
+
+
+@pytest.mark.parametrize("value", [ua.Variant(1.5, V.Double), ua.Variant("x", V.String)])
+def test_value_that_is_no_matrix_is_named(value: Any) -> None:
+    picker = Picker("no structure", [Wanted(0, "[0,1]"), Wanted(1, "Speed")])
+    body = encode([(FIRST_STRUCTURE, ua.DataValue(value)), (FIRST_STRUCTURE + 1, ua.DataValue(value))])
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(structures={FIRST_STRUCTURE: picker}))
+    what = f"a {value.VariantType.name}, not "
+    assert {u.handle: u.what for u in change.unsupported if u.handle < 2} == {
+        0: f"{what}an array: clear the column index",
+        1: f"{what}a structure: clear the column member",
+    }
+
+
+def test_matrix_without_a_value_is_bad() -> None:
+    picker = Picker("no structure", [Wanted(0, "[0,1]"), Wanted(1, "[0,2]")])
+    bad = ua.StatusCode(0x80050000)
+    values = [ua.DataValue(StatusCode=bad), ua.DataValue(ua.Variant(None, V.Null), bad)]
+    body = encode([(FIRST_STRUCTURE, value) for value in values])
+    change = data_change(body, 0, len(body), ARRIVAL, Forms(structures={FIRST_STRUCTURE: picker}))
+    assert [(row[0], row[2]) for row in rows(change)] == [(0, bad.value), (1, bad.value)] * 2
 
 
 def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
@@ -279,14 +344,14 @@ def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
         *(ua.Variant([ua.Range()], V.ExtensionObject), ua.Variant([1.0], V.Double), matrix),
     ]
     body = encode([(handle, ua.DataValue(value)) for handle, value in enumerate(values)])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([0, 0, 0, 0, -1, -1])))
+    change = data_change(body, 0, len(body), ARRIVAL, wanting(0, 0, 0, 0))
     assert {u.handle: u.what for u in change.unsupported} == {
         0: "a Double, not an array: clear the column index",
         1: "a String, not an array: clear the column index",
-        2: "an array of Double of 2 dimensions: only those of one can be read",
-        3: "an array of structures",
+        2: "an array of Double of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
+        3: "an array of structures: the column member reads a member of an element, as in [0].Speed",
         4: "an array of Double: the column index reads an element",
-        5: "an array of Double of 2 dimensions: only those of one can be read",
+        5: "an array of Double of 2 dimensions: the column index reads an element, as in 0,0",
     }
     assert not rows(change)
 
@@ -295,7 +360,7 @@ def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
 def test_array_of_garbage_is_refused_or_decoded(garbage: bytes, index: int, whole: bool) -> None:
     body = struct.pack("<iIB", 1, 0, 1) + garbage
     try:
-        change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([index, -1]), whole_arrays=whole))
+        change = data_change(body, 0, len(body), ARRIVAL, replace(wanting(index), whole_arrays=whole))
     except DecodeError:
         return
     assert len(rows(change)) + len(change.texts) + len(change.unsupported) == 1
@@ -303,5 +368,7 @@ def test_array_of_garbage_is_refused_or_decoded(garbage: bytes, index: int, whol
 
 def test_rounded_element_is_reported() -> None:
     body = encode([(4, ua.DataValue(ua.Variant([0, 2**53 + 1], V.Int64)))])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(index=np.array([1]), whole_arrays=True))
+    change = data_change(
+        body, 0, len(body), ARRIVAL, Forms(element=np.zeros(1, np.int64), elements=[(1,)], whole_arrays=True)
+    )
     assert [run.tolist() for run in change.rounded] == [[4]]

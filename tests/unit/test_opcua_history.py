@@ -87,7 +87,7 @@ async def test_elements_of_arrays_are_requested_and_decoded(whole_arrays: bool) 
         return bytes(struct_to_binary(ua.HistoryReadResponse(Results=results)))
 
     client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
-    tags = (OpcuaTag(name="t", address="ns=2;s=t", index=1),)
+    tags = (OpcuaTag(name="t", address="ns=2;s=t", index="1"),)
     source = OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", tags=tags)
     start = microseconds(START)
     found = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import product
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,7 @@ from asyncua.ua.ua_binary import struct_to_binary
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.config.value_path import parse
 from ingest.errors import DecodeError
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import FIRST_STRUCTURE, DataChange, Forms
@@ -99,7 +102,8 @@ class Theirs:
                 theirs = draw(st.lists(values, max_size=4) if one.dimensions else values)
                 members[one.name] = theirs
             elif one.dimensions:
-                theirs = [self.inside[one.name].value(draw)[0] for _ in range(draw(st.integers(0, 3)))]
+                both = [self.inside[one.name].value(draw) for _ in range(draw(st.integers(0, 3)))]
+                theirs, members[one.name] = [it for it, _ in both], [inside for _, inside in both]
             else:
                 theirs, members[one.name] = self.inside[one.name].value(draw)
             setattr(value, one.name, theirs)
@@ -115,25 +119,28 @@ def encode(values: Sequence[Any], handle: int = FIRST_STRUCTURE) -> bytes:
     )
 
 
-def wanted_of(structure: Structure) -> list[tuple[str, int | None, int]]:
-    """(member, index, built-in type) of all that can be a channel."""
-    found: list[tuple[str, int | None, int]] = []
-    for name, one in structure.members():
-        if one.structure is None:
-            found += [(name, index, one.type) for index in ((0, 2) if one.dimensions else (None,))]
-    return found
+def wanted_of(structure: Structure, within: str = "") -> Iterator[tuple[str, int]]:
+    """(path, built-in type) of all that can be a channel: of an array the elements 0 and 2."""
+    for one in structure.fields:
+        for path in (f"{within}{one.name}{index}" for index in (("[0]", "[2]") if one.dimensions else ("",))):
+            if one.structure:
+                yield from wanted_of(one.structure, f"{path}.")
+            else:
+                yield path, one.type
 
 
-def expected(members: dict[str, Any], name: str, index: int | None) -> Any:
+def expected(value: Any, path: str) -> Any:
     """The value of a member, or the status code that says why there is none."""
-    inside: Any = members
-    for part in name.split("."):
-        if part not in inside:
-            return None, ABSENT
-        inside = inside[part]
-    if index is None:
-        return inside, 0
-    return (inside[index], 0) if index < len(inside) else (None, NO_ELEMENT)
+    for step in parse(path):
+        if isinstance(step, str):
+            if step not in value:
+                return None, ABSENT
+            value = value[step]
+        elif step[0] >= len(value):
+            return None, NO_ELEMENT
+        else:
+            value = value[step[0]]
+    return value, 0
 
 
 def found(change: DataChange) -> dict[int, tuple[float | str, int, int]]:
@@ -147,40 +154,42 @@ def found(change: DataChange) -> dict[int, tuple[float | str, int, int]]:
     return numbers | texts
 
 
-@given(structures(), st.data(), st.booleans())
-def test_members_of_structures_that_asyncua_encodes(structure: Structure, data: st.DataObject, as_text: bool) -> None:
-    value, members = Theirs(structure, iter(range(1, 1000))).value(data.draw)
-    all_of_them = wanted_of(structure)
-    some = data.draw(st.lists(st.sampled_from(all_of_them), max_size=6)) if all_of_them else []
-    wanted = [Wanted(channel, member, index) for channel, (member, index, _) in enumerate(some)]
+@given(structures(), st.data(), st.booleans(), st.booleans())
+def test_members_of_structures_that_asyncua_encodes(
+    structure: Structure, data: st.DataObject, as_text: bool, is_array: bool
+) -> None:
+    """Of one, or of the elements 0 and 2 of an array."""
+    theirs = Theirs(structure, iter(range(1, 1000)))
+    made = [theirs.value(data.draw) for _ in range(data.draw(st.integers(0, 4)) if is_array else 1)]
+    value: Any = [members for _, members in made] if is_array else made[0][1]
+    every = [(e + path, kind) for e in (("[0].", "[2].") if is_array else ("",)) for path, kind in wanted_of(structure)]
+    some = data.draw(st.lists(st.sampled_from(every), max_size=6))
+    wanted = [Wanted(channel, path) for channel, (path, _) in enumerate(some)]
     exact = np.ones(1, bool) if as_text else None
-    body = encode([ua.Variant(value, V.ExtensionObject)])
+    sent = [one for one, _ in made] if is_array else made[0][0]
+    body = encode([ua.Variant(sent, V.ExtensionObject, is_array=is_array)])
     change = data_change(body, 0, len(body), 0, Forms(exact, structures={FIRST_STRUCTURE: Picker(structure, wanted)}))
     rows = found(change)
     assert rows.keys() == set(range(len(some)))
-    for channel, (member, index, kind) in enumerate(some):
-        theirs, status = expected(members, member, index)
+    for channel, (path, kind) in enumerate(some):
+        there, status = expected(value, path)
         assert rows[channel][1:] == (status, microseconds(TIME))
         if status:
             assert np.isnan(rows[channel][0])
         elif as_text or kind > 11:
-            assert rows[channel][0] == _TEXTS.get(kind, str)(theirs)
+            assert rows[channel][0] == _TEXTS.get(kind, str)(there)
         else:
-            assert rows[channel][0] == float(theirs)
+            assert rows[channel][0] == float(there)
     assert not change.unsupported
     rounded = {handle for run in change.rounded for handle in run.tolist()}
-    large = {
-        c
-        for c, (m, i, k) in enumerate(some)
-        if k in (8, 9) and (v := expected(members, m, i)[0]) and int(float(v)) != v
-    }
+    large = {c for c, (p, k) in enumerate(some) if k in (8, 9) and (v := expected(value, p)[0]) and int(float(v)) != v}
     assert rounded == (set() if as_text else large)
 
 
 @given(structures(), st.data())
 def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.DataObject) -> None:
     """Whatever its bytes are, each member has one sample; bytes that are missing or left over make it Bad."""
-    some = [Wanted(channel, member, index) for channel, (member, index, _) in enumerate(wanted_of(structure))]
+    some = [Wanted(channel, path) for channel, (path, _) in enumerate(wanted_of(structure))]
     value, _ = Theirs(structure, iter(range(1, 1000))).value(data.draw)
     good = ua.ExtensionObject(TypeId=ENCODING, Body=bytes(struct_to_binary(value)))
     other = bytearray(good.Body)
@@ -215,16 +224,19 @@ DRIVE = Structure(
         Field("Motor", STRUCTURE, MOTOR),
         Field("Any", 24),
         Field("Grid", 6, dimensions=2),
+        Field("Axes", STRUCTURE, MOTOR, dimensions=1),
     ],
 )
+GRID = struct.pack("<iiiii", 2, 1, 2, 7, 8)
+AXES = struct.pack("<iidi1sii", 2, 1, 5.0, 1, b"x", 0, -1)
 
 
-def drive(tail: bytes = b"\0" + struct.pack("<iiiii", 2, 1, 2, 7, 8), encoding: Any = ENCODING) -> Any:
-    body = struct.pack("<?didi", True, 2.5, 1, 9.0, 2) + b"ab" + tail
+def drive(tail: bytes = b"\0" + GRID + AXES, encoding: Any = ENCODING, speed: float = 2.5) -> Any:
+    body = struct.pack("<?didi", True, speed, 1, 9.0, 2) + b"ab" + tail
     return ua.Variant(ua.ExtensionObject(TypeId=encoding, Body=body), V.ExtensionObject)
 
 
-WANTED = [Wanted(0, "Speed"), Wanted(1, "Motor.Speeds", 0), Wanted(2, "Motor.Name"), Wanted(3, "On"), Wanted(4, "On")]
+WANTED = [Wanted(0, "Speed"), Wanted(1, "Motor.Speeds[0]"), Wanted(2, "Motor.Name"), Wanted(3, "On"), Wanted(4, "On")]
 
 
 def decoded(value: Any, wanted: list[Wanted], status: int = 0) -> DataChange:
@@ -249,8 +261,10 @@ def test_members_before_behind_and_twice() -> None:
         (drive(encoding=ua.NodeId(5001, 3)), 0, BAD_TYPE),
         (drive(encoding=ua.NodeId("5001", 2)), 0x80050000, 0x80050000),
         (drive(b"\0"), 0, BAD_DECODING),
-        (drive(b"\0" + struct.pack("<iiiii", 2, 1, 2, 7, 8) + b"\0"), 0, BAD_DECODING),
+        (drive(b"\0" + GRID + AXES + b"\0"), 0, BAD_DECODING),
         (drive(b"\0" + struct.pack("<iii", 2, 2**31 - 1, 2**31 - 1)), 0, BAD_DECODING),
+        (drive(b"\0" + struct.pack("<iiiii", 3, 1, 1, 1, 7) + AXES), 0, BAD_DECODING),
+        (drive(b"\0" + GRID + struct.pack("<i", 2**31 - 1)), 0, BAD_DECODING),
         (ua.Variant(None, V.ExtensionObject), 0, BAD_TYPE),
         (None, 0x80050000, 0x80050000),
     ],
@@ -277,19 +291,28 @@ def test_value_that_is_no_structure_is_named(value: Any, what: str) -> None:
 
 def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
     wrong = {
-        "Torque": "the structure Drive has no member Torque; it has On, Speed, Motor, Any, Grid",
+        "Torque": "the structure Drive has no member Torque; it has On, Speed, Motor, Any, Grid, Axes",
         "Motor.Speed": "the structure Motor has no member Speed; it has Speeds, Name",
         "Speed.Value": "Speed is a Double, which has no member Value",
         "Motor": "a structure: the column member names one of its members: Speeds, Name",
         "Motor.Speeds": "an array of Double: the column index reads an element",
         "Any": "a Variant",
-        "Grid": "an array of Int32 of 2 dimensions",
+        "Grid": "an array of Int32 of 2 dimensions: the column index reads an element, as in 0,0",
+        "Grid[1]": "an array of Int32 of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
+        "Motor.Speeds[0,1]": "an array of Double: an element has an index of 1 number, as in 0",
+        "Motor[1].Name": "Motor is a structure, not an array",
+        "Axes": "an array of structures: the column member reads a member of an element, as in Axes[0].Speed",
+        "Axes.Name": (
+            "Axes is an array of structures: the column member reads a member of an element, as in Axes[0].Name"
+        ),
+        "Axes[1]": "a structure: the column member names one of its members: Speeds, Name",
+        "Axes[1].Speed": "the structure Motor has no member Speed; it has Speeds, Name",
     }
     wanted = [Wanted(10 + number, member) for number, member in enumerate(wrong)]
-    change = decoded(drive(), [*wanted, Wanted(20, "Speed", 1), *WANTED])
+    change = decoded(drive(), [*wanted, Wanted(30, "Speed[1]"), *WANTED])
     assert {one.handle: one.what for one in change.unsupported} == {
         **{10 + number: reason for number, reason in enumerate(wrong.values())},
-        20: "a Double, not an array: clear the column index",
+        30: "a Double, not an array: clear the column index",
     }
     assert found(change).keys() == set(range(5))
 
@@ -302,3 +325,88 @@ def test_garbage_behind_the_type_of_a_structure_is_refused_or_bad(garbage: bytes
     except DecodeError:
         return
     assert found(change).keys() == set(range(5))
+
+
+def test_elements_in_a_structure() -> None:
+    """Of a matrix, and of an array of structures; one that is not there is Bad."""
+    paths = ["Grid[0,1]", "Grid[1,0]", "Grid[0,2]", "Axes[0].Speeds[0]", "Axes[0].Name", "Axes[1].Speeds[0]", "On"]
+    wanted = [Wanted(channel, path) for channel, path in enumerate([*paths, "Axes[2].Name"])]
+    values = {channel: row[:2] for channel, row in found(decoded(drive(), wanted)).items()}
+    missing = {channel: values.pop(channel)[1] for channel in (1, 2, 5, 7)}
+    assert values == {0: (8.0, 0), 3: (5.0, 0), 4: ("x", 0), 6: (1.0, 0)}
+    assert missing == dict.fromkeys((1, 2, 5, 7), NO_ELEMENT)
+    empty = decoded(drive(b"\0" + struct.pack("<i", -1) + struct.pack("<i", -1)), wanted)
+    assert {c for c, (_, status, _) in found(empty).items() if status == 0} == {6}
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=3), st.sampled_from([6, 12, STRUCTURE]))
+def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
+    """Every element, and those just beyond; its lengths precede it, and the last dimension comes first."""
+    point = Structure("Point", "", "plain", [Field("Name", 12), Field("Place", 6)])
+    grid = Field("Grid", kind, point if kind == STRUCTURE else None, dimensions=len(lengths))
+    structure = Structure("Made", "ns=2;i=5001", "plain", [grid, Field("Behind", 4)])
+    body = struct.pack(f"<{len(lengths) + 1}i", len(lengths), *lengths)
+    for place in range(prod(lengths)):
+        number, text = struct.pack("<i", place), struct.pack("<i3s", 3, b"%03d" % place)
+        body += {6: number, 12: text, STRUCTURE: text + number}[kind]
+    every = list(product(*(range(length + 1) for length in lengths)))
+    wanted = [Wanted(channel, f"Grid[{','.join(map(str, one))}]") for channel, one in enumerate(every)]
+    if kind == STRUCTURE:
+        wanted = [Wanted(one.channel, f"{one.path}.Place") for one in wanted]
+    value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
+    sent = encode([ua.Variant(value, V.ExtensionObject)])
+    picker = Picker(structure, [*wanted, Wanted(len(every), "Behind")])
+    rows = found(data_change(sent, 0, len(sent), 0, Forms(structures={FIRST_STRUCTURE: picker})))
+    assert rows.pop(len(every))[0] == 7
+    places = iter(range(prod(lengths)))
+    for channel, one in enumerate(every):
+        if any(index == length for index, length in zip(one, lengths, strict=True)):
+            assert rows[channel][1] == NO_ELEMENT
+        else:
+            assert rows[channel][:2] == (f"{next(places):03d}" if kind == 12 else next(places), 0)
+
+
+def drives(*speeds: float, dimensions: Sequence[int] = (), other: Sequence[int] = ()) -> bytes:
+    """A notification of an array of drives, of which ``other`` are of another data type."""
+    one_by_one = [drive(speed=v, encoding=ua.NodeId(7, 2) if k in other else ENCODING) for k, v in enumerate(speeds)]
+    array = ua.Variant([one.Value for one in one_by_one], V.ExtensionObject, is_array=True)
+    body = encode([array])
+    if not dimensions:
+        return body
+    behind = len(body) - len(encode([ua.Variant(1, V.Byte)])) + 2  # the value
+    kind, end = 4 + 4 + 1, 4 + 4 + 1 + behind
+    lengths = struct.pack(f"<{len(dimensions) + 1}i", len(dimensions), *dimensions)
+    return body[:kind] + bytes([STRUCTURE | 0xC0]) + body[kind + 1 : end] + lengths + body[end:]
+
+
+def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str]]:
+    """The values, or status codes, and the reasons of the channels of these paths."""
+    picker = Picker(DRIVE, [Wanted(channel, path) for channel, path in enumerate(paths)])
+    change = data_change(body, 0, len(body), 0, Forms(structures={FIRST_STRUCTURE: picker}))
+    values = {channel: value if not status else hex(status) for channel, (value, status, _) in found(change).items()}
+    return values, {one.handle: one.what for one in change.unsupported}
+
+
+def test_elements_of_an_array_of_structures() -> None:
+    paths = "[1].Speed", "[0].Speed", "[2].Speed", "[1].Motor.Name", "[1].Axes[0].Name", "Speed", "[0,1].Speed"
+    array = "an array of structures"
+    assert of_elements(drives(1.0, 2.0), *paths) == (
+        {0: 2.0, 1: 1.0, 2: hex(NO_ELEMENT), 3: "ab", 4: "x"},
+        {
+            5: f"{array}: the column member reads a member of an element, as in [0].Speed",
+            6: f"{array}: an element has an index of 1 number, as in 0",
+        },
+    )
+    assert of_elements(drives(1.0, 2.0, other=[0]), *paths[:2]) == ({0: 2.0, 1: hex(BAD_TYPE)}, {})
+    assert of_elements(drives(), *paths[:2], paths[6]) == (dict.fromkeys(range(3), hex(NO_ELEMENT)), {})
+    no_array = "a structure, not an array: the column member begins with the name of a member"
+    assert of_elements(encode([drive()]), *paths[:2], "On") == ({2: 1.0}, {0: no_array, 1: no_array})
+
+
+def test_elements_of_a_matrix_of_structures() -> None:
+    body = drives(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, dimensions=(2, 3))
+    assert of_elements(body, "[1,0].Speed", "[0,2].Speed", "[1].Speed", "[1,3].Speed") == (
+        {0: 3.0, 1: 2.0, 3: hex(NO_ELEMENT)},
+        {2: "an array of structures of 2 dimensions: an element has an index of 2 numbers, as in 0,0"},
+    )
+    assert of_elements(drives(0.0, dimensions=(2, 3)), "[1,0].Speed") == ({0: hex(NO_ELEMENT)}, {})

@@ -61,10 +61,12 @@ import org.eclipse.milo.opcua.stack.core.types.builtin.DataValue;
 import org.eclipse.milo.opcua.stack.core.types.builtin.DateTime;
 import org.eclipse.milo.opcua.stack.core.types.builtin.ExtensionObject;
 import org.eclipse.milo.opcua.stack.core.types.builtin.LocalizedText;
+import org.eclipse.milo.opcua.stack.core.types.builtin.Matrix;
 import org.eclipse.milo.opcua.stack.core.types.builtin.NodeId;
 import org.eclipse.milo.opcua.stack.core.types.builtin.QualifiedName;
 import org.eclipse.milo.opcua.stack.core.types.builtin.StatusCode;
 import org.eclipse.milo.opcua.stack.core.types.builtin.Variant;
+import org.eclipse.milo.opcua.stack.core.types.builtin.unsigned.UInteger;
 import org.eclipse.milo.opcua.stack.core.types.enumerated.MessageSecurityMode;
 import org.eclipse.milo.opcua.stack.core.types.enumerated.StructureType;
 import org.eclipse.milo.opcua.stack.core.types.structured.DataTypeDefinition;
@@ -91,6 +93,8 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
   private final OutputStream texts;
   private DataTypeTree types;
   private UaVariableNode drive;
+  private UaVariableNode drives;
+  private UaVariableNode matrix;
   private long round = 0;
   private long last = 0; // µs, time of the last round
 
@@ -190,9 +194,15 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
     round++;
     publishFrom(0);
     DateTime source = new DateTime(Instant.EPOCH.plus(last, java.time.temporal.ChronoUnit.MICROS));
-    DataValue value = new DataValue(driveOfRound(), StatusCode.GOOD, source);
-    drive.setValue(value);
-    items.get(drive.getNodeId()).forEach(item -> item.setValue(value));
+    publishValue(drive, new Variant(driveOfRound(round)), source);
+    publishValue(drives, drivesOfRound(), source);
+    publishValue(matrix, matrixOfRound(), source);
+  }
+
+  private void publishValue(UaVariableNode node, Variant variant, DateTime source) {
+    DataValue value = new DataValue(variant, StatusCode.GOOD, source);
+    node.setValue(value);
+    items.get(node.getNodeId()).forEach(item -> item.setValue(value));
   }
 
   /** The structure: see tests/peers.py. */
@@ -236,7 +246,27 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
               null);
     }
     drive = addVariable("Drive", typeId("Drive"));
-    drive.setValue(new DataValue(driveOfRound()));
+    drive.setValue(new DataValue(new Variant(driveOfRound(round))));
+    drives = addVariable("Drives", typeId("Drive"));
+    drives.setValueRank(1);
+    drives.setArrayDimensions(new UInteger[] {uint(2)});
+    drives.setValue(new DataValue(drivesOfRound()));
+    matrix = addVariable("Matrix", NodeIds.Double);
+    matrix.setValueRank(2);
+    matrix.setArrayDimensions(new UInteger[] {uint(2), uint(3)});
+    matrix.setValue(new DataValue(matrixOfRound()));
+  }
+
+  private Variant drivesOfRound() {
+    return new Variant(new ExtensionObject[] {driveOfRound(round), driveOfRound(round + 1)});
+  }
+
+  private Variant matrixOfRound() {
+    Double[][] rows = new Double[2][3];
+    for (int k = 0; k < 6; k++) {
+      rows[k / 3][k % 3] = round + k / 8.0;
+    }
+    return new Variant(new Matrix(rows));
   }
 
   private NodeId typeId(String name) {
@@ -293,7 +323,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
     return new DynamicStructType(types.getDataType(typeId(name)), named);
   }
 
-  private Variant driveOfRound() {
+  private ExtensionObject driveOfRound(long round) {
     boolean odd = round % 2 == 1;
     String name = "step " + round;
     Object value =
@@ -315,9 +345,8 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
                 odd
                     ? new DynamicUnionType.UnionValue("Text", name)
                     : new DynamicUnionType.UnionValue("Number", (double) round)));
-    return new Variant(
-        ExtensionObject.encode(
-            getServer().getDynamicEncodingContext(), (UaStructuredType) value));
+    return ExtensionObject.encode(
+        getServer().getDynamicEncodingContext(), (UaStructuredType) value);
   }
 
   @Override
@@ -326,7 +355,7 @@ public class MiloServer extends ManagedNamespaceWithLifecycle {
       Set<DataItem> of = items.get(item.getReadValueId().getNodeId());
       if (of != null) {
         of.add(item);
-        Stream.concat(nodes.stream(), Stream.of(drive))
+        Stream.concat(nodes.stream(), Stream.of(drive, drives, matrix))
             .filter(n -> n.getNodeId().equals(item.getReadValueId().getNodeId()))
             .forEach(n -> item.setValue(n.getValue()));
       }
