@@ -122,7 +122,9 @@ def _columns(node: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[dict[st
     dropped = [f"{name}, which plantlog does not have" for name in node if name not in (*_READ_OF_NODE, "EventFilter")]
     columns["interval"] = _interval(node, entry, dropped)
     kind, width = node.get("DeadbandType"), node.get("DeadbandValue") or 0
-    if kind in ("Absolute", 1) or (kind is None and width):
+    if "," in index and width:
+        dropped.append("DeadbandValue: every change of a matrix is stored")
+    elif kind in ("Absolute", 1) or (kind is None and width):
         columns["deadband"] = str(width)
     elif kind not in (None, "None", 0):
         dropped.append(f"DeadbandType {kind!r}: every change is stored")

@@ -47,8 +47,8 @@ class Drive:
         self.server = server
         self.address = address
 
-    async def define(self, motor: Sequence[tuple[str, int]] = MOTOR) -> None:
-        """Make the data types anew, and the variable if there is none."""
+    async def define(self, motor: Sequence[tuple[str, int]] = MOTOR, *, with_arrays: bool = True) -> None:
+        """Make the data types anew. ``with_arrays``: Temperatures and Axes are arrays."""
         fields = [new_struct_field(name, ua.NodeId(kind)) for name, kind in motor]
         inside, _ = await new_struct(self.server, 2, "Motor", fields)
         self._motor = await self._class(inside, "Motor")
@@ -56,8 +56,8 @@ class Drive:
             new_struct_field("On", ua.VariantType.Boolean),
             new_struct_field("Motor", inside),
             new_struct_field("Torque", ua.VariantType.Float, optional=True),
-            new_struct_field("Temperatures", ua.VariantType.Double, array=True),
-            new_struct_field("Axes", inside, array=True),
+            new_struct_field("Temperatures", ua.VariantType.Double, array=with_arrays),
+            new_struct_field("Axes", inside, array=with_arrays),
         ]
         self.data_type, _ = await new_struct(self.server, 2, "Drive", fields)
         self._drive = await self._class(self.data_type, "Drive")
@@ -70,6 +70,11 @@ class Drive:
 
     def value(self, torque: float | None = None, temperatures: Sequence[float] = (20.0, 21.0), **motor: Any) -> Any:
         return ua.Variant(self._made(torque, temperatures, (), **motor), V.ExtensionObject)
+
+    def value_without_arrays(self, temperature: float, speed: float) -> Any:
+        motor, axis = self._motor(Speed=speed, Name="m"), self._motor(Speed=speed, Name="a")
+        made = self._drive(On=True, Motor=motor, Torque=None, Temperatures=temperature, Axes=axis)
+        return ua.Variant(made, V.ExtensionObject)
 
     def values(self, *speeds: Sequence[float]) -> Any:
         """An array of drives, with the speeds of the axes of each."""
@@ -234,6 +239,37 @@ async def test_changed_structure_is_read_by_its_new_definition(tmp_path: Path) -
     assert {value for value in values(kept, 0) if value < 100} == {1.0}
     assert kept.samples(0)[1][2] == kept.samples(3)[1][2] == BAD_TYPE
     assert set(values(kept, 3)) == {21.0}
+
+
+async def test_arrays_that_the_structure_no_longer_has(tmp_path: Path) -> None:
+    """Their elements are Bad, then named; the members beside them are read by the new definition."""
+    tags = [
+        OpcuaTag(name="on", address=NODE, member="On"),
+        OpcuaTag(name="temperature", address=NODE, member="Temperatures", index="1"),
+        OpcuaTag(name="axis", address=NODE, member="Axes[0].Speed"),
+        OpcuaTag(name="speed", address=NODE, member="Motor.Speed"),
+    ]
+    async with serving() as drive, collecting(drive.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status):
+        await until(lambda: status.bad_channels.keys() == {"axis"})
+        await drive.define(with_arrays=False)
+        n = 100.0
+        await drive.changed(drive.value_without_arrays(50.0, n))
+        while n not in values(kept, 3):
+            n += 1
+            seen = len(kept.samples(0))
+            await drive.node.write_value(drive.value_without_arrays(50.0, n))
+            await kept.until(lambda seen=seen: len(kept.samples(0)) > seen)  # type: ignore[misc]
+        await until(
+            lambda: (
+                status.bad_channels
+                == {
+                    "temperature": "a Double, not an array: clear the column index",
+                    "axis": "Axes is a structure, not an array",
+                }
+            )
+        )
+    assert set(values(kept, 1)) == {21.0}
+    assert kept.samples(0)[1][2] in (BAD_TYPE, BAD_DECODING)
 
 
 async def test_value_that_does_not_fit_its_definition_is_bad(tmp_path: Path) -> None:
