@@ -87,6 +87,8 @@ class Picker:
             if isinstance(structure, Structure)
         }
 
+        self._is_alone = [*self._structures] == [()]
+
     def read(self, reader: Reader) -> Sequence[Values]:
         """The values in a Variant of one of :data:`STRUCTURES`, for :meth:`append`.
 
@@ -95,9 +97,12 @@ class Picker:
         if not self._structures:
             reader.variant()
             return ()
-        encoding = reader.byte()
+        encoding = reader.body[reader.at]
+        reader.at += 1
         if encoding != STRUCTURE:
             return self._read_elements(reader, encoding)
+        if self._is_alone:
+            return (self._structures[()].read(reader),)
         values = [NO_ARRAY if element else members.read(reader) for element, members in self._structures.items()]
         if () not in self._structures:
             reader.extension_object()
@@ -145,7 +150,8 @@ class Picker:
 
         ``exact``: whether a number is wanted as text, by channel.
         """
-        decoded.unsupported += self._reasons
+        if self._reasons:
+            decoded.unsupported += self._reasons
         found: Iterable[Values] = [values] * len(self._structures) if isinstance(values, int) else values
         for members, one in zip(self._structures.values(), found, strict=True):
             members.append(one, status, time, decoded, exact)
