@@ -280,7 +280,7 @@ def _add_subcommands() -> None:
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
     for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
         app.command()(command)
-    app.command("import")(import_tags)
+    app.command("import-tags")(import_tags)
     app.add_typer(alarms, name="alarms")
     app.add_typer(backup, name="backup")
     app.add_typer(bench, name="bench")

@@ -1,4 +1,4 @@
-"""``plantlog import``."""
+"""``plantlog import-tags``."""
 
 from __future__ import annotations
 
