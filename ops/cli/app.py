@@ -268,6 +268,7 @@ def _add_subcommands() -> None:
     from ops.cli.configuration import check, discover, rename
     from ops.cli.database import app as database
     from ops.cli.evidence import export, seal, verify
+    from ops.cli.history_import import import_history
     from ops.cli.maintenance import app as maintenance
     from ops.cli.maintenance import retention
     from ops.cli.service import app as service
@@ -280,6 +281,7 @@ def _add_subcommands() -> None:
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
     for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
         app.command()(command)
+    app.command("import")(import_history)
     app.command("import-tags")(import_tags)
     app.add_typer(alarms, name="alarms")
     app.add_typer(backup, name="backup")

@@ -75,16 +75,20 @@ async def explain(
     }
     arrivals: dict[int | None, list[asyncpg.Record]] = {None: whole}
     removals: dict[int | None, list[_Removal]] = {}
+    imports: dict[int | None, str] = {}
     for hour in {one.hour for one in differences}:
         span = (begin(sealed.day, hour or 0), begin(sealed.day, 24 if hour is None else hour + 1))
         if hour is not None:
             arrivals[hour] = await _arrivals(connection, scope, since, *span)
+        files = await connection.fetch(load("history_import")["select_imports"], since, *span)
+        imports[hour] = "".join(f", imported from {row['file']}" for row in files)
         removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["select_removals"], since, *span)]
     findings = []
     for one in differences:
         sources = sources_of.get(one.channel_id, set()) & enough
         came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] in sources]
-        findings.append(Finding(one, _explanation(one, came, removals[one.hour])))
+        why = _explanation(one, came, removals[one.hour])
+        findings.append(Finding(one, why + imports[one.hour] if why and one.kind == "added" else why))
     return findings
 
 

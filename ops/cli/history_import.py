@@ -1,0 +1,105 @@
+"""``plantlog import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+
+from ingest.errors import OperationError
+from ops.paths import State
+
+# ruff: noqa: PLC0415  (see ops.cli.app)
+
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
+
+
+def import_history(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV file.")],
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Zone of times without an offset from UTC, such as Europe/Berlin."),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=ROLE",
+            help="What a column is: channel, time, value, status, or ignore. Can be repeated.",
+        ),
+    ] = None,
+    source: Annotated[str, typer.Option(metavar="NAME", help="Source of the channels that are created.")] = "import",
+    decimal: Annotated[
+        str | None, typer.Option(metavar="POINT|COMMA", help="Decimal separator. Default: that of the first lines.")
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(metavar="NAME", help="comma, semicolon, tab or bar. Default: that of the first lines.")
+    ] = None,
+    date_order: Annotated[
+        str | None, typer.Option(metavar="DMY|MDY", help="Order of day and month, where the first lines do not tell.")
+    ] = None,
+    ambiguous: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST|SECOND", help="Which one is meant by a local time that occurs twice in a year."),
+    ] = None,
+    status_codes: Annotated[
+        str | None,
+        typer.Option(metavar="OPCUA|OPCDA", help="What numbers in a column of statuses are. Default: by their size."),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Encoding of the text. Default: UTF-8, or UTF-16 with a mark.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Import history from other systems: show how the files are understood, ask, and store each sample once.
+
+    Exits with 3 if nobody confirmed.
+    """
+    from ops.cli.permissions import account
+    from ops.history_import.csv_layout import ROLES, Options
+    from ops.history_import.run import run
+    from ops.history_import.times import Ambiguous
+
+    roles = {}
+    for text in column or ():
+        name, _, role = text.rpartition("=")
+        roles[name] = _one_of("--column", role, {one: one for one in ROLES})
+    state = State.current()
+    run(
+        state,
+        files,
+        Options(
+            encoding=encoding,
+            delimiter=_one_of("--delimiter", delimiter, _DELIMITERS),
+            decimal=_one_of("--decimal", decimal, {"point": ".", "comma": ","}),
+            zone=_zone(time_zone),
+            date_order=_one_of("--date-order", date_order, {"dmy": "dmy", "mdy": "mdy"}),
+            ambiguous=_one_of("--ambiguous", ambiguous, {one: one for one in get_args(Ambiguous)}),
+            codes=_one_of("--status-codes", status_codes, {"opcua": "opcua", "opcda": "opcda"}),
+            columns=roles,
+        ),
+        source,
+        account(state),
+        yes,
+        Console(stderr=True),
+    )
+
+
+def _one_of(option: str, text: str | None, legal: dict[str, Any]) -> Any:
+    if text is None:
+        return None
+    if text.lower() not in legal:
+        raise OperationError(f"{option} {text!r}: legal are {', '.join(legal)}")
+    return legal[text.lower()]
+
+
+def _zone(text: str | None) -> Any:
+    from zoneinfo import ZoneInfo
+
+    if text is None:
+        return None
+    try:
+        return ZoneInfo(text)
+    except (OSError, ValueError, KeyError):
+        raise OperationError(f"--time-zone {text!r}: legal are names such as Europe/Berlin or UTC") from None

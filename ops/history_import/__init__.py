@@ -1,0 +1,1 @@
+"""``plantlog import``: history from files of other systems."""

@@ -1,0 +1,152 @@
+"""Reads the samples of a CSV file, some lines at a time."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+from ops.history_import.bad_input import BadField, bad_input
+from ops.history_import.csv_layout import CsvLayout, undecodable
+from ops.history_import.fields import BAD, channel_name, parse_statuses, parse_values
+from ops.history_import.portion import Portion
+
+_CHARACTERS = 4_000_000  # read at a time
+_NO_END = "a line end: the file ends in the middle of a line. If it is whole, add a line end"
+
+
+class CsvFile:
+    """A file of one layout."""
+
+    def __init__(self, file: Path, layout: CsvLayout, characters: int = _CHARACTERS) -> None:
+        self.file = file
+        self.names: list[str] = list(layout.wide.values())
+        self._layout = layout
+        self._characters = characters
+        self._ids = _Ids(self.names)
+        self._wide = {place: number for number, place in enumerate(layout.wide)}
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """How the file is understood."""
+        return self._layout.describe()
+
+    def portions(self) -> Iterator[Portion]:
+        """All samples, from the first line on. Raises OperationError."""
+        layout = self._layout
+        before = layout.header_lines  # lines
+        try:
+            with self.file.open("rb") as raw, TextIOWrapper(raw, layout.encoding, newline="") as text:
+                for _ in range(layout.header_lines):
+                    text.readline()
+                while lines := text.readlines(self._characters):
+                    if not lines[-1].endswith(("\n", "\r")):
+                        last = before + len(lines)
+                        raise bad_input(self.file, last, "line", lines[-1], _NO_END)
+                    yield self._portion(lines, before, raw.tell())
+                    before += len(lines)
+        except UnicodeError as error:
+            raise undecodable(self.file, layout.encoding, error) from None
+
+    def _portion(self, lines: Sequence[str], before: int, bytes_read: int) -> Portion:
+        rows = self._rows(lines, before)
+        width = len(self._layout.header)
+        numbers = np.arange(before + 1, before + len(rows) + 1)
+        if set(map(len, rows)) != {width}:
+            for number, row in zip(numbers.tolist(), rows, strict=True):
+                if row and len(row) != width:
+                    legal = f"{width} fields, as in the first line: {', '.join(self._layout.header)}"
+                    raise bad_input(self.file, number, "line", f"{len(row)} fields", legal)
+            numbers = numbers[[bool(row) for row in rows]]  # without empty lines
+            rows = [row for row in rows if row]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * width
+        time_at = self._layout.time_at
+        try:
+            time = self._layout.times.parse(columns[time_at])
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], time_at)
+        if self._layout.channel_at is not None:
+            channel, value, status = self._long(columns, numbers, self._layout.channel_at)
+            return Portion(channel, time, value, status, numbers, bytes_read)
+        which, channel, value = self._columns(columns, numbers)
+        return Portion(channel, time[which], value, np.zeros(len(value), np.uint32), numbers[which], bytes_read)
+
+    def _rows(self, lines: Sequence[str], before: int) -> list[list[str]]:
+        reader = csv.reader(lines, delimiter=self._layout.delimiter, strict=True)
+        rows: list[list[str]] = []
+        legal = "fields whose quotes are closed in the same line"
+        try:
+            for row in reader:
+                rows.append(row)
+        except csv.Error as error:
+            raise bad_input(self.file, before + len(rows) + 1, "line", str(error), legal) from None
+        if len(rows) != len(lines):
+            place = next(i for i, row in enumerate(rows) if any("\n" in cell or "\r" in cell for cell in row))
+            raise bad_input(self.file, before + place + 1, "line", lines[place].rstrip("\r\n"), legal)
+        return rows
+
+    def _long(
+        self, columns: Sequence[Sequence[str]], numbers: Int64s, channel_at: int
+    ) -> tuple[Int32s, Float64s, UInt32s]:
+        """Channel, value and status of each line."""
+        layout, n = self._layout, len(numbers)
+        place = channel_at
+        try:
+            names = columns[place]
+            try:
+                channel = np.fromiter(map(self._ids.__getitem__, names), np.int32, n)
+            except BadField as bad:
+                raise BadField(names.index(bad.found), bad.found, bad.legal) from None
+            status = np.zeros(n, np.uint32)
+            if layout.status_at is not None:
+                place = layout.status_at
+                status = parse_statuses(columns[place], layout.codes)
+            place = layout.value_at
+            texts = columns[place]
+            if "" in texts:  # a Bad sample may have no value
+                texts = ["0" if not text and code & BAD else text for text, code in zip(texts, status, strict=True)]
+            return channel, parse_values(texts, layout.decimal), status
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], place)
+
+    def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> tuple[NDArray[np.intp], Int32s, Float64s]:
+        """The lines, channels and values of a wide file's cells; empty ones are no samples."""
+        which, channel, value = [], [], []
+        for place, number in self._wide.items():
+            texts = columns[place]
+            full = np.arange(len(texts))
+            if "" in texts:
+                full = full[[bool(text) for text in texts]]
+                texts = [text for text in texts if text]
+            try:
+                value.append(parse_values(texts, self._layout.decimal))
+            except BadField as bad:
+                self._fail(bad, numbers[full[bad.place]], place)
+            which.append(full)
+            channel.append(np.full(len(full), number, np.int32))
+        return np.concatenate(which), np.concatenate(channel), np.concatenate(value)
+
+    def _fail(self, bad: BadField, line: int, place: int) -> NoReturn:
+        raise bad_input(self.file, int(line), self._layout.header[place], bad.found, bad.legal) from None
+
+
+class _Ids(dict[str, int]):
+    """Text → place in ``names``, which grows."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._places: dict[str, int] = {}
+
+    def __missing__(self, text: str) -> int:
+        name = channel_name(text)
+        if name not in self._places:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+        self[text] = self._places[name]
+        return self[text]

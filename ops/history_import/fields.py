@@ -1,0 +1,100 @@
+"""Values, statuses and channel names of other systems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ingest.batch import Float64s, UInt32s
+from ingest.config.sources import CHANNEL_NAME_LENGTH
+from ops.history_import.bad_input import BadField
+
+Decimal: TypeAlias = Literal[".", ","]
+StatusCodes: TypeAlias = Literal["opcua", "opcda"]
+
+BAD, UNCERTAIN = 0x80000000, 0x40000000  # OPC 10000-4, 7.39.1: the two bits of the severity
+_WORDS = {"good": 0, "ok": 0, "bad": BAD, "uncertain": UNCERTAIN, "questionable": UNCERTAIN}
+_DA_QUALITY = {0b11: 0, 0b01: UNCERTAIN, 0b00: BAD}  # OPC DA: bits 6 and 7
+_BOOLEANS = {"true": "1", "false": "0"}
+_NO_NAME = re.compile(r"[^\w.%/-]")
+
+
+def parse_values(texts: Sequence[str], decimal: Decimal) -> Float64s:
+    """Numbers, (n,). Raises BadField."""
+    other = "," if decimal == "." else "."
+    legal = f"a number with the decimal separator {decimal!r} and no separator of thousands; see --decimal"
+    joined = "".join(texts)
+    if "_" in joined or other in joined:  # Python reads 1_000
+        place = next(i for i, text in enumerate(texts) if "_" in text or other in text)
+        raise BadField(place, texts[place], legal)
+    numbers: Sequence[str] = [text.replace(",", ".") for text in texts] if decimal == "," else texts
+    try:
+        values = np.fromiter(map(float, numbers), np.float64, len(numbers))
+    except ValueError:
+        values = np.empty(len(numbers))
+        for place, text in enumerate(numbers):
+            try:
+                values[place] = float(_BOOLEANS.get(text.strip().lower(), text))
+            except ValueError:
+                raise BadField(place, texts[place], legal) from None
+    if not np.isfinite(values).all():
+        place = int(np.argmin(np.isfinite(values)))
+        raise BadField(place, texts[place], "a finite number")
+    return values
+
+
+def detect_decimal(texts: Sequence[str]) -> Decimal:
+    """The decimal separator, from some values."""
+    return "," if any("," in text for text in texts) and not any("." in text for text in texts) else "."
+
+
+def detect_codes(texts: Sequence[str]) -> StatusCodes:
+    """What numbers in a column of statuses are. Raises BadField if 0 may be good as well as bad."""
+    numbers = {int(text) for text in texts if text.isdigit()}
+    if numbers == {0}:
+        place = next(i for i, text in enumerate(texts) if text.isdigit())
+        raise BadField(
+            place, texts[place], "other codes beside 0, which is Good in OPC UA and Bad in OPC DA: say --status-codes"
+        )
+    return "opcda" if numbers and max(numbers) < 0x10000 else "opcua"
+
+
+def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
+    """StatusCodes, (n,), of words (Good, Bad, Uncertain) or numbers; empty: Good. Raises BadField."""
+    known: dict[str, int] = {}
+    for text in set(texts):
+        status = _status(text.strip().lower(), codes)
+        if status is None:
+            legal = "Good, Uncertain, Bad, or " + (
+                "an OPC DA quality of 0 to 65535" if codes == "opcda" else "an OPC UA StatusCode such as 0x80000000"
+            )
+            raise BadField(texts.index(text), text, legal)
+        known[text] = status
+    return np.fromiter(map(known.__getitem__, texts), np.uint32, len(texts))
+
+
+def _status(text: str, codes: StatusCodes) -> int | None:
+    if not text:
+        return 0
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        number = int(text, 0)
+    except ValueError:
+        return None
+    if codes == "opcda":
+        return _DA_QUALITY.get(number >> 6 & 0b11, UNCERTAIN) if 0 <= number < 0x10000 else None
+    # The lowest 16 bits are flags: a small number is a quality of OPC DA.
+    return number if number == 0 or 0x10000 <= number < 2**32 else None
+
+
+def channel_name(text: str) -> str:
+    r"""A legal name of a channel: ``\\server\TAG 1`` is ``server/TAG%201``. Raises BadField."""
+    path = "/".join(part for part in text.strip().replace("\\", "/").split("/") if part)
+    name = _NO_NAME.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    if not name or len(name) > CHANNEL_NAME_LENGTH:
+        raise BadField(0, text, f"the name of a channel, of 1 to {CHANNEL_NAME_LENGTH} characters")
+    return name

@@ -1,0 +1,55 @@
+"""Samples of a file, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion:
+    """Samples of consecutive lines, as columns of equal length n."""
+
+    channel: Int32s  # (n,) places in the reader's ``names``
+    time: Int64s  # (n,) µs
+    value: Float64s  # (n,)
+    status: UInt32s  # (n,)
+    line: Int64s  # (n,) from 1
+    bytes_read: int  # of the file, so far
+
+    def __len__(self) -> int:
+        return len(self.channel)
+
+    def part(self, which: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Portion:
+        """The samples selected by a mask, a slice or their places."""
+        columns = self.channel[which], self.time[which], self.value[which], self.status[which], self.line[which]
+        return Portion(*columns, self.bytes_read)
+
+
+class Reader(Protocol):
+    """Reads a file of one form."""
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of channels that were read so far, each once."""
+        ...
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """How the file is understood, for people: what, and how."""
+        ...
+
+    def portions(self) -> Iterator[Portion]:
+        """All samples, from the first line on. The same file gives the same portions. Raises OperationError."""
+        ...

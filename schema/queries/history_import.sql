@@ -1,0 +1,54 @@
+-- `plantlog import`, as the owner.
+
+-- name: select_channels
+-- The channels that have the names $1 text[], or had them last before they were renamed, and since when their samples are
+-- kept: retention drops older ones.
+SELECT DISTINCT ON (v.name) v.name, c.id, c.name AS now, c.kind, c.source_id, s.name AS source, s.installation_id, k.class
+FROM plant.channel_version AS v
+JOIN plant.channel AS c ON c.id = v.channel_id
+JOIN plant.source AS s ON s.id = c.source_id
+JOIN plant.channel_class AS k ON k.channel_id = c.id
+WHERE v.name = ANY ($1::text[])
+ORDER BY v.name, c.name = v.name DESC, v.valid_to DESC;
+
+-- name: select_kept
+-- Since when each class of retention keeps samples; NULL: all of them.
+SELECT k.name AS class,
+       greatest(date_trunc('day', plant.closed_until() - k.raw, 'UTC'),
+                (SELECT d.until FROM plant.dropped AS d WHERE d.what = 'raw' AND d.retention = k.name)) AS since
+FROM plant.retention_class AS k;
+
+-- name: select_default_class
+-- The class default of installation $1.
+SELECT concat((SELECT i.class_prefix FROM plant.installation AS i WHERE i.id = $1), 'default');
+
+-- name: select_source
+SELECT s.id, s.kind, s.installation_id FROM plant.source AS s WHERE s.name = $1;
+
+-- name: insert_source
+-- The source $1 of installation $2, for channels that no source of the configuration has. It counts as retired, at this
+-- time: no samples are expected after what is imported. A source of the configuration stays as it is.
+INSERT INTO plant.source AS s (name, kind, address, installation_id, retired_at) VALUES ($1, 'push', 'import', $2, now())
+ON CONFLICT (name) DO UPDATE SET retired_at = now() WHERE s.retired_at IS NOT NULL;
+
+-- name: select_deleted
+-- When samples between $1 and $2 were last deleted; what was imported before may be missing since.
+SELECT max(e.time)::text
+FROM plant.event AS e
+WHERE e.type = 'deleted' AND (e.detail ->> 'from')::timestamptz <= $2::timestamptz
+  AND (e.detail ->> 'to')::timestamptz >= $1::timestamptz;
+
+-- name: select_packed
+-- Packed samples of the channels $1 int[] in the hours of $2 to $3 (times in µs).
+SELECT p.channel_id, (extract(epoch FROM u.time) * 1000000)::int8 AS time, u.value, u.status
+FROM plant.samples_packed AS p
+CROSS JOIN LATERAL plant.unpack(p) AS u
+WHERE p.channel_id = ANY ($1::int[]) AND p.hour >= plant.hour_of($2::timestamptz) AND p.hour <= $3::timestamptz;
+
+-- name: select_imports
+-- Imports since $1 with samples of $2 <= time < $3.
+SELECT DISTINCT e.detail ->> 'file' AS file
+FROM plant.event AS e
+WHERE e.type = 'import' AND e.time >= $1::timestamptz AND (e.detail ->> 'first')::timestamptz < $3::timestamptz
+  AND (e.detail ->> 'last')::timestamptz >= $2::timestamptz
+ORDER BY file;

@@ -1,0 +1,233 @@
+"""``plantlog import``: files of other systems, with a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ingest.config import token_file
+from ingest.registry import Registry
+from ops.evidence.report import Report
+from ops.evidence.seal import seal_days
+from ops.evidence.verify import verify
+from ops.paths import State
+from tests.command import plantlog
+from tests.config_in_force import activate
+from tests.database import Database, add_channels, add_sources, connected
+from tests.waiting import until
+
+_PLANT = """
+[plant]
+name = "mill"
+[[source]]
+name = "edge"
+kind = "push"
+token_file = "t"
+unknown = "create"
+"""
+LONG = (
+    "Tag,Timestamp,Value,Quality\n"
+    "mill/c2,2026-03-10T10:00:00Z,1.5,Good\n"
+    "mill/c2,2026-03-10T10:00:01Z,-0.0,Good\n"
+    "old tag,2026-03-10T11:00:00.000001+01:00,7,Uncertain\n"
+    "old tag,2026-03-10T11:00:01+01:00,,Bad\n"
+)
+ALL = """
+SELECT c.name, s.time, s.value, s.status, o.name
+FROM plant.channel AS c
+JOIN plant.source AS o ON o.id = c.source_id
+CROSS JOIN LATERAL plant.samples_between(ARRAY[c.id], '2020-01-01', '2030-01-01') AS s
+ORDER BY c.name, s.time
+"""
+
+
+def at(hour: int, second: int = 0, us: int = 0) -> datetime:
+    return datetime(2026, 3, 10, hour, 0, second, us, tzinfo=UTC)
+
+
+STORED = [
+    ("mill/c2", at(10), 1.5, 0, "edge"),
+    ("mill/c2", at(10, 1), -0.0, 0, "edge"),
+    ("old%20tag", at(10, 0, 1), 7.0, 0x40000000, "import"),
+    ("old%20tag", at(10, 1), 0.0, -0x80000000, "import"),
+]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A state folder as ``plantlog up`` leaves it, with a channel mill/c2."""
+
+    state: State
+    owner: asyncpg.Connection[Any]
+    folder: Path
+
+    def file(self, text: str, name: str = "history.csv") -> Path:
+        path = self.folder / name
+        path.write_bytes(text.encode())
+        return path
+
+    async def load(self, *words: object, code: int = 0) -> str:
+        result = await plantlog(self.state.root, "import", *words)
+        assert result.code == code, result.err
+        return result.err
+
+    async def stored(self) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.owner.fetch(ALL)]
+
+    async def imports(self) -> list[tuple[Any, ...]]:
+        query = """
+        SELECT e.detail ->> 'outcome', (e.detail ->> 'new')::int, (e.detail ->> 'known')::int,
+               (e.detail ->> 'conflicts')::int
+        FROM plant.event AS e WHERE e.type = 'import' ORDER BY e.time
+        """
+        return [tuple(row) for row in await self.owner.fetch(query)]
+
+
+@pytest.fixture
+async def site(database: Database, owner: asyncpg.Connection[Any], tmp_path: Path) -> Site:
+    await add_sources(owner, "edge")
+    await add_channels(owner, [2], "mill/c{}")
+    state = State(tmp_path / "state")
+    state.claim()
+    config = tmp_path / "plant.toml"
+    config.write_text(_PLANT)
+    token_file.write(tmp_path / "t", "token-of-edge-gateway")
+    activate(state.root, config)
+    Registry({"edge": 1}, {"edge": {"mill/c2": 2}}, last_ids=(1, 2)).save(state.registry)
+    state.dsn_file("owner").parent.mkdir()
+    for role in ("owner", "ingest", "reader"):
+        state.dsn_file(role).write_text(getattr(database, f"{role}_dsn") + "\n")
+    await owner.execute("SELECT plant.advance_ids(1, 2)")
+    return Site(state, owner, tmp_path)
+
+
+async def test_shows_what_it_will_do_and_stores_each_sample_once(site: Site) -> None:
+    file = site.file(LONG)
+    shown = await site.load(file, code=3)
+    assert "there is no terminal to ask for confirmation; use --yes" in shown
+    assert "column 'Timestamp': year-month-day, with an offset from UTC" in shown
+    assert "line 2: mill/c2 = 1.5 at 2026-03-10T10:00:00+00:00, status 0x00000000" in shown
+    assert "creates 1 channel of source import: old%20tag" in shown
+    assert "adds to 1 channel of source edge: mill/c2" in shown
+    assert await site.stored() == []
+    assert "4 samples stored, 0 already there" in await site.load(file, "--yes")
+    assert [str(row) for row in await site.stored()] == [str(row) for row in STORED]  # -0.0
+    assert "0 samples stored, 4 already there" in await site.load(file, "--yes")
+    assert await site.stored() == STORED
+    assert await site.imports() == [
+        ("begun", None, None, None),
+        ("done", 4, 0, 0),
+        ("begun", None, None, None),
+        ("done", 0, 4, 0),
+    ]
+    # Another file with the same samples, and a different one
+    more = site.file(LONG.replace(",7,", ",8,") + "mill/c2,2026-03-10T12:00:00Z,3,Good\n", "more.csv")
+    assert "1 sample stored, 3 already there, 1 refused because" in await site.load(more, "--yes")
+    assert await site.stored() == sorted([*STORED, ("mill/c2", at(12), 3.0, 0, "edge")])
+
+
+async def test_samples_in_packed_hours_are_counted_as_there(site: Site) -> None:
+    await site.load(site.file(LONG), "--yes")
+    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    again = await site.load(site.file(LONG.replace("\nmill", "\n\nmill"), "again.csv"), "--yes")
+    assert "0 samples stored, 4 already there" in again
+    assert await site.stored() == STORED
+
+
+async def test_deleted_samples_are_imported_again(site: Site) -> None:
+    file = site.file(LONG)
+    await site.load(file, "--yes")
+    await site.owner.execute("SELECT plant.delete_samples(ARRAY[2], '2026-03-10', '2026-03-11', 'a test')")
+    assert len(await site.stored()) == 2
+    assert "2 samples stored, 2 already there" in await site.load(file, "--yes")
+    assert await site.stored() == STORED
+
+
+async def test_wide_file_with_local_times_and_decimal_commas(site: Site) -> None:
+    file = site.file("Zeit;mill/c2;Druck\n10.03.2026 11:00:00;1,5;\n10.03.2026 11:00:01,25;;-2\n")
+    zone = ("--column", "Zeit=time", "--time-zone", "Europe/Berlin")
+    assert "2 samples stored" in await site.load(file, *zone, "--yes")
+    assert await site.stored() == [
+        ("Druck", at(10, 1, 250_000), -2.0, 0, "import"),
+        ("mill/c2", at(10), 1.5, 0, "edge"),
+    ]
+
+
+async def test_file_with_an_error_stores_nothing(site: Site) -> None:
+    good = site.file(LONG, "good.csv")
+    bad = site.file(LONG + "mill/c2,2026-03-10T10:00:02Z,ten,Good\n", "bad.csv")
+    said = await site.load(good, bad, "--yes", code=1)
+    assert f"{bad}:6: Value: found 'ten'; legal: a number with the decimal separator '.'" in said
+    assert await site.stored() == []
+    assert await site.imports() == []
+
+
+async def test_samples_that_retention_would_drop_are_refused(site: Site) -> None:
+    await site.owner.execute("UPDATE plant.retention_class SET raw = '1 day' WHERE name = 'default'")
+    said = await site.load(site.file(LONG), "--yes", code=1)
+    assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in said
+    assert await site.stored() == []
+
+
+async def test_killed_import_continues(site: Site) -> None:
+    n = 150_000  # two portions
+    start = datetime(2026, 3, 10, tzinfo=UTC)
+    times = [start + timedelta(milliseconds=200 * i) for i in range(n)]
+    file = site.file("tag,time,value\n" + "".join(f"mill/c2,{time.isoformat()},{i}\n" for i, time in enumerate(times)))
+    await site.owner.execute("SELECT plant.make_chunk('plant.samples_raw', $1)", start)
+
+    async def some() -> bool:
+        return bool(await site.owner.fetchval("SELECT count(*) FROM plant.ingest_batch WHERE kind = 'samples'"))
+
+    async with connected(site.state.dsn("owner")) as other:  # the last portion waits for it
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 2, 0)", times[-1])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops", "import", str(file), "--yes"),
+            env={**os.environ, "PLANTLOG_STATE": str(site.state.root)},
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await until(some)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        await transaction.rollback()
+    stored = await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw")
+    assert 0 < stored < n
+    said = await site.load(file, "--yes")
+    assert f"{n - stored:,} samples stored, {stored:,} already there" in said
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == n
+    assert [one[0] for one in await site.imports()] == ["begun", "begun", "done"]
+
+
+async def test_imported_days_are_explained(site: Site) -> None:
+    await site.load(site.file(LONG), "--yes")
+    dsn, end = site.state.dsn("owner"), datetime(2026, 3, 11, tzinfo=UTC)
+
+    async def report() -> Report:
+        [of_chain] = await verify(dsn, site.state, None, None, ())
+        return of_chain
+
+    await seal_days(dsn, site.state, end)
+    assert (await report()).ok
+    await site.load(site.file(LONG.replace("T10:", "T15:").replace("T11:", "T16:"), "late.csv"), "--yes")
+    late = await report()
+    assert late.ok
+    findings = [finding for day in late.days for finding in day.findings]
+    assert findings
+    assert all("imported from late.csv" in finding.explained for finding in findings)
+    await seal_days(dsn, site.state, end)
+    amended = await report()
+    assert amended.ok
+    assert not [finding for day in amended.days for finding in day.findings]

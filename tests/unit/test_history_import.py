@@ -1,0 +1,351 @@
+"""``plantlog import``: what files of other systems contain, however they are written, and what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import OperationError
+from ingest.time_limits import TimeLimits
+from ingest.timestamps import microseconds, utc
+from ops.history_import.bad_input import BadField
+from ops.history_import.check import check
+from ops.history_import.csv_file import CsvFile
+from ops.history_import.csv_layout import Options, find_layout
+from ops.history_import.fields import channel_name, parse_statuses
+from ops.history_import.portion import Reader
+from ops.history_import.times import detect
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = microseconds(datetime(2026, 11, 1, tzinfo=UTC))
+BEGIN, END = (microseconds(datetime(year, 6, 1, tzinfo=UTC)) for year in (1999, 2026))
+LIMITS = TimeLimits(86_400.0, 50 * 365 * 86_400.0)
+_FORMATS = {
+    "iso": "%Y-%m-%dT%H:%M:%S.%f%z",
+    "blank": "%Y-%m-%d %H:%M:%S.%f %z",
+    "german": "%d.%m.%Y %H:%M:%S.%f%z",
+    "american": "%m/%d/%Y %I:%M:%S.%f %p %z",
+    "pi": "%d-%b-%Y %H:%M:%S.%f%z",
+}
+
+Row = tuple[str, int, float, int]  # channel, time, value, status
+names = st.text(st.characters(categories=("L", "N")) | st.sampled_from("_.-/ "), min_size=1, max_size=8).filter(
+    lambda text: text.replace("/", "").strip() != ""
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A way to write a table."""
+
+    delimiter: str
+    decimal: str
+    encoding: str
+    quoting: Any
+    line_end: str
+    times: str
+    offset: timezone
+
+    def options(self) -> Options:
+        """What can't be found out of any table."""
+        order: Any = "mdy" if self.times == "american" else None
+        decimal: Any = self.decimal
+        encoding = None if self.encoding in ("utf-8", "utf-8-sig", "utf-16") else self.encoding
+        return Options(delimiter=self.delimiter, decimal=decimal, date_order=order, codes="opcua", encoding=encoding)
+
+    def time(self, us: int) -> str:
+        moment = utc(us).astimezone(self.offset)
+        text = moment.strftime(_FORMATS[self.times])
+        if self.times == "american":
+            return text.replace("AM", "am").replace(" 0000", " +00:00")
+        return text
+
+    def value(self, value: float) -> str:
+        return repr(value).replace(".", self.decimal)
+
+    def write(self, file: Path, rows: Sequence[Sequence[str]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.delimiter, quoting=self.quoting, lineterminator=self.line_end)
+        writer.writerows(rows)
+        file.write_bytes(text.getvalue().encode(self.encoding))
+
+
+dialects = st.builds(
+    Dialect,
+    st.sampled_from(",;\t|"),
+    st.sampled_from(".,"),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(sorted(_FORMATS)),
+    st.sampled_from([UTC, timezone(timedelta(hours=2)), timezone(timedelta(hours=-3, minutes=-30))]),
+)
+samples = st.tuples(
+    names,
+    st.integers(BEGIN, END),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0, 0x40000000, 0x80000000, 0x80AB0000]),
+)
+tables = st.lists(samples, min_size=1, max_size=20, unique_by=lambda row: (channel_name(row[0]), row[1]))
+
+
+def read(reader: Reader) -> list[Row]:
+    found = []
+    for portion in reader.portions():
+        columns = (portion.channel, portion.time, portion.value, portion.status)
+        found += [
+            (reader.names[channel], time, value, status)
+            for channel, time, value, status in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+    return found
+
+
+def bits(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """In an order, with the bits of the values."""
+    return sorted((name, time, np.float64(value).tobytes(), status) for name, time, value, status in rows)
+
+
+@given(tables, dialects)
+def test_long_table_is_read_back_to_the_bit(rows: list[Row], dialect: Dialect) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "long.csv"
+        header = ("Quality", "Tag", "Value", "Timestamp")
+        cells = [(hex(status), name, dialect.value(value), dialect.time(time)) for name, time, value, status in rows]
+        dialect.write(file, [header, *cells])
+        reader = CsvFile(file, find_layout(file, dialect.options()), characters=200)
+        expected = [(channel_name(name), time, value, status) for name, time, value, status in rows]
+        assert bits(read(reader)) == bits(expected)
+        checked = check(reader, NOW, LIMITS, lambda done: None)
+        assert checked.samples == len(rows) == int(checked.counts.sum())
+        assert [int(checked.first.min()), int(checked.last.max())] == [min(r[1] for r in rows), max(r[1] for r in rows)]
+
+
+@given(tables, dialects)
+def test_wide_table_is_read_back_to_the_bit(rows: list[Row], dialect: Dialect) -> None:
+    expected = [(channel_name(name), time, value, 0) for name, time, value, _ in rows]
+    columns = sorted({name for name, *_ in expected} - {"time"})
+    expected = [row for row in expected if row[0] in columns]
+    if not expected:
+        return
+    values = {(name, time): value for name, time, value, _ in expected}
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "wide.csv"
+        lines = [
+            [
+                dialect.time(time),
+                *(dialect.value(values[name, time]) if (name, time) in values else "" for name in columns),
+            ]
+            for time in sorted({time for _, time in values})
+        ]
+        dialect.write(file, [["When", *columns], *lines])
+        options = dialect.options()
+        layout = find_layout(file, Options(**{**_fields(options), "columns": {"When": "time"}}))
+        assert bits(read(CsvFile(file, layout, characters=200))) == bits(expected)
+
+
+def _fields(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in Options.__slots__}
+
+
+@given(st.lists(st.integers(BEGIN, END).map(lambda us: us - us % 1_000_000), min_size=1, max_size=20))
+def test_local_times_are_those_of_the_zone(times: list[int]) -> None:
+    moments = [utc(us).astimezone(BERLIN) for us in times]
+    texts = [moment.strftime("%Y-%m-%d %H:%M:%S") for moment in moments]
+    format_ = detect(texts, BERLIN)
+    twice = [moment.replace(fold=1).utcoffset() != moment.replace(fold=0).utcoffset() for moment in moments]
+    if any(twice):
+        with pytest.raises(BadField, match=texts[twice.index(True)]):
+            format_.parse(texts)
+        return
+    assert format_.parse(texts).tolist() == times
+
+
+@pytest.mark.parametrize(("ambiguous", "hour"), [("first", 0), ("second", 1)])
+def test_ambiguous_time_as_the_user_says(ambiguous: Any, hour: int) -> None:
+    parsed = detect(["2026-10-25 02:30:00"], BERLIN, ambiguous=ambiguous).parse(["2026-10-25 02:30:00"])
+    assert utc(int(parsed[0])) == datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1773100800", "2026-03-10T00:00:00"),
+        ("1773100800.25", "2026-03-10T00:00:00.250000"),
+        ("1773100800123", "2026-03-10T00:00:00.123000"),
+        ("1773100800123456789", "2026-03-10T00:00:00.123456"),
+        ("10-Mar-26 01:02:03.5", "2026-03-10T01:02:03.500000"),
+        ("3/31/2026 12:00 AM", "2026-03-31T00:00:00"),
+        ("31/3/2026 12:00 PM", "2026-03-31T12:00:00"),
+        ("2026/03/10 01:02:03,123456789", "2026-03-10T01:02:03.123456"),
+        ("2026-03-10T01:02:03.123456789", "2026-03-10T01:02:03.123456"),
+    ],
+)
+def test_time_in_the_ways_of_other_systems(text: str, expected: str) -> None:
+    zone = None if text.partition(".")[0].isdigit() else ZoneInfo("UTC")
+    (parsed,) = detect([text], zone).parse([text])
+    assert utc(int(parsed)) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "expected"),
+    [
+        ("Good", "opcua", 0),
+        ("", "opcua", 0),
+        ("0", "opcua", 0),
+        ("2147483648", "opcua", 0x80000000),
+        ("192", "opcda", 0),
+        ("64", "opcda", 0x40000000),
+        ("0", "opcda", 0x80000000),
+        ("216", "opcda", 0),
+    ],
+)
+def test_status(text: str, codes: Any, expected: int) -> None:
+    assert parse_statuses([text], codes).tolist() == [expected]
+
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no time zone": (
+        "tag,time,value\na,2026-03-10 10:00:00,1\n",
+        {},
+        ":2: time: found '2026-03-10 10:00:00'; legal: a time with an offset from UTC; or name its time zone",
+    ),
+    "two kinds of times": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01,1\n",
+        {},
+        ":3: time: found '2026-03-10 10:00:01'; legal: a time with an offset from UTC, as in the lines before",
+    ),
+    "missing time": (
+        "tag,time,value\na,2026-03-29 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '2026-03-29 02:30:00'; legal: a time that exists in Europe/Berlin",
+    ),
+    "ambiguous time": (
+        "tag,time,value\na,2026-10-25 01:30:00,1\na,2026-10-25 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":3: time: found '2026-10-25 02:30:00'; legal: a time that occurs once in Europe/Berlin",
+    ),
+    "no day": (
+        "tag,time,value\na,2026-02-29 02:30:00Z,1\n",
+        {},
+        ":2: time: found '2026-02-29 02:30:00Z'; legal: a time such as",
+    ),
+    "day or month": (
+        "tag,time,value\na,03/04/2026 02:30:00Z,1\n",
+        {},
+        ":2: time: found '03/04/2026 02:30:00Z'; legal: a date whose order is plain; say it: --date-order",
+    ),
+    "decimal comma": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1.5\na,2026-03-10 10:00:01Z,"1,5"\n',
+        {},
+        ":3: value: found '1,5'; legal: a number with the decimal separator '.'",
+    ),
+    "thousands": (
+        "tag;time;value\na;2026-03-10 10:00:00Z;1.234,5\n",
+        {},
+        ":2: value: found '1.234,5'; legal: a number with the decimal separator '.'",
+    ),
+    "not a number": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1_000\n",
+        {},
+        ":2: value: found '1_000'; legal: a number",
+    ),
+    "no value": ("tag,time,value\na,2026-03-10 10:00:00Z,\n", {}, ":2: value: found ''; legal: a number"),
+    "infinite": ("tag,time,value\na,2026-03-10 10:00:00Z,inf\n", {}, ":2: value: found 'inf'; legal: a finite number"),
+    "two values of one time": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
+        {},
+        ":4: value: found '2'; legal: the value of line 2, 1: a has one value at 2026-03-10T10:00:00+00:00",
+    ),
+    "unknown column": (
+        "tag,time,value,operator\na,2026-03-10 10:00:00Z,1,x\n",
+        {},
+        ":1: operator: found 'tag, time, value, operator'; legal: known columns: say what this one is, as in --column",
+    ),
+    "no column for the time": ("a,b\n1,2\n", {}, ":1: time: found 'a, b'; legal: one column: name it, as in --column"),
+    "column of an option": (
+        "time,b\n1,2\n",
+        {"columns": {"c": "time"}},
+        ":1: header: found 'time, b'; legal: a column",
+    ),
+    "cut off": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01Z,1.5",
+        {},
+        ":3: line: found 'a,2026-03-10 10:00:01Z,1.5'; legal: a line end: the file ends in the middle",
+    ),
+    "too few fields": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10\n",
+        {},
+        ":3: line: found '2 fields'; legal: 3 fields, as in the first line: tag, time, value",
+    ),
+    "quote": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1\n"a,2026-03-10 10:00:00Z,1\n',
+        {},
+        ":3: line: found ",
+    ),
+    "future": (
+        "tag,time,value\na,2026-12-10 10:00:00Z,1\n",
+        {},
+        ":2: time: found '2026-12-10T10:00:00+00:00'; legal: times until 2026-11-02",
+    ),
+    "too old": ("tag,time,value\na,1950-12-10 10:00:00Z,1\n", {}, ":2: time: found '1950-12-10T10:00:00+00:00'"),
+    "good or bad": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,0\n",
+        {},
+        ":2: quality: found '0'; legal: other codes beside 0, which is Good in OPC UA and Bad in OPC DA",
+    ),
+    "status": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,perhaps\n",
+        {},
+        ":2: quality: found 'perhaps'; legal: Good, Uncertain, Bad, or an OPC UA StatusCode",
+    ),
+    "no name": ("tag,time,value\n/,2026-03-10 10:00:00Z,1\n", {}, ":2: tag: found '/'; legal: the name of a channel"),
+    "no samples": ("time,a\n2026-03-10 10:00:00Z,\n", {}, " has no samples"),
+    "empty": ("", {}, " is empty"),
+    "only a header": ("tag,time,value\n", {}, ":2: line: found 'the end of the file'; legal: a line with a sample"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named_with_file_line_and_field(case: str, tmp_path: Path) -> None:
+    text, options, expected = BAD[case]
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    with pytest.raises(OperationError) as error:
+        check(CsvFile(file, find_layout(file, Options(**options))), NOW, LIMITS, lambda done: None)
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+
+
+def test_other_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "latin.csv"
+    file.write_bytes("tag,time,value\na,2026-03-10 10:00:00Z,1\nä,2026-03-10 10:00:00Z,1\n".encode("latin-1"))
+    with pytest.raises(OperationError, match=r"latin\.csv:3: text: found .*; legal: utf-8, or name another one"):
+        find_layout(file, Options())
+    reader = CsvFile(file, find_layout(file, Options(encoding="latin-1")))
+    assert [row[0] for row in read(reader)] == ["a", "ä"]
+
+
+def test_long_file_without_header_has_channel_time_value(tmp_path: Path) -> None:
+    file = tmp_path / "pi.csv"
+    file.write_text("SINUSOID,10-Mar-26 13:45:00,50.1\n\\\\server\\CDT 158,10-Mar-26 13:45:00.25,1e3\n")
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert [(row[0], row[2]) for row in read(reader)] == [("SINUSOID", 50.1), ("server/CDT%20158", 1000.0)]
+
+
+def test_second_value_of_a_time_is_found_across_portions(tmp_path: Path) -> None:
+    file = tmp_path / "long.csv"
+    file.write_text("tag,time,value\n" + "a,2026-03-10 10:00:00Z,1\n" * 3 + "a,2026-03-10 10:00:00Z,2\n")
+    layout = find_layout(file, Options())
+    with pytest.raises(OperationError, match=r"long\.csv:5: value: found '2'"):
+        check(CsvFile(file, layout, characters=10), NOW, LIMITS, lambda done: None)
