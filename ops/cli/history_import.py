@@ -17,7 +17,7 @@ _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 
 
 def import_history(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV file.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV file, or line protocol.")],
     time_zone: Annotated[
         str | None,
         typer.Option(metavar="ZONE", help="Zone of times without an offset from UTC, such as Europe/Berlin."),
@@ -47,6 +47,9 @@ def import_history(
         str | None,
         typer.Option(metavar="OPCUA|OPCDA", help="What numbers in a column of statuses are. Default: by their size."),
     ] = None,
+    channel: Annotated[
+        str, typer.Option(metavar="TEMPLATE", help="Line protocol: name of a field's channel, as in a push source.")
+    ] = "{measurement}.{field}",
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Encoding of the text. Default: UTF-8, or UTF-16 with a mark.")
     ] = None,
@@ -78,6 +81,7 @@ def import_history(
             ambiguous=_one_of("--ambiguous", ambiguous, {one: one for one in get_args(Ambiguous)}),
             codes=_one_of("--status-codes", status_codes, {"opcua": "opcua", "opcda": "opcda"}),
             columns=roles,
+            template=_template(channel),
         ),
         source,
         account(state),
@@ -92,6 +96,18 @@ def _one_of(option: str, text: str | None, legal: dict[str, Any]) -> Any:
     if text.lower() not in legal:
         raise OperationError(f"{option} {text!r}: legal are {', '.join(legal)}")
     return legal[text.lower()]
+
+
+def _template(text: str) -> str:
+    from pydantic import TypeAdapter, ValidationError
+
+    from ingest.config.sources import ChannelTemplate
+
+    try:
+        return TypeAdapter[str](ChannelTemplate).validate_python(text)
+    except ValidationError:
+        legal = "legal are names with {measurement}, {field} and {tag.NAME}"
+        raise OperationError(f"--channel {text!r}: {legal}") from None
 
 
 def _zone(text: str | None) -> Any:

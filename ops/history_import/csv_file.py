@@ -50,6 +50,9 @@ class CsvFile:
                         raise bad_input(self.file, last, "line", lines[-1], _NO_END)
                     yield self._portion(lines, before, raw.tell())
                     before += len(lines)
+            if layout.rows is not None and layout.rows != before - layout.header_lines:
+                found = f"{before - layout.header_lines} rows"
+                raise bad_input(self.file, before, "line", found, f"{layout.rows}, as the file says")
         except UnicodeError as error:
             raise undecodable(self.file, layout.encoding, error) from None
 
@@ -73,8 +76,8 @@ class CsvFile:
         if self._layout.channel_at is not None:
             channel, value, status = self._long(columns, numbers, self._layout.channel_at)
             return Portion(channel, time, value, status, numbers, bytes_read)
-        which, channel, value = self._columns(columns, numbers)
-        return Portion(channel, time[which], value, np.zeros(len(value), np.uint32), numbers[which], bytes_read)
+        which, channel, value, status = self._columns(columns, numbers)
+        return Portion(channel, time[which], value, status, numbers[which], bytes_read)
 
     def _rows(self, lines: Sequence[str], before: int) -> list[list[str]]:
         reader = csv.reader(lines, delimiter=self._layout.delimiter, strict=True)
@@ -110,13 +113,16 @@ class CsvFile:
             texts = columns[place]
             if "" in texts:  # a Bad sample may have no value
                 texts = ["0" if not text and code & BAD else text for text, code in zip(texts, status, strict=True)]
-            return channel, parse_values(texts, layout.decimal), status
+            value, system = parse_values(texts, layout.decimal)
+            return channel, value, np.where(system, system, status)
         except BadField as bad:
             self._fail(bad, numbers[bad.place], place)
 
-    def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> tuple[NDArray[np.intp], Int32s, Float64s]:
-        """The lines, channels and values of a wide file's cells; empty ones are no samples."""
-        which, channel, value = [], [], []
+    def _columns(
+        self, columns: Sequence[Sequence[str]], numbers: Int64s
+    ) -> tuple[NDArray[np.intp], Int32s, Float64s, UInt32s]:
+        """The lines, channels, values and statuses of a wide file's cells; empty ones are no samples."""
+        which, channel, value, status = [], [], [], []
         for place, number in self._wide.items():
             texts = columns[place]
             full = np.arange(len(texts))
@@ -124,12 +130,14 @@ class CsvFile:
                 full = full[[bool(text) for text in texts]]
                 texts = [text for text in texts if text]
             try:
-                value.append(parse_values(texts, self._layout.decimal))
+                values, statuses = parse_values(texts, self._layout.decimal)
             except BadField as bad:
                 self._fail(bad, numbers[full[bad.place]], place)
+            value.append(values)
+            status.append(statuses)
             which.append(full)
             channel.append(np.full(len(full), number, np.int32))
-        return np.concatenate(which), np.concatenate(channel), np.concatenate(value)
+        return np.concatenate(which), np.concatenate(channel), np.concatenate(value), np.concatenate(status)
 
     def _fail(self, bad: BadField, line: int, place: int) -> NoReturn:
         raise bad_input(self.file, int(line), self._layout.header[place], bad.found, bad.legal) from None

@@ -45,6 +45,7 @@ class Options:
     ambiguous: Ambiguous | None = None
     codes: StatusCodes | None = None
     columns: Mapping[str, Role] = field(default_factory=dict)
+    template: str = "{measurement}.{field}"  # of channels, for line protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class CsvLayout:
     wide: Mapping[int, str]  # column → name of the channel
     times: TimeFormat
     codes: StatusCodes
+    rows: int | None  # that the file says it has; None: it does not say
 
     def describe(self) -> list[tuple[str, str]]:
         """For people."""
@@ -93,12 +95,15 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
     if not lines:
         raise OperationError(f"{file} is empty")
     delimiter = options.delimiter or _delimiter(lines)
-    rows = list(csv.reader(lines, delimiter=delimiter))
-    has_header = not any(map(_DATE_LIKE.fullmatch, map(str.strip, rows[0])))
-    body = [(number, row) for number, row in enumerate(rows, 1) if row and not (has_header and number == 1)]
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error as error:
+        raise bad_input(file, None, "text", str(error), "a CSV file") from None
+    header_lines, named_at, expected = _head(file, rows)
+    body = [(number, row) for number, row in enumerate(rows, 1) if row and number > header_lines]
     if not body:
-        raise bad_input(file, 2, "line", "the end of the file", "a line with a sample")
-    header = [cell.strip() for cell in rows[0]] if has_header else _invented(body[0][1])
+        raise bad_input(file, header_lines + 1, "line", "the end of the file", "a line with a sample")
+    header = [cell.strip() for cell in rows[named_at]] if header_lines else _invented(body[0][1])
     roles = _roles(file, header, options.columns)
     at = {role: place for place, role in roles.items() if role != "ignore"}
     body = [(number, row) for number, row in body if len(row) == len(header)]
@@ -122,7 +127,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         encoding,
         delimiter,
         options.decimal or detect_decimal(values),
-        int(has_header),
+        header_lines,
         header,
         at["time"],
         at.get("channel"),
@@ -131,7 +136,21 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         wide,
         times,
         codes,
+        expected,
     )
+
+
+def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | None]:
+    """The number of lines before the samples, the place of the one with names, and how many rows the file says it has.
+
+    Ignition (system.dataset.toCSV) writes ``#NAMES``, the names, ``#TYPES``, the types, ``#ROWS`` and how many.
+    """
+    if rows[0] == ["#NAMES"]:
+        said = rows[4] if len(rows) > 4 else []
+        if len(said) != 2 or said[0] != "#ROWS" or not said[1].strip().isdigit():
+            raise bad_input(file, 5, "line", ",".join(said), "the number of rows, as in #ROWS,6")
+        return 5, 1, int(said[1])
+    return int(not any(map(_DATE_LIKE.fullmatch, map(str.strip, rows[0])))), 0, None
 
 
 def first_lines(file: Path, encoding: str) -> list[str]:

@@ -18,12 +18,31 @@ StatusCodes: TypeAlias = Literal["opcua", "opcda"]
 BAD, UNCERTAIN = 0x80000000, 0x40000000  # OPC 10000-4, 7.39.1: the two bits of the severity
 _WORDS = {"good": 0, "ok": 0, "bad": BAD, "uncertain": UNCERTAIN, "questionable": UNCERTAIN}
 _DA_QUALITY = {0b11: 0, 0b01: UNCERTAIN, 0b00: BAD}  # OPC DA: bits 6 and 7
+_BAD_NO_COMMUNICATION, _BAD_TIME_OUT, _BAD_NO_DATA = 0x80310000, 0x800A0000, 0x809B0000
+# System digital states of PI, which stand in place of a number
+_PI_STATES = {
+    **dict.fromkeys(("no data", "no result", "no sample", "pt created", "arc off-line"), _BAD_NO_DATA),
+    **dict.fromkeys(("i/o timeout", "scan timeout"), _BAD_TIME_OUT),
+    **dict.fromkeys(("comm fail", "not connect", "intf shut"), _BAD_NO_COMMUNICATION),
+    **dict.fromkeys(("bad", "bad input", "calc failed", "configure", "equip fail", "failed", "inp outrange"), BAD),
+    **dict.fromkeys(("over range", "under range", "scan off", "shutdown", "out of serv", "error"), BAD),
+}
 _BOOLEANS = {"true": "1", "false": "0"}
 _NO_NAME = re.compile(r"[^\w.%/-]")
 
 
-def parse_values(texts: Sequence[str], decimal: Decimal) -> Float64s:
-    """Numbers, (n,). Raises BadField."""
+def parse_values(texts: Sequence[str], decimal: Decimal) -> tuple[Float64s, UInt32s]:
+    """Numbers, and statuses, (n,): 0, or of what PI writes in place of a number, which is 0 then. Raises BadField."""
+    status = np.zeros(len(texts), np.uint32)
+    try:
+        return _numbers(texts, decimal), status
+    except BadField:
+        states = [_PI_STATES.get(text.strip().lower()) for text in texts]
+        numbers = ["0" if state else text for state, text in zip(states, texts, strict=True)]
+        return _numbers(numbers, decimal), np.array([state or 0 for state in states], np.uint32)
+
+
+def _numbers(texts: Sequence[str], decimal: Decimal) -> Float64s:
     other = "," if decimal == "." else "."
     legal = f"a number with the decimal separator {decimal!r} and no separator of thousands; see --decimal"
     joined = "".join(texts)

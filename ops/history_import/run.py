@@ -33,6 +33,7 @@ from ops.history_import.bad_input import bad_input
 from ops.history_import.check import Checked, check
 from ops.history_import.csv_file import CsvFile
 from ops.history_import.csv_layout import Options, find_layout
+from ops.history_import.line_protocol_file import LineProtocolFile, is_line_protocol
 from ops.history_import.portion import Portion, Reader
 from ops.history_import.store import Channel, Counts, Store, create_channels
 from ops.paths import State
@@ -63,6 +64,9 @@ def run(
 
 
 def _reader(file: Path, options: Options) -> Reader:
+    if is_line_protocol(file):
+        ignored = [name for name, role in options.columns.items() if role == "ignore"]
+        return LineProtocolFile(file, options.template, ignored)
     return CsvFile(file, find_layout(file, options))
 
 

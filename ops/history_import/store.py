@@ -124,7 +124,7 @@ class Store:
     async def _without_packed(self, spooled: SpooledBatch) -> SpooledBatch:
         """The batch without samples that are in packed hours already: the table of rows takes them as new.
 
-        A different one stays: the next packing of the hour records the conflict.
+        A different one stays, as a conflict, which the next packing of the hour records.
         """
         batch = spooled.batch
         assert isinstance(batch, SampleBatch)
@@ -133,12 +133,13 @@ class Store:
         rows = await self.connection.fetch(load("history_import")["select_packed"], ids, *span)
         if not rows:
             return spooled
-        packed = {(row["channel_id"], row["time"], _bits(row["value"]), row["status"]) for row in rows}
-        columns = (batch.channel_id, batch.time, batch.value.view(np.int64), batch.status.view(np.int32))
-        known: NDArray[np.bool_] = np.array(
-            [one in packed for one in zip(*(column.tolist() for column in columns), strict=True)]
-        )
-        self.counts.known += int(known.sum())
+        packed = {(row["channel_id"], row["time"]): (_bits(row["value"]), row["status"]) for row in rows}
+        keys = zip(batch.channel_id.tolist(), batch.time.tolist(), strict=True)
+        contents = zip(batch.value.view(np.int64).tolist(), batch.status.view(np.int32).tolist(), strict=True)
+        found = [packed.get(key) for key in keys]
+        known: NDArray[np.bool_] = np.array([one == content for one, content in zip(found, contents, strict=True)])
+        different = sum(one is not None for one in found) - int(known.sum())
+        self.counts.add(Counts(-different, int(known.sum()), different))
         return _as_spooled(spooled.sequence, sample_subset(batch, ~known))
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ingest.batch import Int64s
 from ops.history_import.bad_input import BadField
 
-Order: TypeAlias = Literal["ymd", "dmy", "mdy", "s", "ms", "us", "ns"]  # of a date; or a number since 1970
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"]  # of a number since 1970
+Order: TypeAlias = Literal["ymd", "dmy", "mdy"] | Unit  # of a date
 Ambiguous: TypeAlias = Literal["first", "second"]
 
-UNITS = {"s": 1_000_000.0, "ms": 1000.0, "us": 1.0, "ns": 0.001}  # µs
-_UNIT_OF_DIGITS: dict[int, Order] = {9: "s", 10: "s", 12: "ms", 13: "ms", 15: "us", 16: "us", 18: "ns", 19: "ns"}
+_UNIT_OF_DIGITS: dict[int, Unit] = {9: "s", 10: "s", 12: "ms", 13: "ms", 15: "us", 16: "us", 18: "ns", 19: "ns"}
 _NUMBER = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9}))?")
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
@@ -50,7 +50,7 @@ class TimeFormat:
 
     def describe(self) -> str:
         """For people."""
-        if self.order in UNITS:
+        if self.order in get_args(Unit):
             return f"number of {self.order} since 1970"
         written = {"ymd": "year-month-day", "dmy": "day-month-year", "mdy": "month-day-year"}[self.order]
         return f"{written}, {'with an offset from UTC' if self.zone is None else f'in the time zone {self.zone.key}'}"
@@ -59,7 +59,7 @@ class TimeFormat:
         """µs since 1970, (n,). Finer fractions are rounded down. Raises BadField."""
         if not texts:
             return np.zeros(0, np.int64)
-        if self.order in UNITS:
+        if self.order in get_args(Unit):
             return np.array([self._number(place, text) for place, text in enumerate(texts)], np.int64)
         array = np.array(texts)
         width = array.dtype.itemsize // 4
@@ -147,8 +147,8 @@ def detect(
     """The format of a column, from its first texts. Raises BadField, also if ``zone`` is missing or not needed."""
     if not texts:
         raise BadField(0, "no line", _LEGAL)
-    if number := _NUMBER.fullmatch(texts[0].strip()):
-        unit = _UNIT_OF_DIGITS.get(len(number[1]))
+    if _NUMBER.fullmatch(texts[0].strip()):
+        unit = unit_of(texts[0])
         if unit is None:
             raise BadField(0, texts[0], "a number of s, ms, us or ns since 1970")
         if zone is not None:
@@ -160,6 +160,12 @@ def detect(
     if matches[0]["offset"] is None and zone is None:
         raise BadField(0, texts[0], "a time with an offset from UTC; or name its time zone: --time-zone Europe/Berlin")
     return TimeFormat(order or _order(matches, texts[0]), zone, ambiguous)
+
+
+def unit_of(text: str) -> Unit | None:
+    """The unit of a number since 1970, by its digits: times of 1973 to 2286; None: it is no such number."""
+    number = _NUMBER.fullmatch(text.strip())
+    return None if number is None else _UNIT_OF_DIGITS.get(len(number[1]))
 
 
 def _matched(place: int, text: str) -> re.Match[str]:

@@ -143,6 +143,23 @@ async def test_samples_in_packed_hours_are_counted_as_there(site: Site) -> None:
     assert await site.stored() == STORED
 
 
+async def test_another_value_than_in_a_packed_hour_is_a_conflict(site: Site) -> None:
+    await site.load(site.file(LONG), "--yes")
+    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    different = site.file(LONG.replace(",1.5,", ",2.5,"), "different.csv")
+    assert "0 samples stored, 3 already there, 1 refused because" in await site.load(different, "--yes")
+    assert await site.stored() == STORED
+    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    assert await site.stored() == STORED
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 1
+
+
+async def test_line_protocol(site: Site) -> None:
+    file = site.file("mill,unit=a c2=1.5,on=true 1773136800000000000\n", "points.lp")
+    assert "2 samples stored" in await site.load(file, "--channel", "{measurement}/{field}", "--yes")
+    assert await site.stored() == [("mill/c2", at(10), 1.5, 0, "edge"), ("mill/on", at(10), 1.0, 0, "import")]
+
+
 async def test_deleted_samples_are_imported_again(site: Site) -> None:
     file = site.file(LONG)
     await site.load(file, "--yes")

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.config.push_address import encoded
 from ingest.errors import OperationError
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import microseconds, utc
@@ -25,6 +26,7 @@ from ops.history_import.check import check
 from ops.history_import.csv_file import CsvFile
 from ops.history_import.csv_layout import Options, find_layout
 from ops.history_import.fields import channel_name, parse_statuses
+from ops.history_import.line_protocol_file import LineProtocolFile, is_line_protocol
 from ops.history_import.portion import Reader
 from ops.history_import.times import detect
 
@@ -341,6 +343,76 @@ def test_long_file_without_header_has_channel_time_value(tmp_path: Path) -> None
     file.write_text("SINUSOID,10-Mar-26 13:45:00,50.1\n\\\\server\\CDT 158,10-Mar-26 13:45:00.25,1e3\n")
     reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
     assert [(row[0], row[2]) for row in read(reader)] == [("SINUSOID", 50.1), ("server/CDT%20158", 1000.0)]
+
+
+IGNITION = (
+    '"#NAMES"\n"t_stamp","[default]Oven/Temp"\n"#TYPES"\n"date","D"\n"#ROWS","2"\n'
+    '"2026-03-10 13:45:00.000","1.5"\n"2026-03-10 13:45:01.000",""\n'
+)
+
+
+def test_dataset_of_ignition(tmp_path: Path) -> None:
+    file = tmp_path / "ignition.csv"
+    file.write_text(IGNITION)
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert read(reader) == [("%5Bdefault%5DOven/Temp", microseconds(datetime(2026, 3, 10, 13, 45, tzinfo=UTC)), 1.5, 0)]
+    file.write_text(IGNITION.replace('"2"', '"3"'))
+    with pytest.raises(OperationError, match=r"ignition\.csv:7: line: found '2 rows'; legal: 3, as the file says"):
+        read(CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC")))))
+
+
+def test_system_state_of_pi_is_a_bad_sample(tmp_path: Path) -> None:
+    file = tmp_path / "pi.csv"
+    file.write_text("TAG,10-Mar-26 13:45:00,I/O Timeout\nTAG,10-Mar-26 13:45:01,2\n")
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert [row[2:] for row in read(reader)] == [(0.0, 0x800A0000), (2.0, 0)]
+    file.write_text("time,TAG,TAG2\n2026-03-10 13:45:00,Pt Created,1\n")
+    assert [row[2:] for row in read(CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC")))))] == [
+        (0.0, 0x809B0000),
+        (1.0, 0),
+    ]
+
+
+def line_protocol(text: str) -> str:
+    return "".join(f"\\{char}" if char in ", =" else char for char in text)
+
+
+@given(tables, st.sampled_from([1, 1000]), st.sampled_from(["", "# a comment\n"]))
+def test_line_protocol_is_read_back_to_the_bit(rows: list[Row], unit: int, comment: str) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "points.lp"
+        named = {encoded(name) for name, *_ in rows}
+        unique = {(encoded(name), time): (name, time, value) for name, time, value, _ in rows}
+        lines = [
+            f'oven,tag={line_protocol(name)} f={value!r},text="a b" {time * unit}\n'
+            for name, time, value in unique.values()
+        ]
+        file.write_text(comment + "".join(lines))
+        assert is_line_protocol(file)
+        reader = LineProtocolFile(file, "x/{tag.tag}", ["text"], size=100)
+        expected = [(f"x/{name}", time, value, 0) for (name, time), (_, _, value) in unique.items()]
+        assert bits(read(reader)) == bits(expected)
+        assert set(reader.names) == {f"x/{name}" for name in named}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('m f="on" 1773100800000000000', ":2: f: found 'on'; legal: a number, true or false; leave the texts"),
+        ("m f=1", ":2: time: found 'the end of the line'; legal: a time"),
+        ("m f= 1773100800000000000", ":2: field 'f': the value is missing"),
+        ("m,a=b f=1 1773100800000000000", ":2: f: found 'm.f'; legal: a channel for each series: m.f is of another"),
+    ],
+)
+def test_bad_line_protocol_is_named_with_file_line_and_field(line: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "points.lp"
+    file.write_text(f"m f=1 1773100800000000000\n{line}\n")
+    with pytest.raises(OperationError) as error:
+        read(LineProtocolFile(file, "{measurement}.{field}"))
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+    file.write_text("m f=1 1773100800000000000\nm f=2 17731008")
+    with pytest.raises(OperationError, match=r"points\.lp:2: line: found 'm f=2 17731008'; legal: a line end"):
+        read(LineProtocolFile(file, "{measurement}.{field}"))
 
 
 def test_second_value_of_a_time_is_found_across_portions(tmp_path: Path) -> None:
