@@ -36,7 +36,6 @@ class Checked:
 
     file: Path
     sha256: str
-    stamp: tuple[int, int]  # size and time of change
     samples: int = 0
     examples: list[Example] = field(default_factory=list)
     # By channel, in the order of the reader's names
@@ -45,13 +44,8 @@ class Checked:
     last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     first_line: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # of the oldest sample
 
-    def check_unchanged(self) -> None:
-        """Raise OperationError if the file was changed since it was checked."""
-        if stamp(self.file) != self.stamp:
-            raise OperationError(f"{self.file} was changed since it was checked: run the command again")
 
-
-def stamp(file: Path) -> tuple[int, int]:
+def _stamp(file: Path) -> tuple[int, int]:
     """Size and time of change. Raises OperationError."""
     try:
         found = file.stat()
@@ -60,17 +54,17 @@ def stamp(file: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def check(reader: Reader, now: int, limits: TimeLimits, progress: Callable[[int], None]) -> Checked:
-    """Read all of a file. ``progress`` is told how many bytes are read. Raises OperationError.
+def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
+    """Read all of a file. ``keep`` is given each portion that has no error. Raises OperationError.
 
     Two samples of a channel with one time and different contents are an error if they are within one portion, or
     if the channel's samples are in the order of time. Others are found by the database, as conflicts.
     """
     file = reader.file
-    before = stamp(file)
+    before = _stamp(file)
     with file.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
-    found = Checked(file, digest, before)
+    found = Checked(file, digest)
     newest: Portion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)
@@ -79,8 +73,9 @@ def check(reader: Reader, now: int, limits: TimeLimits, progress: Callable[[int]
         newest = _add(found, portion, ordered, len(reader.names))
         for place in range(min(_EXAMPLES - len(found.examples), len(portion))):
             found.examples.append(_example(portion, place, reader.names[portion.channel[place]]))
-        progress(portion.bytes_read)
-    found.check_unchanged()
+        keep(portion)
+    if _stamp(file) != before:
+        raise OperationError(f"{file} was changed while it was read: run the command again")
     if not found.samples:
         raise OperationError(f"{file} has no samples")
     return found

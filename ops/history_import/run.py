@@ -6,7 +6,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ingest.batch import Event
 from ingest.config.model import WriterOptions
 from ingest.config.snapshot import in_force
 from ingest.database import FAILURES, connect_writer
-from ingest.errors import DatabaseError, OperationError
+from ingest.errors import DatabaseError
 from ingest.installation import installation_of
 from ingest.push.channels import load_created
 from ingest.time_limits import TimeLimits
@@ -33,9 +33,10 @@ from ops.history_import.bad_input import bad_input
 from ops.history_import.check import Checked, check
 from ops.history_import.csv_file import CsvFile
 from ops.history_import.csv_layout import Options, find_layout
+from ops.history_import.kept_portions import KeptPortions
 from ops.history_import.line_protocol_file import LineProtocolFile, is_line_protocol
 from ops.history_import.portion import Portion, Reader
-from ops.history_import.store import Channel, Counts, Store, create_channels
+from ops.history_import.store import NO_CHANNEL, Channel, Counts, Store, create_channels
 from ops.paths import State
 from schema.queries import load
 
@@ -48,6 +49,11 @@ class _Target:
 
     rows: Sequence[asyncpg.Record | None]
 
+    def missing(self, reader: Reader, checked: Checked) -> list[str]:
+        """The names of channels that have samples and are to be created."""
+        columns = zip(reader.names, self.rows, checked.counts, strict=True)
+        return [name for name, row, n in columns if row is None and n]
+
 
 def run(
     state: State, files: Sequence[Path], options: Options, source: str, who: str, yes: bool, console: Console
@@ -57,10 +63,19 @@ def run(
     snapshot = in_force(state.root, tags_of=())
     writer = WriterOptions() if snapshot is None else snapshot.plant.writer
     limits = TimeLimits(writer.future_limit, writer.oldest)
-    readers = [_reader(file, options) for file in files]
-    with _progress(console) as progress:
-        checked = [check(reader, now_us(), limits, _bar(progress, "check", reader.file)) for reader in readers]
-    asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(readers, checked, yes))
+    with ExitStack() as stack:
+        found = []
+        with _progress(console) as progress:
+            for reader in [_reader(file, options) for file in files]:
+                kept = stack.enter_context(KeptPortions(state.root))
+                bar = _bar(progress, "check", reader.file)
+
+                def keep(portion: Portion, kept: KeptPortions = kept, bar: Callable[[int], None] = bar) -> None:
+                    kept.add(portion)
+                    bar(portion.bytes_read)
+
+                found.append(_Found(reader, check(reader, now_us(), limits, keep), kept))
+        asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(found, yes))
 
 
 def _reader(file: Path, options: Options) -> Reader:
@@ -80,6 +95,15 @@ def _bar(progress: Progress, what: str, file: Path) -> Callable[[int], None]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """A file without an error."""
+
+    reader: Reader
+    checked: Checked
+    portions: KeptPortions
+
+
+@dataclass(frozen=True, slots=True)
 class _Import:
     state: State
     dsn: str
@@ -88,18 +112,18 @@ class _Import:
     who: str
     console: Console
 
-    async def run(self, readers: Sequence[Reader], checked: Sequence[Checked], yes: bool) -> None:
+    async def run(self, found: Sequence[_Found], yes: bool) -> None:
         try:
             connection = await connect_writer(self.dsn, self.time_out, "plantlog import")
         except FAILURES as error:
             raise DatabaseError(f"database error: {error}; nothing was imported") from error
         try:
-            for reader, one in zip(readers, checked, strict=True):
-                self._show(reader, one, await self._targets(connection, reader, one))
+            for one in found:
+                self._show(one.reader, one.checked, await self._targets(connection, one.reader, one.checked))
             if not yes:
                 confirm(sys.stdin.isatty, lambda: typer.confirm("Import this?", err=True), "imported")
-            for reader, one in zip(readers, checked, strict=True):
-                await self._store(connection, reader, one)
+            for one in found:
+                await self._store(connection, one)
         except FAILURES as error:
             message = str(error) or type(error).__name__
             raise DatabaseError(
@@ -138,40 +162,32 @@ class _Import:
             lines.append(
                 f"  line {one.line}: {one.channel} = {one.value!r} at {iso(one.time)}, status 0x{one.status:08X}"
             )
-        used = [(name, row) for name, row, n in zip(reader.names, target.rows, checked.counts, strict=True) if n]
+        created = target.missing(reader, checked)
         span = f"from {iso(int(checked.first.min()))} to {iso(int(checked.last.max()))}"
-        lines.append(f"  {count(checked.samples, 'sample')} of {count(len(used), 'channel')}, {span}")
-        created = [name for name, row in used if row is None]
+        channels = int(np.count_nonzero(checked.counts))
+        lines.append(f"  {count(checked.samples, 'sample')} of {count(channels, 'channel')}, {span}")
         if created:
             lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {_names(created)}")
         by_source: dict[str, list[str]] = {}
-        for name, row in used:
-            if row is not None:
+        for name, row, n in zip(reader.names, target.rows, checked.counts, strict=True):
+            if row is not None and n:
                 renamed = "" if row["now"] == name else f" (now {row['now']})"
                 by_source.setdefault(row["source"], []).append(name + renamed)
         for source, names in sorted(by_source.items()):
             lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {_names(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    async def _store(self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked) -> None:
-        channels = await self._channels(connection, reader, checked)
+    async def _store(self, connection: asyncpg.Connection[Any], found: _Found) -> None:
+        checked = found.checked
+        channels = await self._channels(connection, found.reader, checked)
         store = Store(connection, self.time_out, checked, channels)
-        await store.begin(reader.describe())
+        await store.begin(found.reader.describe())
         await store.record(self._event(checked, "begun", None))
-        portions = reader.portions()
         with _progress(self.console) as progress:
             bar = _bar(progress, "import", checked.file)
-            portion = await asyncio.to_thread(_next, portions)
-            while portion is not None:
-                checked.check_unchanged()
-                following = asyncio.create_task(asyncio.to_thread(_next, portions))  # is read meanwhile
-                try:
-                    await store.add(portion)
-                finally:
-                    with suppress(OperationError):
-                        await asyncio.wait((following,))
+            for portion in found.portions:
+                await store.add(portion)
                 bar(portion.bytes_read)
-                portion = await following
         await store.record(self._event(checked, "done", store.counts))
         self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
 
@@ -180,17 +196,16 @@ class _Import:
     ) -> Sequence[Channel]:
         """The channels of the reader's names; missing ones are created."""
         target = await self._targets(connection, reader, checked)
-        if missing := [name for name, row in zip(reader.names, target.rows, strict=True) if row is None]:
+        if missing := target.missing(reader, checked):
             created = load_created(self.state.root)
             source, channel = created.last_ids
             last = source, max((channel, *(number for ids in created.ids.values() for number in ids.values())))
             installation: UUID | None = installation_of(self.state.root)
             await create_channels(connection, installation, self.source, missing, last)
             target = await self._targets(connection, reader, checked)
-        rows = [row for row in target.rows if row is not None]
-        if len(rows) < len(target.rows):
-            raise DatabaseError(f"{checked.file}: its channels can't be created: is another `plantlog up` running?")
-        return [Channel(row["id"], row["source_id"]) for row in rows]
+            if missing := target.missing(reader, checked):
+                raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
+        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in target.rows]
 
     def _event(self, checked: Checked, outcome: str, counts: Counts | None) -> Event:
         detail = {
@@ -206,10 +221,6 @@ class _Import:
             **({} if counts is None else {"new": counts.new, "known": counts.known, "conflicts": counts.conflicts}),
         }
         return Event("import", now_us(), text=f"{self.who}: {checked.file.name}: {outcome}", detail=detail)
-
-
-def _next(portions: Any) -> Portion | None:
-    return next(portions, None)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -42,6 +42,9 @@ class Channel:
     source_id: int
 
 
+NO_CHANNEL = Channel(0, 0)  # of a name without samples
+
+
 @dataclass(slots=True)
 class Counts:
     """What became of samples."""
@@ -99,7 +102,8 @@ class Store:
 
     async def record(self, event: Event) -> None:
         """Store an event of the import."""
-        batch = EventBatch(self.channels[0].source_id, event.time, (event,))
+        source_id = next(one.source_id for one in self.channels if one is not NO_CHANNEL)
+        batch = EventBatch(source_id, event.time, (event,))
         spooled = SpooledBatch(self._sequence(f"event {event.time}"), event.time, event.time, batch)
         group = assemble([(_NO_FILE, [spooled])], NO_LIMITS)
         await bounded(self.connection, self.time_out, write(self.connection, group, [spooled], RepeatingChannels()))

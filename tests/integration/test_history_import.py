@@ -15,11 +15,15 @@ import asyncpg
 import pytest
 
 from ingest.config import token_file
+from ingest.config.load import load
+from ingest.errors import OperationError
 from ingest.registry import Registry
 from ops.evidence.report import Report
 from ops.evidence.seal import seal_days
 from ops.evidence.verify import verify
 from ops.paths import State
+from ops.registration.redefined_tags import TagDecisions
+from ops.registration.register import register
 from tests.command import plantlog
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources, connected
@@ -170,9 +174,12 @@ async def test_deleted_samples_are_imported_again(site: Site) -> None:
 
 
 async def test_wide_file_with_local_times_and_decimal_commas(site: Site) -> None:
-    file = site.file("Zeit;mill/c2;Druck\n10.03.2026 11:00:00;1,5;\n10.03.2026 11:00:01,25;;-2\n")
+    file = site.file("Zeit;leer;mill/c2;Druck\n10.03.2026 11:00:00;;1,5;\n10.03.2026 11:00:01,25;;;-2\n")
     zone = ("--column", "Zeit=time", "--time-zone", "Europe/Berlin")
-    assert "2 samples stored" in await site.load(file, *zone, "--yes")
+    said = await site.load(file, *zone, "--yes")
+    assert "creates 1 channel of source import: Druck" in said
+    assert "2 samples stored" in said
+    assert not await site.owner.fetchval("SELECT count(*) FROM plant.channel WHERE name = 'leer'")
     assert await site.stored() == [
         ("Druck", at(10, 1, 250_000), -2.0, 0, "import"),
         ("mill/c2", at(10), 1.5, 0, "edge"),
@@ -193,6 +200,28 @@ async def test_samples_that_retention_would_drop_are_refused(site: Site) -> None
     said = await site.load(site.file(LONG), "--yes", code=1)
     assert "history.csv:2: time: found '2026-03-10T10:00:00+00:00'; legal: times from 20" in said
     assert await site.stored() == []
+
+
+async def test_up_keeps_imported_channels(site: Site) -> None:
+    """As history of the configuration's own installation; a tag of that name has to be the same quantity."""
+    config, dsn = site.folder / "plant.toml", site.state.dsn("owner")
+    await register(load(config), dsn, site.state)
+    file = site.file(LONG.replace("mill/c2", "mill/c3"))
+    assert "creates 2 channels of source import: mill/c3, old%20tag" in await site.load(file, "--yes")
+    await register(load(config), dsn, site.state)
+    rows = await site.owner.fetch("SELECT name FROM plant.channel WHERE retired_at IS NULL ORDER BY name")
+    assert [row["name"] for row in rows] == ["mill/c3", "old%20tag"]
+    tags = site.folder / "plc.csv"
+    tags.write_text("name,address\nmill/c3,holding:1\n")
+    config.write_text(
+        f"{_PLANT}[[source]]\nname = 'plc'\nkind = 'modbus'\naddress = 'tcp://127.0.0.1:502'\ntags = 'plc.csv'\n"
+    )
+    with pytest.raises(OperationError, match="mill/c3: address mill/c3 → holding:1, source import → plc"):
+        await register(load(config), dsn, site.state)
+    registration = await register(load(config), dsn, site.state, decisions=TagDecisions(["mill/c3"], ()))
+    number = registration.registry.channels["plc"]["mill/c3"]
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id = $1", number) == 2
+    assert "0 samples stored, 4 already there" in await site.load(file, "--yes")
 
 
 async def test_killed_import_continues(site: Site) -> None:
