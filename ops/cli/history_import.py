@@ -41,7 +41,10 @@ def import_history(
     ] = None,
     ambiguous: Annotated[
         str | None,
-        typer.Option(metavar="FIRST|SECOND", help="Which one is meant by a local time that occurs twice in a year."),
+        typer.Option(
+            metavar="FIRST|SECOND|ORDER",
+            help="Which one is meant by a local time that occurs twice. ORDER: lines tell.",
+        ),
     ] = None,
     status_codes: Annotated[
         str | None,

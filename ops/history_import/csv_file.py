@@ -16,6 +16,7 @@ from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ops.history_import.bad_input import BadField, bad_input
 from ops.history_import.csv_layout import CsvLayout, undecodable
 from ops.history_import.fields import BAD, channel_name, parse_statuses, parse_values
+from ops.history_import.line_order import LineOrder
 from ops.history_import.portion import Portion
 
 _CHARACTERS = 4_000_000  # read at a time
@@ -31,6 +32,7 @@ class CsvFile:
         self._layout = layout
         self._characters = characters
         self._ids = _Ids(self.names)
+        self._order = LineOrder()
         self._wide = {place: number for number, place in enumerate(layout.wide)}
 
     def describe(self) -> Sequence[tuple[str, str]]:
@@ -41,6 +43,7 @@ class CsvFile:
         """All samples, from the first line on. Raises OperationError."""
         layout = self._layout
         before = layout.header_lines  # lines
+        self._order = LineOrder()
         try:
             with self.file.open("rb") as raw, TextIOWrapper(raw, layout.encoding, newline="") as text:
                 for _ in range(layout.header_lines):
@@ -61,14 +64,25 @@ class CsvFile:
         columns, numbers = self._split(lines, before) or self._parsed(lines, before)
         time_at = self._layout.time_at
         try:
-            time = self._layout.times.parse(columns[time_at])
+            time, later = self._layout.times.parse_both(columns[time_at])
         except BadField as bad:
             self._fail(bad, numbers[bad.place], time_at)
         if self._layout.channel_at is not None:
             channel, value, status = self._long(columns, numbers, self._layout.channel_at)
+            time = self._ordered(channel, time, later, numbers)
             return Portion(channel, time, value, status, numbers, bytes_read)
+        time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
         which, channel, value, status = self._columns(columns, numbers)
         return Portion(channel, time[which], value, status, numbers[which], bytes_read)
+
+    def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
+        """The times, with those that occur twice by the order of lines if it has to tell."""
+        if self._layout.times.ambiguous != "order":
+            return time
+        try:
+            return self._order.resolve(channel, time, later)
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], self._layout.time_at)
 
     def _split(self, lines: Sequence[str], before: int) -> tuple[Sequence[Sequence[str]], Int64s] | None:
         """The columns of lines without quotes, and their numbers, at a third of what the module csv takes.

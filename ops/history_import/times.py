@@ -17,7 +17,7 @@ from ops.history_import.bad_input import BadField
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]  # of a number since 1970
 Order: TypeAlias = Literal["ymd", "dmy", "mdy"] | Unit  # of a date
-Ambiguous: TypeAlias = Literal["first", "second"]
+Ambiguous: TypeAlias = Literal["first", "second", "order"]
 
 _UNIT_OF_DIGITS: dict[int, Unit] = {9: "s", 10: "s", 12: "ms", 13: "ms", 15: "us", 16: "us", 18: "ns", 19: "ns"}
 _NUMBER = re.compile(r"([0-9]{9,19})(?:\.([0-9]{1,9}))?")
@@ -57,10 +57,18 @@ class TimeFormat:
 
     def parse(self, texts: Sequence[str]) -> Int64s:
         """µs since 1970, (n,). Finer fractions are rounded down. Raises BadField."""
+        return self.parse_both(texts)[0]
+
+    def parse_both(self, texts: Sequence[str]) -> tuple[Int64s, Int64s]:
+        """The same, and how much later the second meaning of a local time that occurs twice is; 0 for all others.
+
+        It is 0 for all but with ``ambiguous`` "order".
+        """
+        once = np.zeros(len(texts), np.int64)
         if not texts:
-            return np.zeros(0, np.int64)
+            return once, once
         if self.order in get_args(Unit):
-            return np.array([self._number(place, text) for place, text in enumerate(texts)], np.int64)
+            return np.array([self._number(place, text) for place, text in enumerate(texts)], np.int64), once
         array = np.array(texts)
         width = array.dtype.itemsize // 4
         chars = array.view(np.uint32).reshape(len(texts), width)
@@ -80,7 +88,7 @@ class TimeFormat:
             if text not in known:
                 known[text] = self._one(place, text)
             times[place] = known[text]
-        return times if self.zone is None else self._to_utc(times, texts, self.zone)
+        return (times, once) if self.zone is None else self._to_utc(times, texts, self.zone)
 
     def _number(self, place: int, text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
@@ -113,7 +121,7 @@ class TimeFormat:
         fraction = int(f"{match['fraction'] or '':0<6.6}")
         return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + fraction
 
-    def _to_utc(self, local: Int64s, texts: Sequence[str], zone: ZoneInfo) -> Int64s:
+    def _to_utc(self, local: Int64s, texts: Sequence[str], zone: ZoneInfo) -> tuple[Int64s, Int64s]:
         slots, place_of = np.unique(local // _SLOT_US, return_inverse=True)
         offsets = np.array([self._offsets_of(slot, zone) for slot in slots.tolist()], np.int64)
         first, second = offsets[place_of].T
@@ -127,11 +135,12 @@ class TimeFormat:
             place = int(twice[0])
             legal = (
                 f"a time that occurs once in {zone.key}: the clocks were put back then. Export in UTC or with offsets, "
-                "or say which is meant: --ambiguous first or second"
+                "or say which is meant: --ambiguous first, second or order"
             )
             raise BadField(place, texts[place], legal)
         offset: Int64s = second if self.ambiguous == "second" else first
-        return local - offset
+        later: Int64s = first - second
+        return local - offset, later if self.ambiguous == "order" else np.zeros(len(local), np.int64)
 
     def _offsets_of(self, slot: int, zone: ZoneInfo) -> tuple[int, int]:
         if slot not in self._offsets:

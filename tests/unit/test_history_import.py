@@ -180,6 +180,33 @@ def test_ambiguous_time_as_the_user_says(ambiguous: Any, hour: int) -> None:
     assert utc(int(parsed[0])) == datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
 
 
+@given(
+    st.lists(st.integers(-3, 30), min_size=1, max_size=20, unique=True),
+    st.sampled_from(["long", "wide", "by channel"]),
+    st.integers(10, 400),
+)
+def test_order_of_lines_tells_which_one_is_meant(quarters: list[int], form: str, characters: int) -> None:
+    """Both hours of the change have a sample in each quarter."""
+    start = microseconds(datetime(2026, 10, 25, tzinfo=UTC))  # an hour before the clocks go back
+    times = sorted({start + quarter * 900_000_000 for quarter in (*range(8), *quarters)})
+    texts = [utc(us).astimezone(BERLIN).strftime("%d.%m.%Y %H:%M:%S") for us in times]
+    lines = {
+        "long": [f"{channel};{text};1" for text in texts for channel in "ab"],
+        "by channel": [f"{channel};{text};1" for channel in "ab" for text in texts],
+        "wide": [f"{text};1;1" for text in texts],
+    }
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "local.csv"
+        header = "time;a;b" if form == "wide" else "tag;time;value"
+        file.write_text("".join(f"{line}\n" for line in (header, *lines[form])))
+        options = Options(zone=BERLIN, ambiguous="order")
+        reader = CsvFile(file, find_layout(file, options), characters)
+        assert sorted(read(reader)) == sorted((channel, time, 1.0, 0) for channel in "ab" for time in times)
+        file.write_text("".join(f"{line}\n" for line in (header, *reversed(lines[form]))))
+        with pytest.raises(OperationError, match="legal: lines in the order of time"):
+            read(CsvFile(file, find_layout(file, options), characters))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
