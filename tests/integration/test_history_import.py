@@ -139,6 +139,13 @@ async def test_shows_what_it_will_do_and_stores_each_sample_once(site: Site) -> 
     assert await site.stored() == sorted([*STORED, ("mill/c2", at(12), 3.0, 0, "edge")])
 
 
+async def test_rollups_of_imported_days_are_refreshed(site: Site) -> None:
+    await site.load(site.file(LONG), "--yes")
+    await site.owner.execute("CALL plant.refresh_rollups()")
+    rows = await site.owner.fetch("SELECT bucket, n, max FROM plant.samples_1m WHERE channel_id = 2")
+    assert [tuple(row) for row in rows] == [(at(10), 2, 1.5)]
+
+
 async def test_samples_in_packed_hours_are_counted_as_there(site: Site) -> None:
     await site.load(site.file(LONG), "--yes")
     await site.owner.execute("CALL plant.compress_before('2026-03-12')")
