@@ -29,4 +29,4 @@ def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[
         tls.present(tls.trusting(certificate), certificate, key)
     except tls.UnusableFile as fault:
         name = key_name if fault.path == key else certificate_name
-        yield name, f"{shown(str(fault.path))}, which {fault.found}", fault.legal
+        yield name, f"{shown(fault.path)}, which {fault.found}", fault.legal

@@ -115,14 +115,14 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         if not _is_node_address(notifier):
             yield "notifiers", shown(notifier), 'node ids, such as "i=2253" for the Server object'
     if source.password_file is not None and source.username is None:
-        yield "password_file", shown(str(source.password_file)), "no value, or set username"
+        yield "password_file", shown(source.password_file), "no value, or set username"
     if source.insecure and source.server_certificate is not None:
-        yield "server_certificate", shown(str(source.server_certificate)), "no value with insecure = true"
+        yield "server_certificate", shown(source.server_certificate), "no value with insecure = true"
     if source.insecure and source.accept:
         yield "accept", shown(list(source.accept)), "no value with insecure = true: no certificate is checked"
     if source.insecure and source.password_file is not None and not source.password_in_clear:
         legal = "no value with insecure = true, or set password_in_clear = true to send it unencrypted"
-        yield "password_file", shown(str(source.password_file)), legal
+        yield "password_file", shown(source.password_file), legal
     yield from _in_user_certificate(source)
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
@@ -133,7 +133,7 @@ def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
     if options.webhook is None and options.smtp is None:
         yield "webhook", "nothing", "webhook or smtp: otherwise nobody is notified"
     if options.webhook_secret_file is not None and options.webhook is None:
-        yield "webhook_secret_file", shown(str(options.webhook_secret_file)), "no value, or set webhook"
+        yield "webhook_secret_file", shown(options.webhook_secret_file), "no value, or set webhook"
     mail = options.smtp is not None
     for name, value in (("mail_from", options.mail_from), ("mail_to", options.mail_to)):
         if mail != bool(value):
@@ -253,7 +253,7 @@ def _in_user_certificate(source: OpcuaSource) -> Iterator[Contradiction]:
         name = "user_key_file" if source.user_key_file is None else "user_certificate_file"
         yield name, "nothing", "user_certificate_file and user_key_file, or neither"
     if source.user_certificate_file is not None:
-        found = shown(str(source.user_certificate_file))
+        found = shown(source.user_certificate_file)
         if source.username is not None:
             yield "user_certificate_file", found, "no value with username: a user has one identity"
         if source.insecure:
@@ -277,7 +277,7 @@ def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
             yield "addresses", f"{shown(address)} again{same}", "each server once"
     if source.server_certificate is not None:
         legal = "not with addresses: each server has its own; put them into pki/trusted in the state folder"
-        yield "server_certificate", shown(str(source.server_certificate)), legal
+        yield "server_certificate", shown(source.server_certificate), legal
 
 
 def _reachable(address: str) -> bool:

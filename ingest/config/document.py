@@ -83,7 +83,7 @@ class Document:
             made = ""
             if (place[0], place[-1]) == ("source", "token_file"):
                 made = f"; {token_file.command('add', shortened(list(self._names(place))[1]), self.path)} makes it"
-            self.problem(place, shown(str(file)), f"an existing file{made}")
+            self.problem(place, shown(file), f"an existing file{made}")
         elif place[-1] in _SECRETS:
             self._secret(file, place)
         return file
@@ -92,13 +92,13 @@ class Document:
         """Check the permissions of a secret file, and its content if we can read it."""
         mode = secrets.loose_permissions(file)
         if mode is not None:
-            self.problem(place, f"{shown(str(file))} with permissions {mode}", f"0600: run chmod 600 {file}")
+            self.problem(place, f"{shown(file)} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
             content = token_file.read(file)
             if (place[0], place[-1]) == ("source", "token_file"):
                 self._token_hashes(file, content, place)
             elif place[-1] == "passphrase_file" and (wrong := secrets.token_fault(content.strip())):
-                self.problem(place, f"{shown(str(file))} with {wrong}", secrets.TOKEN_LEGAL)
+                self.problem(place, f"{shown(file)} with {wrong}", secrets.TOKEN_LEGAL)
 
     def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
         """Check the tokens of a gateway."""
@@ -106,10 +106,10 @@ class Document:
         found = token_file.parse(content, source, self.path)
         if found.fault is not None:
             what, legal = found.fault
-            self.problem(place, f"{shown(str(file))} with {what}", legal)
+            self.problem(place, f"{shown(file)} with {what}", legal)
         for one in found.hashes:
             if (other := self._token_sources.setdefault(one.digest, source)) != source:
-                what = f"{shown(str(file))} with token {one.short} of source {other}"
+                what = f"{shown(file)} with token {one.short} of source {other}"
                 self.problem(place, what, "a token that no other source has")
 
 

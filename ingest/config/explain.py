@@ -36,6 +36,7 @@ from ingest.config.quantities import (
 )
 from ingest.errors import Problem
 
+_PATH_MAX = 4096  # characters, on Linux
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
     "repository": "an absolute path as in /mnt/backup, sftp://USER@HOST[:PORT]/PATH, or s3://BUCKET/PATH",
@@ -124,7 +125,9 @@ def _not_utf8(content: bytes, field: str) -> tuple[int | None, str, str]:
 
 
 def shown(value: Any) -> str:
-    """A value formatted for a one-line message."""
+    """A value formatted for a one-line message; long ones are shortened, but for paths."""
+    if isinstance(value, Path) and len(str(value)) <= _PATH_MAX:
+        return repr(str(value))
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of more than 4300 digits

@@ -37,6 +37,6 @@ def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
         try:
             tls.trusting(source.server_certificate)
         except tls.UnusableFile as fault:
-            yield "server_certificate", f"{shown(str(fault.path))}, which {fault.found}", fault.legal
+            yield "server_certificate", f"{shown(fault.path)}, which {fault.found}", fault.legal
     yield from certificate_files.half(source, "client_certificate_file", "client_key_file")
     yield from certificate_files.unusable(source, "client_certificate_file", "client_key_file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_invalid_configurations_have_the_expected_messages(folder: Path) -> None
     except ConfigError as error:
         output = str(error).replace(f"{folder}/", "") + "\n"
     assert output == (folder / "expected.txt").read_text()
+
+
+def test_path_in_a_message_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / ("long" * 25) / "plant.toml"
+    file.parent.mkdir()
+    file.write_text('[plant]\nname = "p"\n[backup]\nrepository = "/r"\npassphrase_file = "t"\n')
+    with pytest.raises(ConfigError, match=re.escape(f"found '{file.parent / 't'}'; legal: an existing file")):
+        load(file)
 
 
 def test_templates_give_what_plain_rows_give() -> None:
