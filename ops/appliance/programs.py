@@ -154,10 +154,8 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
         control = PortRequirement(
             plant.health.host, health.control_port(plant.health), "the simulator's control", _OTHER_PORTS
         )
-        requirements["simulator"] = [
-            control,
-            *(_simulator_port(source) for source in plant.sources if not isinstance(source, PushSource)),
-        ]
+        simulated = map(_simulator_port, (source for source in plant.sources if not isinstance(source, PushSource)))
+        requirements["simulator"] = [control, *{(one.host, one.port): one for one in simulated}.values()]
     return requirements
 
 
