@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -97,12 +97,7 @@ async def connect(
         errors = [why for _, why in failed if why is not None]
         raise next((why for why in errors if not isinstance(why, _AWAY)), errors[0])
     finally:
-        for task in attempts.values():
-            task.cancel()
-        await asyncio.wait(attempts.values())
-        for task in filter(_succeeded, attempts.values()):
-            if task.result()[1] is not chosen:
-                task.result()[1].terminate()
+        await _close_others(attempts.values(), chosen)
 
 
 async def _attempt(
@@ -119,6 +114,25 @@ async def _attempt(
     except BaseException:
         connection.terminate()
         raise
+
+
+async def _close_others(
+    attempts: Collection[asyncio.Task[tuple[str, asyncpg.Connection[Any]]]], chosen: asyncpg.Connection[Any] | None
+) -> None:
+    """End all attempts, and close all connections but the ``chosen`` one; that one, too, if nobody gets it any more."""
+    waiting = [task for task in attempts if not task.done()]
+    for task in waiting:
+        task.cancel()
+    try:
+        if waiting:
+            await asyncio.wait(waiting)
+    except asyncio.CancelledError:
+        chosen = None
+        raise
+    finally:
+        for task in filter(_succeeded, attempts):
+            if task.result()[1] is not chosen:
+                task.result()[1].terminate()
 
 
 async def _first_and_others(attempts: Iterable[asyncio.Task[Any]]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -17,6 +18,7 @@ from prometheus_client import REGISTRY
 
 from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch
 from ingest.config.model import WriterOptions
+from ingest.database import connect
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
@@ -199,6 +201,35 @@ async def test_silent_address_fails_over_to_the_other(
         assert failures("TimeoutError") > 0
     assert await counted(owner, "samples_raw") == 401_000
     assert await counted(owner, "ingest_batch") == 5
+
+
+async def test_connecting_that_is_cancelled_leaves_no_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[asyncpg.Connection] = []
+    original = asyncpg.connect
+
+    async def recorded(*arguments: Any, **options: Any) -> asyncpg.Connection:
+        made.append(await original(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(asyncpg, "connect", recorded)
+    returned = steps = 0
+    while not returned:
+        made.clear()
+        connecting = asyncio.create_task(connect(database.owner_dsn, "test"))
+        while not made:
+            await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait((connecting,))
+        if not connecting.cancelled():
+            returned += 1
+            connecting.result().terminate()
+        await until(lambda: all(connection.is_closed() for connection in made))
+        steps += 1
+    assert steps > 1
 
 
 async def test_silent_connection_that_recovers(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
