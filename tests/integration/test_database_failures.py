@@ -203,9 +203,14 @@ async def test_silent_address_fails_over_to_the_other(
     assert await counted(owner, "ingest_batch") == 5
 
 
+@pytest.mark.parametrize("others", [[], ["localhost"], ["127.0.0.1"]], ids=["alone", "two names", "named twice"])
 async def test_connecting_that_is_cancelled_leaves_no_connection(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, others: list[str]
 ) -> None:
+    login, _, place = database.owner_dsn.rpartition("@")
+    address, _, name = place.partition("/")
+    every = [address, *(f"{other}:{address.rpartition(':')[2]}" for other in others)]
+    dsn = f"{login}@{','.join(every)}/{name}"
     made: list[asyncpg.Connection] = []
     original = asyncpg.connect
 
@@ -217,7 +222,7 @@ async def test_connecting_that_is_cancelled_leaves_no_connection(
     returned = steps = 0
     while not returned:
         made.clear()
-        connecting = asyncio.create_task(connect(database.owner_dsn, "test"))
+        connecting = asyncio.create_task(connect(dsn, "test"))
         while not made:
             await asyncio.sleep(0)
         for _ in range(steps):
