@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
+WILDCARDS = ("0.0.0.0", "::")  # of a server that listens at all addresses
 
 
 def is_loopback(host: str) -> bool:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ingest.addresses import machine_addresses
+from ingest.addresses import WILDCARDS, machine_addresses
 from ingest.errors import SourceError
 from ingest.files import write_atomically
 from ingest.folder_lock import folder_lock
@@ -36,7 +36,6 @@ _SEED_BYTES = 40  # 64 bits more than a key has
 _RENEW_DAYS = 45.0  # left; before anybody is warned of its end
 _SKEW = timedelta(days=1)  # a client's clock may be behind
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_WILDCARDS = ("0.0.0.0", "::")
 
 
 def _ca_key_file(pki: Path) -> Path:
@@ -62,7 +61,7 @@ def ensure(
     validity. Raises SourceError, and OSError.
     """
     file = file or server_file(pki)
-    required = {_normal(name) for name in required} - {*_WILDCARDS}
+    required = {_normal(name) for name in required} - {*WILDCARDS}
     if _is_good(file, pki, required):
         return
     with folder_lock(pki / "tls"):

@@ -8,16 +8,17 @@ import socket
 import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import psutil
 
+from ingest.addresses import WILDCARDS
 from ingest.errors import OperationError
 from ingest.folder_lock import folder_lock
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
-_WILDCARDS = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,6 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 
     ``ours``: processes that may listen there, because they give way.
     """
-    requirements = list(requirements)
-    check_distinct(requirements)
     conflicts = [
         f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
         for w in requirements
@@ -48,14 +47,11 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 
 def check_distinct(requirements: Iterable[PortRequirement]) -> None:
     """Raise OperationError if two processes are to listen on one port."""
-    before: dict[int, list[PortRequirement]] = {}
-    conflicts = []
-    for wanted in requirements:
-        others = before.setdefault(wanted.port, [])
-        for other in others:
-            if wanted.host == other.host or not {wanted.host, other.host}.isdisjoint(_WILDCARDS):
-                conflicts.append(f"{wanted.what}: port {wanted.port} is that of {other.what}, too: {wanted.option}")
-        others.append(wanted)
+    conflicts = [
+        f"{one.what}: port {one.port} is that of {other.what}, too: {one.option}"
+        for other, one in combinations(requirements, 2)
+        if one.port == other.port and (one.host == other.host or not {one.host, other.host}.isdisjoint(WILDCARDS))
+    ]
     if conflicts:
         raise OperationError("\n".join(conflicts))
 

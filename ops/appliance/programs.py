@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -25,7 +26,7 @@ from ops import health
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
-from ops.ports import PortRequirement, check
+from ops.ports import PortRequirement, check, check_distinct
 from ops.postgres.archive import Archive
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
@@ -162,10 +163,12 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
 def check_ports(
     wanted: Mapping[str, Sequence[PortRequirement]], running: Mapping[str, int | None], state: State
 ) -> None:
-    """Raise OperationError if another program listens where a process is to listen that does not do so yet.
+    """Raise OperationError if another program listens where a process is to listen that does not do so yet, or if two
+    processes are to listen on one port.
 
     ``wanted``: of :func:`ports`; ``running``: processes that run, and their ids.
     """
+    check_distinct(chain.from_iterable(wanted.values()))
     starting = [port for name, required in wanted.items() if name not in running for port in required]
     check(starting)
     last = Deployment.load(state)

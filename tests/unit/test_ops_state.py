@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from ops import ports
 from ops.appliance.database import provide, psql_command
 from ops.appliance.down import _drain
 from ops.appliance.logs import tail_command
+from ops.appliance.programs import check_ports
 from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
 from ops.backup.pgbackrest import environment
@@ -190,6 +192,12 @@ def test_two_processes_with_one_port_are_named(tmp_path: Path) -> None:
     checked = run(tmp_path / "state", "check", config)
     option = f"choose another port in [viewer] of {config}, or use up --port for the simulated plant"
     assert (checked.code, checked.err) == (1, f"plantlog: viewer: port 8186 is that of collector-push, too: {option}\n")
+
+
+def test_port_of_a_running_process_is_refused_for_another(tmp_path: Path) -> None:
+    wanted = {name: [PortRequirement("127.0.0.1", 8186, name, f"change {name}")] for name in ("writer", "viewer")}
+    with pytest.raises(OperationError, match=re.escape("viewer: port 8186 is that of writer, too: change viewer")):
+        check_ports(wanted, {"writer": None, "viewer": None}, claimed(tmp_path))
 
 
 def test_logs_of_an_unknown_process_are_refused(tmp_path: Path) -> None:
