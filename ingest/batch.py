@@ -10,6 +10,7 @@ their failures to the closest code.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -223,3 +224,8 @@ def sample_subset(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> Sampl
         batch.value[which],
         batch.status[which],
     )
+
+
+def sequence_of(content: bytes) -> int:
+    """The key of a batch that comes by no spool: a negative number, unlike a spool's, so that a repetition is known."""
+    return -1 - (int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1)

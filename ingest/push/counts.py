@@ -6,7 +6,6 @@ so that a retry of the same body adds nothing, however late it comes.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ingest.batch import MAX_INCREMENT, CountBatch, Int64s
+from ingest.batch import MAX_INCREMENT, CountBatch, Int64s, sequence_of
 from ingest.config.push_address import encoded
 from ingest.push.line_protocol import Series, Value
 
@@ -84,13 +83,12 @@ class CountRows:
 
 
 def digest_of(body: bytes, precision: str, arrival: int) -> int:
-    """The key of a body's counts: a negative number, unlike the sequence numbers of a spool.
+    """The key of a body's counts.
 
     ``arrival`` (µs): time of lines without timestamp, 0 if all have one: a client that got the response and repeats the
     same lines without timestamps again has counted again.
     """
-    content = b"\n".join((precision.encode(), str(arrival).encode(), body))
-    return -1 - (int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1)
+    return sequence_of(b"\n".join((precision.encode(), str(arrival).encode(), body)))
 
 
 def _describe(value: Value) -> str:

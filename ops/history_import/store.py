@@ -17,7 +17,7 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Event, EventBatch, SampleBatch, sample_subset
+from ingest.batch import Event, EventBatch, SampleBatch, sample_subset, sequence_of
 from ingest.database import bounded
 from ingest.errors import OperationError
 from ingest.spool.format import SpooledBatch
@@ -121,9 +121,7 @@ class Store:
         return found
 
     def _sequence(self, name: str) -> int:
-        """A negative number, as of what follows from a content."""
-        digest = hashlib.blake2b(name.encode(), digest_size=8, key=self._key).digest()
-        return -1 - (int.from_bytes(digest) >> 1)
+        return sequence_of(self._key + name.encode())
 
     async def _without_packed(self, spooled: SpooledBatch) -> SpooledBatch:
         """The batch without samples that are in packed hours already: the table of rows takes them as new.
