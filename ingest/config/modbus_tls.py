@@ -26,7 +26,7 @@ def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
     if not source.address.startswith("tls:"):
         for name, value in named.items():
             if value:
-                found = shown(list(value)) if isinstance(value, tuple) else shown(str(value))
+                found = shown(list(value) if isinstance(value, tuple) else value)
                 yield name, found, "no value without tls:// in address"
         return
     if source.server_certificate is None:
