@@ -39,8 +39,6 @@ _HAS_DIMENSIONS = 0x40
 NO_ARRAY = "a structure, not an array: the column member begins with the name of a member"
 _BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
-
-
 STRUCTURES = (STRUCTURE, STRUCTURE | 0x80, STRUCTURE | 0xC0)  # encodings of a structure, and of arrays of them
 
 Values: TypeAlias = Sequence[Any] | int | str  # by place; or why there are none: a status code, or a reason
@@ -86,7 +84,6 @@ class Picker:
             for element, channels in good.items()
             if isinstance(structure, Structure)
         }
-
         self._is_alone = [*self._structures] == [()]
 
     def read(self, reader: Reader) -> Sequence[Values]:
