@@ -86,12 +86,20 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """None for single files. More than cores for folders, since tests wait; unit tests hardly do."""
+    """None for single files. More than cores for folders, since tests wait; unit tests hardly do.
+
+    Several machines in one: each has processes of its own, and leases that end in seconds.
+    """
     if config.option.collectonly or any(".py" in argument for argument in config.args):
         return 0
     cores = os.cpu_count() or 1
-    unit = {Path(argument).name for argument in config.args} == {"unit"}
-    return cores if unit else 3 * cores + 1
+    match sorted({Path(argument).name for argument in config.args}):
+        case ["unit"]:
+            return cores
+        case ["machines"]:
+            return 2 * cores
+        case _:
+            return 3 * cores + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
