@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,24 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.chaos.inject import inject
 from ops.chaos.log_errors import unexplained
 from ops.chaos.machines import faults as machines
 from ops.chaos.report import Outcome, Report
 from ops.chaos.rollups import ClosedMinutes, RollupResult
-from ops.chaos.schedule import FAULTS, Fault, Step, schedule, soak_schedule
+from ops.chaos.schedule import FAULTS, Fault, schedule, soak_schedule
 from ops.chaos.soak import Soak, SoakResult
-from ops.chaos.stress import BUSY
 from ops.chaos.usage import Usage, trends
 from ops.paths import State
 from ops.rollups.verify import Difference
 from simulator.compare import Comparison
-from tests.waiting import PATIENCE, until
 
 
 def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **counts: int) -> Report:
@@ -129,35 +122,6 @@ def test_cpu_load_faults_do_not_change_the_rest_of_a_schedule() -> None:
     busy = [step for step in steps if step.fault.act == "busy"]
     assert len(busy) > 10
     assert {int(step.value) for step in busy} <= set(range(2, 10))
-
-
-async def test_cpu_load_processes_lead_own_sessions_and_end() -> None:
-    (fault,) = [fault for fault in FAULTS if fault.act == "busy"]
-    playing = asyncio.create_task(inject(Step(0.0, fault, 60.0, 2.7), None))  # type: ignore[arg-type]
-    ours = psutil.Process()
-
-    def two_busy() -> list[psutil.Process]:
-        found = [p for p in ours.children() if BUSY in p.cmdline()]
-        return found if len(found) == 2 else []
-
-    found = await until(two_busy)
-    assert [os.getsid(process.pid) for process in found] == [process.pid for process in found]
-    playing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await playing
-    assert not any(process.is_running() for process in found)
-
-
-async def test_cpu_load_processes_end_with_a_killed_parent() -> None:
-    program = "async def main():\n async with s.busy(2): await asyncio.sleep(600)\nasyncio.run(main())"
-    parent = psutil.Popen([sys.executable, "-c", f"import asyncio, ops.chaos.stress as s\n{program}"])
-    try:
-        await until(lambda: len(parent.children()) == 2)
-        found = parent.children()
-    finally:
-        parent.kill()
-        parent.wait()
-    assert psutil.wait_procs(found, PATIENCE)[1] == []
 
 
 def test_open_gaps_and_quarantined_rows_are_failures() -> None:

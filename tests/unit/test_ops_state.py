@@ -6,11 +6,7 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -33,7 +29,7 @@ from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
 from ops.backup.pgbackrest import environment
 from ops.deployment import Deployment, Running
-from ops.paths import CHECKOUT, State
+from ops.paths import State
 from ops.ports import PortRequirement
 from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import maintenance_dsn
@@ -107,25 +103,6 @@ def test_deployment_options_are_remembered(tmp_path: Path) -> None:
     running = Running("demo", HealthOptions(port=9000), ("writer",))
     running.save(state)
     assert Running.load(state) == running
-
-
-def test_simulator_of_the_state_folder_is_addressed(tmp_path: Path) -> None:
-    class Control(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(asked)
-
-    with HTTPServer(("127.0.0.1", 0), Control) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        Running("demo", HealthOptions(port=server.server_port + 1), ()).save(claimed(tmp_path))
-        environment = {**os.environ, "PLANTLOG_STATE": str(tmp_path), "PYTHONPATH": str(CHECKOUT)}
-        command = [sys.executable, "-P", "-m", "ops", "simulator", "fault", "plc", "stop_answering", "--seconds", "20"]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        server.shutdown()
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == {"target": "plc", "fault": "stop_answering", "seconds": 20.0, "value": None}
 
 
 def test_up_without_config_uses_the_last_one(tmp_path: Path) -> None:
