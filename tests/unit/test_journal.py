@@ -331,14 +331,14 @@ def test_what_waits_to_be_written_again_does_not_get_old(tmp_path: Path, clock: 
 
 def test_a_journal_has_at_most_its_bytes(tmp_path: Path) -> None:
     journal = Journal(tmp_path, replace_options(keep_bytes=MIB))
-    for number in range(1, 400):
-        content = os.urandom(8000)
+    for number in range(1, 200):
+        content = os.urandom(16_000)
         event = EventBatch(1, T0, (Event("text", T0, 1, 0, content.hex()),))
         journal.append([(tmp_path / "push.sqlite", [spooled(number, event)])])
         assert journal.report().bytes <= MIB
     journal.close()
-    assert kept(tmp_path) == list(range(kept(tmp_path)[0], 400)), "the oldest ones went"
-    assert len(kept(tmp_path)) > 90, "and no more than had to"
+    assert kept(tmp_path) == list(range(kept(tmp_path)[0], 200)), "the oldest ones went"
+    assert len(kept(tmp_path)) > 45, "and no more than had to"
 
 
 def test_a_journal_that_is_turned_off_goes(tmp_path: Path) -> None:

@@ -327,8 +327,8 @@ async def test_silence_is_a_gap_from_the_last_sample_to_the_next() -> None:
 
 async def test_refused_gateway_is_not_silent() -> None:
     spool = MemoryAppender()
-    async with watched(spool, 1) as (silence, _):
-        until = time.monotonic() + 1.5
+    async with watched(spool, 0.5) as (silence, _):
+        until = time.monotonic() + 0.75
         while time.monotonic() < until:
             silence.record_activity()
             await asyncio.sleep(0.01)
