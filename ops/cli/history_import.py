@@ -17,7 +17,7 @@ _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 
 
 def import_history(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV file, or line protocol.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV, Parquet, or line protocol.")],
     time_zone: Annotated[
         str | None,
         typer.Option(metavar="ZONE", help="Zone of times without an offset from UTC, such as Europe/Berlin."),

@@ -104,7 +104,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
     if not body:
         raise bad_input(file, header_lines + 1, "line", "the end of the file", "a line with a sample")
     header = [cell.strip() for cell in rows[named_at]] if header_lines else _invented(body[0][1])
-    roles = _roles(file, header, options.columns)
+    roles = column_roles(file, header, options.columns)
     at = {role: place for place, role in roles.items() if role != "ignore"}
     body = [(number, row) for number, row in body if len(row) == len(header)]
     if not body:
@@ -114,7 +114,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         return [row[place] for _, row in body]
 
     is_long = "channel" in at
-    wide = {} if is_long else _wide(file, header, roles)
+    wide = {} if is_long else wide_channels(file, header, roles)
     values = column(at["value"]) if is_long else [text for place in wide for text in column(place)]
     try:
         where = "time"
@@ -210,7 +210,7 @@ def _invented(row: Sequence[str]) -> list[str]:
     return names + [f"column {place}" for place in range(5, len(row) + 1)]
 
 
-def _roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[int, Role]:
+def column_roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[int, Role]:
     """What the columns are, as far as it is known. Raises OperationError."""
     twice = [name for name, n in Counter(header).items() if n > 1]
     if twice:
@@ -242,7 +242,8 @@ def _roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[
     return found
 
 
-def _wide(file: Path, header: Sequence[str], roles: Mapping[int, Role]) -> dict[int, str]:
+def wide_channels(file: Path, header: Sequence[str], roles: Mapping[int, Role]) -> dict[int, str]:
+    """Column → name of its channel, of a wide file. Raises OperationError."""
     names: dict[int, str] = {}
     for place, cell in enumerate(header):
         if place in roles:

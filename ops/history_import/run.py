@@ -35,6 +35,7 @@ from ops.history_import.csv_file import CsvFile
 from ops.history_import.csv_layout import Options, find_layout
 from ops.history_import.kept_portions import KeptPortions
 from ops.history_import.line_protocol_file import LineProtocolFile, is_line_protocol
+from ops.history_import.parquet_file import ParquetFile, is_parquet
 from ops.history_import.portion import Portion, Reader
 from ops.history_import.store import NO_CHANNEL, Channel, Counts, Store, create_channels
 from ops.paths import State
@@ -79,6 +80,8 @@ def run(
 
 
 def _reader(file: Path, options: Options) -> Reader:
+    if is_parquet(file):
+        return ParquetFile(file, options)
     if is_line_protocol(file):
         ignored = [name for name, role in options.columns.items() if role == "ignore"]
         return LineProtocolFile(file, options.template, ignored)

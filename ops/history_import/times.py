@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, TypeAlias, get_args
@@ -88,7 +88,7 @@ class TimeFormat:
             if text not in known:
                 known[text] = self._one(place, text)
             times[place] = known[text]
-        return (times, once) if self.zone is None else self._to_utc(times, texts, self.zone)
+        return (times, once) if self.zone is None else self.to_utc(times, texts.__getitem__, self.zone)
 
     def _number(self, place: int, text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
@@ -121,7 +121,8 @@ class TimeFormat:
         fraction = int(f"{match['fraction'] or '':0<6.6}")
         return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + fraction
 
-    def _to_utc(self, local: Int64s, texts: Sequence[str], zone: ZoneInfo) -> tuple[Int64s, Int64s]:
+    def to_utc(self, local: Int64s, text: Callable[[int], str], zone: ZoneInfo) -> tuple[Int64s, Int64s]:
+        """As :meth:`parse_both`, of local times in µs, as if they were UTC; ``text``: how one of them is written."""
         slots, place_of = np.unique(local // _SLOT_US, return_inverse=True)
         offsets = np.array([self._offsets_of(slot, zone) for slot in slots.tolist()], np.int64)
         first, second = offsets[place_of].T
@@ -129,7 +130,7 @@ class TimeFormat:
         if len(missing):
             place = int(missing[0])
             legal = f"a time that exists in {zone.key}: the clocks were put forward then. Is the time zone right?"
-            raise BadField(place, texts[place], legal)
+            raise BadField(place, text(place), legal)
         twice = np.flatnonzero(second < first)
         if len(twice) and self.ambiguous is None:
             place = int(twice[0])
@@ -137,7 +138,7 @@ class TimeFormat:
                 f"a time that occurs once in {zone.key}: the clocks were put back then. Export in UTC or with offsets, "
                 "or say which is meant: --ambiguous first, second or order"
             )
-            raise BadField(place, texts[place], legal)
+            raise BadField(place, text(place), legal)
         offset: Int64s = second if self.ambiguous == "second" else first
         later: Int64s = first - second
         return local - offset, later if self.ambiguous == "order" else np.zeros(len(local), np.int64)

@@ -7,17 +7,19 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import numpy as np
 import pytest
 
 from ingest.config import token_file
 from ingest.config.load import load
 from ingest.errors import OperationError
 from ingest.registry import Registry
+from ops.evidence.export import export
 from ops.evidence.report import Report
 from ops.evidence.seal import seal_days
 from ops.evidence.verify import verify
@@ -169,6 +171,23 @@ async def test_line_protocol(site: Site) -> None:
     file = site.file("mill,unit=a c2=1.5,on=true 1773136800000000000\n", "points.lp")
     assert "2 samples stored" in await site.load(file, "--channel", "{measurement}/{field}", "--yes")
     assert await site.stored() == [("mill/c2", at(10), 1.5, 0, "edge"), ("mill/on", at(10), 1.0, 0, "import")]
+
+
+async def test_export_of_another_database_is_imported_to_the_bit(site: Site) -> None:
+    await site.load(site.file(LONG), "--yes")
+    await site.owner.execute(
+        "INSERT INTO plant.samples_raw (channel_id, time, value, status) VALUES (2, $1, $2, 0)",
+        at(12),
+        np.uint64(0x7FF8000000000ABC).view(np.float64).item(),  # not a number, with a payload
+    )
+    await seal_days(site.state.dsn("owner"), site.state, datetime(2026, 3, 11, tzinfo=UTC))
+    file = site.folder / "day.parquet"
+    await export(site.state.dsn("reader"), site.state, date(2026, 3, 10), file, (), with_verifier=False)
+    before = [np.float64(row[2]).tobytes() for row in await site.stored()]
+    assert "0 samples stored, 5 already there" in await site.load(file, "--yes")
+    await site.owner.execute("TRUNCATE plant.samples_raw, plant.ingest_batch")
+    assert "5 samples stored" in await site.load(file, "--yes")
+    assert [np.float64(row[2]).tobytes() for row in await site.stored()] == before
 
 
 async def test_deleted_samples_are_imported_again(site: Site) -> None:
