@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.sample_tables import HOUR_US, Sample, bits, compress, copy, samples_between, samples_in_view
+from ingest.writer.copy_stream import HEADER, TRAILER
+from ops.history_import.packed_hour import COLUMNS as PACKED_COLUMNS
+from ops.history_import.packed_hour import copy_row, pack
+from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, compress, copy, samples_between, samples_in_view
 
 _channels = itertools.count(1)
 _SETTINGS = settings(
@@ -114,6 +118,39 @@ async def test_packed_hour_round_trips_to_the_bit(owner: asyncpg.Connection[Any]
     assert await samples_between(owner, channel, 0, HOUR_US) == hour
     first, last = hour[len(hour) // 3][0], hour[-1][0]
     assert await samples_between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
+
+
+_ROW = """
+SELECT p.start, p.step, float8send(p.base), float8send(p.divisor), p.n, p.unit, p.status, p.single,
+       array_send(p.t0), array_send(p.t1), array_send(p.t2), array_send(p.t3),
+       array_send(p.v0), array_send(p.v1), array_send(p.v2), array_send(p.v3),
+       array_send(p.float4s), array_send(p.float8s), array_send(p.statuses)
+FROM plant.samples_packed AS p WHERE p.channel_id = $1
+"""
+
+
+@_SETTINGS
+@given(hour=_hour())
+@example(hour=[(i * 253, bits(1.5), 0) for i in range(4000)])
+@example(hour=[(i * 1_000_000, bits(i / 10), 0) for i in range(3600)])
+async def test_import_packs_as_the_database_does(owner: asyncpg.Connection[Any], hour: list[Sample]) -> None:
+    of_database, of_import = next(_channels), next(_channels)
+    await copy(owner, of_database, hour)
+    await compress(owner)
+    time, value, status = zip(*hour, strict=True)
+    packed = pack(
+        of_import,
+        DAY_US,
+        np.array(time, np.int64) + DAY_US,
+        np.array(value, np.uint64).view(np.float64),
+        np.array(status, np.uint32).view(np.int32),
+    )
+    stream = io.BytesIO(HEADER + copy_row(packed) + TRAILER)
+    await owner.copy_to_table(
+        "samples_packed", schema_name="plant", source=stream, columns=PACKED_COLUMNS, format="binary"
+    )
+    [row] = await owner.fetch(_ROW, of_database)
+    assert await owner.fetch(_ROW, of_import) == [row]
 
 
 async def test_replay_of_a_sample_on_a_bound(owner: asyncpg.Connection[Any]) -> None:
