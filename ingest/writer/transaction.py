@@ -7,9 +7,9 @@ late because all connections update the same few rows: those locks are held only
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import asyncpg
 import numpy as np
@@ -32,6 +32,9 @@ from ingest.writer.repeating import RepeatingChannels
 from schema.queries import load
 
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
+
+
+Copy: TypeAlias = "Callable[[asyncpg.Connection[Any], Columns], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ async def write(
     isolate_bad_rows: bool = False,
     minutes: Collection[int] = (),
     fence: Fence | None = None,
+    copy: Copy | None = None,
 ) -> WriteResult:
     """Write ``group`` in one transaction; existing rows are left unchanged.
 
@@ -85,6 +89,8 @@ async def write(
     The caller computes the rollups of new samples and gaps in ``minutes`` (since 1970; ``open_minutes``).
 
     ``fence``: of a redundant pair. It is checked last, so that a take-over waits for no COPY. Raises LeaseLost.
+
+    ``copy`` stores new samples in another form than rows.
     """
     columns = group.columns
     try:
@@ -92,7 +98,7 @@ async def write(
             samples = _Samples("copy", None, 0, (), NO_COUNTS)
             if columns is not None:
                 new, differing = await _without_stored(connection, group, columns, repeating)
-                await _copy(connection, "samples_raw", "plant", new)
+                await (copy or copy_rows)(connection, new)
                 not_good = of_quality(new.channel_id, new.time, new.status)
                 samples = _Samples("copy", new, len(new), differing, not_good)
             result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes, fence)
@@ -103,6 +109,11 @@ async def write(
         async with connection.transaction():
             samples = await _stage(connection, columns, _source_of(group), repeating)
             return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence)
+
+
+async def copy_rows(connection: asyncpg.Connection[Any], columns: Columns) -> None:
+    """Copy samples into the table of rows. Raises UniqueViolationError if one is there."""
+    await _copy(connection, "samples_raw", "plant", columns)
 
 
 async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:

@@ -14,7 +14,8 @@ from ingest.errors import OperationError
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import iso
 from ops.history_import.bad_input import bad_input
-from ops.history_import.portion import Portion, Reader
+from ops.history_import.portion import Portion, Reader, joined
+from ops.history_import.whole_hours import HourCounts
 
 _EXAMPLES = 3
 
@@ -43,6 +44,7 @@ class Checked:
     first: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # µs
     last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     first_line: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # of the oldest sample
+    hours: HourCounts = field(default_factory=HourCounts)
 
 
 def _stamp(file: Path) -> tuple[int, int]:
@@ -68,7 +70,7 @@ def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion]
     newest: Portion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)
-        ordered = _sorted(portion if newest is None else _joined(newest, portion))
+        ordered = _sorted(portion if newest is None else joined((newest, portion)))
         _check_distinct(file, reader, ordered)
         newest = _add(found, portion, ordered, len(reader.names))
         for place in range(min(_EXAMPLES - len(found.examples), len(portion))):
@@ -102,17 +104,6 @@ def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> 
     raise bad_input(file, int(portion.line[place]), "time", iso(time), legal)
 
 
-def _joined(newest: Portion, portion: Portion) -> Portion:
-    return Portion(
-        np.concatenate((newest.channel, portion.channel)),
-        np.concatenate((newest.time, portion.time)),
-        np.concatenate((newest.value, portion.value)),
-        np.concatenate((newest.status, portion.status)),
-        np.concatenate((newest.line, portion.line)),
-        portion.bytes_read,
-    )
-
-
 def _sorted(portion: Portion) -> Portion:
     """By channel, time and line."""
     return portion.part(np.lexsort((portion.line, portion.time, portion.channel)))
@@ -141,6 +132,7 @@ def _add(found: Checked, portion: Portion, ordered: Portion, channels: int) -> P
     found.last = np.append(found.last, np.full(more, np.iinfo(np.int64).min))
     found.first_line = np.append(found.first_line, np.zeros(more, np.int64))
     found.samples += len(portion)
+    found.hours.add(portion)
     of, begins = np.unique(ordered.channel, return_index=True)
     if not len(of):
         return ordered

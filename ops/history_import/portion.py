@@ -33,6 +33,18 @@ class Portion:
         return Portion(*columns, self.bytes_read)
 
 
+def joined(portions: Sequence[Portion]) -> Portion:
+    """One after the other."""
+    return Portion(
+        np.concatenate([one.channel for one in portions]),
+        np.concatenate([one.time for one in portions]),
+        np.concatenate([one.value for one in portions]),
+        np.concatenate([one.status for one in portions]),
+        np.concatenate([one.line for one in portions]),
+        portions[-1].bytes_read,
+    )
+
+
 class Reader(Protocol):
     """Reads a file of one form."""
 

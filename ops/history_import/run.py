@@ -38,6 +38,7 @@ from ops.history_import.line_protocol_file import LineProtocolFile, is_line_prot
 from ops.history_import.parquet_file import ParquetFile, is_parquet
 from ops.history_import.portion import Portion, Reader
 from ops.history_import.store import NO_CHANNEL, Channel, Counts, Store, create_channels
+from ops.history_import.whole_hours import regroup
 from ops.paths import State
 from schema.queries import load
 
@@ -188,9 +189,9 @@ class _Import:
         await store.record(self._event(checked, "begun", None))
         with _progress(self.console) as progress:
             bar = _bar(progress, "import", checked.file)
-            for portion in found.portions:
-                await store.add(portion)
-                bar(portion.bytes_read)
+            for part in regroup(found.portions, checked.hours):
+                await store.add(part)
+                bar(part.samples.bytes_read)
         await store.record(self._event(checked, "done", store.counts))
         self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
 

@@ -1,6 +1,6 @@
-"""Stores the samples of a checked file: each portion in a transaction, with the facts that say so.
+"""Stores the samples of a checked file: each part in a transaction, with the facts that say so.
 
-The key of a portion in ``plant.ingest_batch`` follows from the file's content, so that a portion is stored once, and a
+The key of a part in ``plant.ingest_batch`` follows from the file's content, so that a part is stored once, and a
 command that was killed continues where it stopped. The key of samples does the rest: what is stored stays as it is.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,11 +25,13 @@ from ingest.spool.format import SpooledBatch
 from ingest.time_limits import NO_LIMITS
 from ingest.timestamps import now_us, timestamp
 from ingest.writer.bisect import split_by_days
-from ingest.writer.group import assemble
+from ingest.writer.group import Group, assemble
 from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import write
+from ingest.writer.transaction import Copy, write
 from ops.history_import.check import Checked
+from ops.history_import.packed_copy import copy_packed, packed_days
 from ops.history_import.portion import Portion
+from ops.history_import.whole_hours import Part
 from schema.queries import load
 
 _NO_FILE = Path("import")
@@ -70,21 +73,21 @@ class Store:
     channels: Sequence[Channel]
     counts: Counts = field(default_factory=Counts)
     _key: bytes = b""
-    _portions: int = 0
+    _parts: int = 0
 
     async def begin(self, described: object) -> None:
-        """Look up what the keys of portions depend on; ``described``: how the file is understood."""
+        """Look up what the keys of parts depend on; ``described``: how the file is understood."""
         span = timestamp(int(self.checked.first.min())), timestamp(int(self.checked.last.max()))
         deleted = await self.connection.fetchval(load("history_import")["select_deleted"], *span)
         ids = [one.id for one in self.channels]
         self._key = hashlib.sha256(repr((self.checked.sha256, described, ids, deleted)).encode()).digest()
 
-    async def add(self, portion: Portion) -> None:
-        """Store the next portion, unless it is stored. Raises what asyncpg raises."""
-        self._portions += 1
-        if not len(portion):
+    async def add(self, part: Part) -> None:
+        """Store the next part, unless it is stored. Raises what asyncpg raises."""
+        self._parts += 1
+        if not len(part.samples):
             return
-        spooled = self._spooled(portion)
+        spooled = self._spooled(part.samples)
         keys = [one.key for one in spooled]
         columns = [list(column) for column in zip(*keys, strict=True)]
         rows = await self.connection.fetch(load("write")["select_batches"], *columns)
@@ -96,9 +99,17 @@ class Store:
             return
         for piece in split_by_days(group, NO_LIMITS):
             complete = [one for _, of_file in piece.complete for one in of_file]
-            work = write(self.connection, piece.group, complete, RepeatingChannels())
+            copy = await self._copy(piece.group) if part.is_whole else None
+            work = write(self.connection, piece.group, complete, RepeatingChannels(), copy=copy)
             result = await bounded(self.connection, self.time_out, work)
             self.counts.add(Counts(result.samples, result.duplicates, result.conflicts))
+
+    async def _copy(self, group: Group) -> Copy | None:
+        """How to store whole hours; None: as rows."""
+        if group.columns is None:
+            return None
+        days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.columns.time))
+        return partial(copy_packed, days) if days else None
 
     async def record(self, event: Event) -> None:
         """Store an event of the import."""
@@ -117,7 +128,7 @@ class Store:
         for source in np.unique(sources).tolist():
             some = sample_subset(whole, sources == source)
             batch = SampleBatch(source, whole.received_at, some.channel_id, some.time, some.value, some.status)
-            found.append(_as_spooled(self._sequence(str(self._portions)), batch))
+            found.append(_as_spooled(self._sequence(str(self._parts)), batch))
         return found
 
     def _sequence(self, name: str) -> int:

@@ -13,12 +13,15 @@ from typing import Any
 
 import asyncpg
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ingest.config import token_file
 from ingest.config.load import load
 from ingest.errors import OperationError
 from ingest.registry import Registry
+from ingest.timestamps import microseconds
 from ops.evidence.export import export
 from ops.evidence.report import Report
 from ops.evidence.seal import seal_days
@@ -185,7 +188,7 @@ async def test_export_of_another_database_is_imported_to_the_bit(site: Site) -> 
     await export(site.state.dsn("reader"), site.state, date(2026, 3, 10), file, (), with_verifier=False)
     before = [np.float64(row[2]).tobytes() for row in await site.stored()]
     assert "0 samples stored, 5 already there" in await site.load(file, "--yes")
-    await site.owner.execute("TRUNCATE plant.samples_raw, plant.ingest_batch")
+    await site.owner.execute("TRUNCATE plant.samples_raw, plant.samples_packed, plant.ingest_batch")
     assert "5 samples stored" in await site.load(file, "--yes")
     assert [np.float64(row[2]).tobytes() for row in await site.stored()] == before
 
@@ -246,24 +249,84 @@ async def test_up_keeps_imported_channels(site: Site) -> None:
         await register(load(config), dsn, site.state)
     registration = await register(load(config), dsn, site.state, decisions=TagDecisions(["mill/c3"], ()))
     number = registration.registry.channels["plc"]["mill/c3"]
-    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id = $1", number) == 2
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples WHERE channel_id = $1", number) == 2
     assert "0 samples stored, 4 already there" in await site.load(file, "--yes")
 
 
+def parquet(site: Site, hours: int, channels: int) -> Path:
+    """A sample a second of each channel, from the beginning of a day."""
+    n = hours * 3600
+    seconds, channel = np.divmod(np.arange(n * channels), channels)
+    columns = {
+        "tag": pa.DictionaryArray.from_arrays(pa.array(channel, pa.int32()), [f"mill/p{i}" for i in range(channels)]),
+        "time": pa.array(seconds * 1_000_000 + microseconds(at(0)), pa.timestamp("us", "UTC")),
+        "value": pa.array(channel + seconds / 10),
+    }
+    file = site.folder / f"{hours}.parquet"
+    pq.write_table(pa.table(columns), file)
+    return file
+
+
+async def test_whole_hours_of_closed_days_are_packed_at_once(site: Site) -> None:
+
+    async def forms() -> list[int]:
+        queries = ("SELECT count(*) FROM plant.samples_raw", "SELECT sum(n) FROM plant.samples_packed")
+        return [await site.owner.fetchval(query) for query in queries]
+
+    await site.load(parquet(site, 2, 3), "--yes")
+    assert await forms() == [0, 2 * 3600 * 3]
+    assert await site.owner.fetchval("SELECT until FROM plant.packed_until") == at(2)
+    again = (
+        "SELECT count(*) FROM plant.samples AS s JOIN plant.channel AS c ON c.id = s.channel_id WHERE s.value = c.id"
+    )
+    assert await site.owner.fetchval(again) < 3 * 3600
+    later = "\n".join(f"mill/p{i},{time.isoformat()},1" for i in range(2) for time in (at(3), at(1, 59, 7), at(5)))
+    await site.owner.execute(
+        "INSERT INTO plant.samples_raw (channel_id, time, value, status) "
+        "SELECT id, '2026-03-10 03:30Z', 1, 0 FROM plant.channel WHERE name = 'mill/p0'"
+    )
+    said = await site.load(site.file(f"tag,time,value\n{later}\n", "later.csv"), "--yes")
+    assert "6 samples stored" in said
+    # A row of an hour that is packed, or has rows, is packed by maintenance.
+    assert await forms() == [1 + 2 + 1, 2 * 3600 * 3 + 3]
+    before = await site.stored()
+    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    assert await forms() == [0, 2 * 3600 * 3 + 7]
+    assert await site.stored() == before
+
+
+async def test_open_day_is_stored_as_rows(site: Site) -> None:
+    now = datetime.now(UTC) - timedelta(minutes=5)
+    await site.load(site.file(f"tag,time,value\nmill/c2,{now.isoformat()},1\n"), "--yes")
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 1
+
+
+async def test_hours_are_stored_as_rows_while_another_session_packs(site: Site) -> None:
+    async with connected(site.state.dsn("owner")) as other, other.transaction():
+        await other.execute("SELECT pg_advisory_xact_lock(7361023400153)")
+        await site.load(site.file("".join(LONG.splitlines(keepends=True)[:3])), "--yes")
+    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 2
+    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    assert await site.stored() == STORED[:2]
+
+
 async def test_killed_import_continues(site: Site) -> None:
-    n = 150_000  # two portions
-    start = datetime(2026, 3, 10, tzinfo=UTC)
-    times = [start + timedelta(milliseconds=200 * i) for i in range(n)]
-    file = site.file("tag,time,value\n" + "".join(f"mill/c2,{time.isoformat()},{i}\n" for i, time in enumerate(times)))
-    await site.owner.execute("SELECT plant.make_chunk('plant.samples_raw', $1)", start)
+    channels, hours = 100, 6  # of which five are stored in the first transaction
+    n = channels * hours * 3600
+    file = parquet(site, hours, channels)
+    await site.load(site.file("tag,time,value\nmill/p7,2026-03-10T20:00:00Z,1\n"), "--yes")
 
     async def some() -> bool:
-        return bool(await site.owner.fetchval("SELECT count(*) FROM plant.ingest_batch WHERE kind = 'samples'"))
+        return bool(await site.owner.fetchval("SELECT count(*) FROM plant.ingest_batch WHERE rows > 1"))
 
-    async with connected(site.state.dsn("owner")) as other:  # the last portion waits for it
+    async with connected(site.state.dsn("owner")) as other:  # the last transaction waits for it
         transaction = other.transaction()
         await transaction.start()
-        await other.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, 2, 0)", times[-1])
+        await other.execute(
+            "INSERT INTO plant.samples_packed (hour, start, step, base, divisor, channel_id, n, unit, status, single) "
+            "SELECT $1, $1, 1, 0, 1, id, 1, 1, 0, false FROM plant.channel WHERE name = 'mill/p7'",
+            at(hours - 1),
+        )
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ops", "import", str(file), "--yes"),
             env={**os.environ, "PLANTLOG_STATE": str(site.state.root)},
@@ -275,12 +338,12 @@ async def test_killed_import_continues(site: Site) -> None:
             process.send_signal(signal.SIGKILL)
             await process.wait()
         await transaction.rollback()
-    stored = await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw")
+    stored = await site.owner.fetchval("SELECT sum(n) FROM plant.samples_packed WHERE hour < $1", at(20))
     assert 0 < stored < n
     said = await site.load(file, "--yes")
     assert f"{n - stored:,} samples stored, {stored:,} already there" in said
-    assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == n
-    assert [one[0] for one in await site.imports()] == ["begun", "begun", "done"]
+    assert await site.owner.fetchval("SELECT sum(n) FROM plant.samples_packed WHERE hour < $1", at(20)) == n
+    assert [one[0] for one in await site.imports()] == ["begun", "done", "begun", "begun", "done"]
 
 
 async def test_imported_days_are_explained(site: Site) -> None:

@@ -1,0 +1,86 @@
+"""Stores whole hours of closed days in their packed form at once, where nothing of them is stored.
+
+Rows cost 3 µs a sample, and their packing by maintenance 8 µs; this takes 0.3 µs.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Int64s
+from ingest.timestamps import microseconds, timestamp
+from ingest.writer.copy_stream import HEADER, TRAILER
+from ingest.writer.group import Columns
+from ingest.writer.transaction import copy_rows
+from ops.history_import.packed_hour import COLUMNS, HOUR_US, copy_row, pack
+from schema.queries import load
+
+_DAY_US = 86_400_000_000
+
+
+async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> list[int]:
+    """The days (since 1970) of ``times`` (µs) whose hours can be packed: closed ones. Not for use in a transaction.
+
+    Waits until all queries know their chunks, on which packing by maintenance relies: ``plant._await_older_queries``.
+    """
+    days = [timestamp(day * _DAY_US) for day in np.unique(times // _DAY_US).tolist()]
+    found = await connection.fetchval("CALL plant.make_packed_days($1)", days)
+    return [microseconds(day) // _DAY_US for day in found]
+
+
+async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], columns: Columns) -> None:
+    """Copy samples, of which each channel and hour is whole. Those that can't be packed now become rows."""
+    hours = columns.time // HOUR_US
+    begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(columns.channel_id) != 0)))
+    can = await _packable(connection, days, columns.channel_id[begins], hours[begins] * HOUR_US)
+    ends = np.append(begins[1:], len(columns))
+    rows = [HEADER]
+    for begin, end in zip(begins[can].tolist(), ends[can].tolist(), strict=True):
+        part = slice(begin, end)
+        status = columns.status[part].view(np.int32)
+        channel, hour = int(columns.channel_id[begin]), int(hours[begin]) * HOUR_US
+        rows.append(copy_row(pack(channel, hour, columns.time[part], columns.value[part], status)))
+    if len(rows) > 1:
+        stream = io.BytesIO(b"".join((*rows, TRAILER)))
+        await connection.copy_to_table(
+            "samples_packed", schema_name="plant", source=stream, columns=COLUMNS, format="binary"
+        )
+        ids, latest = _latest(columns.channel_id[begins[can]], hours[begins[can]])
+        queries = load("history_import")
+        until = [timestamp((hour + 1) * HOUR_US) for hour in latest]
+        await connection.execute(queries["record_packed_channels"], ids, until)
+        await connection.execute(queries["record_packed"], max(until))
+    if not can.all():
+        await copy_rows(connection, columns.part(np.repeat(~can, ends - begins)))
+
+
+def _latest(channel: NDArray[np.int32], hour: Int64s) -> tuple[list[int], list[int]]:
+    """Each channel, and its last hour; sorted by both."""
+    ends = np.append(np.flatnonzero(np.diff(channel)), len(channel) - 1)
+    return channel[ends].tolist(), hour[ends].tolist()
+
+
+async def _packable(
+    connection: asyncpg.Connection[Any], days: list[int], channel: NDArray[np.int32], hour: Int64s
+) -> NDArray[np.bool_]:
+    """Which of these channels' hours (µs) can be packed: those of ``days`` of which nothing is stored."""
+    queries = load("history_import")
+    can = np.zeros(len(channel), bool)
+    if not await connection.fetchval(queries["lock_packing"]):
+        return can  # maintenance packs
+    for day in days:
+        places = np.flatnonzero(hour // _DAY_US == day)
+        found = await connection.fetch(
+            queries["select_packable"],
+            channel[places].tolist(),
+            [timestamp(one) for one in hour[places].tolist()],
+            timestamp(day * _DAY_US),
+            timestamp((day + 1) * _DAY_US),
+        )
+        can[places[[row["place"] for row in found]]] = True
+    return can

@@ -1,0 +1,36 @@
+-- For an import that packs hours itself: make the chunks of these days for packed hours, as far as they are closed and
+-- have none. Returns the days that have one now which all queries know; others are tried again by the next call.
+CREATE OR REPLACE PROCEDURE plant.make_packed_days(INOUT days timestamptz[])
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    closed CONSTANT timestamptz[] := ARRAY(SELECT d.day FROM unnest(days) AS d (day)
+                                           WHERE d.day < plant.closed_until() ORDER BY d.day);
+    made   timestamptz[] := '{}';
+    day    timestamptz;
+    known  boolean;
+BEGIN
+    days := '{}';
+    IF plant.compression() <> 'packed' THEN
+        RETURN;
+    END IF;
+    FOREACH day IN ARRAY closed LOOP
+        EXECUTE 'SELECT EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1 AND p.hour < $2)'
+            INTO known USING day, plant.add_interval(day, INTERVAL '1 day');
+        IF known THEN
+            days := days || day;
+        ELSE
+            INSERT INTO plant.samples_packed (hour, start, step, base, divisor, channel_id, n, unit, status, single)
+            VALUES (day, day, 1, 0, 1, 0, 1, 1, 0, false); -- creates the chunk
+            DELETE FROM plant.samples_packed AS p WHERE p.channel_id = 0 AND p.hour = day;
+            made := made || day;
+        END IF;
+    END LOOP;
+    IF made <> '{}' THEN
+        CALL plant._await_older_queries('plant.samples_packed', INTERVAL '5 s', known);
+        IF known THEN
+            days := days || made;
+        END IF;
+    END IF;
+END
+$$;
