@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from operator import methodcaller
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ops.history_import.bad_input import BadField, bad_input
+from ops.history_import.csv_block import usual_portion
 from ops.history_import.csv_layout import CsvLayout, undecodable
 from ops.history_import.fields import BAD, channel_name, parse_statuses, parse_values
 from ops.history_import.line_order import LineOrder
@@ -48,7 +49,14 @@ class CsvFile:
             with self.file.open("rb") as raw, TextIOWrapper(raw, layout.encoding, newline="") as text:
                 for _ in range(layout.header_lines):
                     text.readline()
-                while lines := text.readlines(self._characters):
+                while block := text.read(self._characters):
+                    block += text.readline()
+                    portion = usual_portion(block, layout, self._ids, self._wide, before, raw.tell())
+                    if portion is not None:
+                        yield portion
+                        before += block.count("\n")
+                        continue
+                    lines = StringIO(block, newline="").readlines()
                     if not lines[-1].endswith(("\n", "\r")):
                         last = before + len(lines)
                         raise bad_input(self.file, last, "line", lines[-1], _NO_END)

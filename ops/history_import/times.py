@@ -90,6 +90,15 @@ class TimeFormat:
             times[place] = known[text]
         return (times, once) if self.zone is None else self.to_utc(times, texts.__getitem__, self.zone)
 
+    def parse_fixed(self, chars: NDArray[np.uint8]) -> Int64s | None:
+        """µs since 1970, of texts of one length, (n, length). None: some are unusual or wrong. Raises BadField."""
+        if self.order in get_args(Unit):
+            return None
+        times = _fixed(chars, self.order, self.zone is None)
+        if times is None or self.zone is None:
+            return times
+        return self.to_utc(times, lambda place: bytes(chars[place]).decode(), self.zone)[0]
+
     def _number(self, place: int, text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
         if match is None or _UNIT_OF_DIGITS.get(len(match[1])) != self.order:
@@ -218,7 +227,7 @@ def _offset(text: str) -> timezone:
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
 
 
-def _fixed(chars: NDArray[np.uint32], order: Order, with_offset: bool) -> Int64s | None:
+def _fixed(chars: NDArray[np.uint32] | NDArray[np.uint8], order: Order, with_offset: bool) -> Int64s | None:
     """µs of texts of one length whose fields are where they usually are; None: some are elsewhere, or wrong.
 
     ``chars``: (n, length).
@@ -241,7 +250,7 @@ def _fixed(chars: NDArray[np.uint32], order: Order, with_offset: bool) -> Int64s
     return _moments(valid, offset_us) if len(valid) == len(fields) else None
 
 
-def _fixed_offset(chars: NDArray[np.uint32]) -> tuple[int, Int64s] | None:
+def _fixed_offset(chars: NDArray[np.uint32] | NDArray[np.uint8]) -> tuple[int, Int64s] | None:
     """The length without the offset from UTC, and the offset, (n,) µs."""
     length = chars.shape[1]
     if (chars[:, -1] == ord("Z")).all():
@@ -269,7 +278,7 @@ def _moments(fields: Sequence[Int64s], offset: Int64s) -> Int64s | None:
     return moments + fields[6] if len(fields) > 6 else moments
 
 
-def _digits(chars: NDArray[np.uint32], begin: int, end: int) -> Int64s | None:
+def _digits(chars: NDArray[np.uint32] | NDArray[np.uint8], begin: int, end: int) -> Int64s | None:
     """The number at these places, (n,); None: there is something else."""
     digits = chars[:, begin:end].astype(np.int64) - 48
     if ((digits < 0) | (digits > 9)).any():

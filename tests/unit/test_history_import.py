@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -21,6 +22,7 @@ from ingest.config.push_address import encoded
 from ingest.errors import OperationError
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import microseconds, utc
+from ops.history_import import csv_file
 from ops.history_import.bad_input import BadField
 from ops.history_import.check import check
 from ops.history_import.csv_file import CsvFile
@@ -448,3 +450,41 @@ def test_second_value_of_a_time_is_found_across_portions(tmp_path: Path) -> None
     layout = find_layout(file, Options())
     with pytest.raises(OperationError, match=r"long\.csv:5: value: found '2'"):
         check(CsvFile(file, layout, characters=10), NOW, LIMITS, lambda done: None)
+
+
+_CELLS = st.text(st.sampled_from("0123456789.eE+-_ nafiNTru\t"), max_size=6)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b c", "", " ", "x" * 300, "ü"]),
+            st.sampled_from(["2026-03-10T10:00:00Z", "2026-03-10T10:00:00.5Z", "2026-02-30T10:00:00Z", "now", ""]),
+            st.one_of(st.sampled_from(["1", "1.5", "-0", "1e3", "1e999", "I/O Timeout"]), _CELLS),
+            st.sampled_from(["", "Good", "bad", "0x80000000", "so so"]),
+            st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", ",\n", "\n\n"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_blocks_mean_the_same_as_their_lines(rows: list[tuple[str, ...]], wide: bool) -> None:
+    def result(file: Path) -> object:
+        try:
+            columns: Any = {"note": "ignore"} if wide else {}
+            return bits(read(CsvFile(file, find_layout(file, Options(columns=columns, decimal=".")), characters=60)))
+        except OperationError as error:
+            return str(error)
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "x.csv"
+        if wide:
+            lines = [f"{time},{value},{name}{end}" for name, time, value, _, end in rows]
+            file.write_bytes("".join(["time,a/b,note\n", *lines]).encode())
+        else:
+            lines = [f"{name},{time},{value},{status}{end}" for name, time, value, status, end in rows]
+            file.write_bytes("".join(["tag,time,value,quality\n", *lines]).encode())
+        with patch.object(csv_file, "usual_portion", return_value=None):
+            expected = result(file)
+        assert result(file) == expected
