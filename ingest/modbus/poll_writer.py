@@ -105,6 +105,7 @@ class PollWriter:
         if interruption is not None:
             since, ending = interruption
             await self._gaps.open(since, ending, f"plantlog was {ending}")
+        await self._gaps.close(now_us(), np.setdiff1d(self._gaps.channels(), self._ids))  # removed meanwhile
         while self._polls or not self._stopping:
             await self._changed.wait()
             self._changed.clear()

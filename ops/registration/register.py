@@ -25,6 +25,7 @@ from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
 from ops.registration.redefined_tags import TagDecisions, check_decisions, redefinitions
+from ops.registration.removed_sources import close_removed
 from ops.registration.revisions import Files, record
 from schema.queries import load
 
@@ -127,6 +128,7 @@ async def register(
                 queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
             )
             await connection.execute(queries["retire_sources"], sources[0], installation)
+            await close_removed(connection, state, plant)
             if found.sources:
                 await connection.execute(queries["analyze_channels"])
             revision = None

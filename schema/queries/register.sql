@@ -331,6 +331,13 @@ WHERE (c.raw, c.minute, c.hour, c.event, c.installation_id)
 -- Ids of sources: $1 names text[].
 SELECT s.name, s.id FROM plant.source AS s WHERE s.name = ANY ($1::text[]);
 
+-- name: select_retired
+-- Which of these sources are retired: $1 names text[], $2 their ids int[].
+SELECT s.id, s.name
+FROM unnest($1::text[], $2::int[]) AS n (name, id)
+JOIN plant.source AS s USING (name, id)
+WHERE s.retired_at IS NOT NULL;
+
 -- name: select_channel_ids
 -- Ids of the configuration's channels, in its order.
 SELECT array_agg(c.id ORDER BY n.place) FROM pg_temp.configured AS n JOIN plant.channel AS c ON c.name = n.name;
