@@ -13,8 +13,8 @@ _POSTGRES = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d{3} (\w+) .*?(?:ER
 _AFTER_SECONDS = 90.0  # in which what failed is still about the fault
 
 
-def unexplained(folder: Path, since: float, faults: Sequence[tuple[float, float]]) -> list[str]:
-    """Lines of errors from ``since`` on and outside all ``faults`` (begin and end), as ``file: line``.
+def unexplained(folder: Path, since: float, until: float, faults: Sequence[tuple[float, float]]) -> list[str]:
+    """Lines of errors between ``since`` and ``until``, outside all ``faults`` (begin and end), as ``file: line``.
 
     Times are in seconds since 1970.
     """
@@ -22,7 +22,7 @@ def unexplained(folder: Path, since: float, faults: Sequence[tuple[float, float]
         f"{path.name}: {line}"
         for path in sorted(folder.glob("*.log*"))
         for at, line in _errors(path)
-        if at >= since and not any(begin - 1 <= at <= end + _AFTER_SECONDS for begin, end in faults)
+        if since <= at <= until and not any(begin - 1 <= at <= end + _AFTER_SECONDS for begin, end in faults)
     ]
 
 

@@ -114,6 +114,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         during = await closed(reader)  # the database answers
         period = 1 / options.hz if isinstance(plant, Simulated) else None
         after = await wait_for_recovery(lambda: observe(state), time.monotonic(), period, _CALM_SECONDS)
+        recovered = time.time()  # what is logged later is about the comparison
         compared = await compare(plant.truth, reader, start, end)
         gaps, quarantined = await gaps_and_quarantine(reader)
         progress("waiting for the rollups")
@@ -132,7 +133,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
             after.seconds,
             after.remaining,
             rollup_result,
-            soak=None if soak is None else soak.result(),
+            soak=None if soak is None else soak.result(recovered),
         )
 
 

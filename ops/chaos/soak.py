@@ -39,10 +39,10 @@ class Soak:
         finally:
             self._faults.append((begin, time.time()))
 
-    def result(self) -> SoakResult:
-        """What was measured so far."""
+    def result(self, until: float) -> SoakResult:
+        """What was measured, and logged before ``until`` (seconds since 1970)."""
         samples = self.sampler.samples
-        errors = unexplained(self._state.log, self._since, self._faults)
+        errors = unexplained(self._state.log, self._since, until, self._faults)
         return SoakResult({name: trends(samples[name]) for name in sorted(samples)}, errors)
 
 
