@@ -18,7 +18,7 @@ from ops import ports
 from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
 from ops.paths import State
 from ops.postgres import verified
-from ops.postgres.binaries import find
+from ops.postgres.binaries import find, remember_root_file_system
 from ops.postgres.bootstrap import create_database, maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.listening import Listening
@@ -157,6 +157,7 @@ def provide(state: State, progress: Callable[[str], None], plant: Plant | None =
         if hosts := verified.unverified_hosts(state.dsn("owner")):  # no reason to end the collection
             progress(f"the connection to the database at {', '.join(hosts)} is not verified: its DSN lacks verify-full")
         return Database(state, None)
+    remember_root_file_system(state.root)
     cluster = provision(state.root, progress)
     if plant is not None:
         cluster.listening = listens

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement, check, check_distinct
 from ops.postgres.archive import Archive
+from ops.postgres.binaries import shared_root_file_system
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
 
@@ -36,13 +36,13 @@ _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant
 
 def postgres(state: State, plant: Plant | None = None) -> Program:
     """The state folder's own database server; ``plant``: of its appliance."""
-    rootfs = os.environ.get("PLANTLOG_ROOTFS")
+    rootfs = shared_root_file_system(state.root)
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
     settings = [archive.repository.encode()] if archive is not None and archive.archiving else []
     if plant is not None and (listens := Listening.of(plant, state.root)) is not None:
         settings.append(repr(listens).encode())
     digest = _digest(settings) if settings else ""
-    environment = _environment(digest) | ({"PLANTLOG_ROOTFS": rootfs} if rootfs else {})
+    environment = _environment(digest) | ({"PLANTLOG_ROOTFS": str(rootfs)} if rootfs else {})
     command = _python("ops.postgres", "--state", str(state.root))
     return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
 

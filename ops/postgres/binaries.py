@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 from ingest.folder_lock import folder_lock
 from ops.postgres.archive import PROGRAM
 
@@ -23,6 +24,7 @@ RELEASE = "trixie"  # Debian 13
 PACKAGES = ("postgresql-17", "postgresql-17-timescaledb")
 _BIN = Path("usr/lib/postgresql/17/bin")
 _CONTROL = Path("usr/share/postgresql/17/extension/timescaledb.control")
+_SHARED = Path("run/rootfs")  # the path, in the state folder
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
@@ -62,8 +64,22 @@ def complete(root: Path) -> bool:
 
 
 def root_file_system(state: Path) -> Path:
-    """Where the private root file system lives; ``PLANTLOG_ROOTFS`` lets several state folders share one."""
-    return Path(os.environ.get("PLANTLOG_ROOTFS") or state / "postgres" / "rootfs").absolute()
+    """Where the private root file system lives."""
+    return shared_root_file_system(state) or (state / "postgres" / "rootfs").absolute()
+
+
+def shared_root_file_system(state: Path) -> Path | None:
+    """That of ``PLANTLOG_ROOTFS``, now or at the last ``up``, which several state folders may share."""
+    given, remembered = os.environ.get("PLANTLOG_ROOTFS"), state / _SHARED
+    if not given and remembered.exists():
+        given = remembered.read_text().strip()
+    return Path(given).absolute() if given else None
+
+
+def remember_root_file_system(state: Path) -> None:
+    """That of ``PLANTLOG_ROOTFS`` applies to the state folder from now on."""
+    if (shared := shared_root_file_system(state)) is not None:
+        write_atomically(state / _SHARED, f"{shared}\n")
 
 
 def find(state: Path) -> Binaries | None:

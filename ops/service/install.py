@@ -19,7 +19,13 @@ from ops.appliance.steps import Steps
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
-from ops.postgres.binaries import debian_version, find, provide, provide_pgbackrest
+from ops.postgres.binaries import (
+    debian_version,
+    find,
+    provide,
+    provide_pgbackrest,
+    shared_root_file_system,
+)
 from ops.postgres.membership import check_appliance
 from ops.service.unit import MARK, Service, check_name
 
@@ -45,7 +51,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         state.root,
         deployment.config,
         load(deployment.config),
-        os.environ.get("PLANTLOG_ROOTFS", ""),
+        str(shared_root_file_system(state.root) or ""),
     )
     unit = made.render()
     if dry_run:

@@ -21,6 +21,7 @@ from ingest.redundancy import write_member
 from ingest.writer.commit_mark import CommitMark
 from ingest.writer.restored import ACCEPT
 from ops import ports
+from ops.appliance import programs
 from ops.appliance.database import provide, psql_command
 from ops.appliance.down import _drain
 from ops.appliance.logs import tail_command
@@ -31,7 +32,7 @@ from ops.backup.pgbackrest import environment
 from ops.deployment import Deployment, Running
 from ops.paths import State
 from ops.ports import PortRequirement
-from ops.postgres.binaries import Binaries
+from ops.postgres.binaries import Binaries, remember_root_file_system, root_file_system
 from ops.postgres.bootstrap import maintenance_dsn
 from ops.postgres.cluster import Cluster
 from ops.registration.rename import rename
@@ -92,6 +93,22 @@ def test_state_files_are_private(tmp_path: Path) -> None:
 def test_prepared_root_file_system_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "postgres" / "rootfs").mkdir(parents=True)
     assert claimed(tmp_path).claimed
+
+
+def test_root_file_system_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a command without the variable would restart the server."""
+    state = claimed(tmp_path)
+    monkeypatch.delenv("PLANTLOG_ROOTFS", raising=False)
+    remember_root_file_system(state.root)
+    assert root_file_system(state.root) == tmp_path / "postgres" / "rootfs"
+    monkeypatch.setenv("PLANTLOG_ROOTFS", "/shared")
+    remember_root_file_system(state.root)
+    started = programs.postgres(state)
+    monkeypatch.delenv("PLANTLOG_ROOTFS")
+    assert programs.postgres(state) == started
+    assert root_file_system(state.root) == Path("/shared")
+    monkeypatch.setenv("PLANTLOG_ROOTFS", "/other")
+    assert root_file_system(state.root) == Path("/other")
 
 
 def test_deployment_options_are_remembered(tmp_path: Path) -> None:
