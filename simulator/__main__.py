@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ingest import log
 from ingest.errors import OperationError, PlantlogError
-from ingest.timestamps import now_us
+from ingest.timestamps import iso, now_us
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.load import LoadPlant
@@ -212,6 +212,11 @@ async def _compare(arguments: argparse.Namespace) -> None:
     to = now_us() - 5_000_000 if arguments.to_us is None else arguments.to_us  # data in transit is not missing
     start = to - int(arguments.seconds * 1e6) if arguments.from_us is None else arguments.from_us
     result = await compare(arguments.truth, dsn, start, to)
+    if not result["all"].published:
+        raise OperationError(
+            f"there is nothing to compare: by {arguments.truth}, the simulator published nothing from "
+            f"{iso(start)} to {iso(to)}. Only the simulated plant has a ground truth"
+        )
     if arguments.json:
         parts = {name: asdict(part) for name, part in result.items()}
         print(json.dumps({**parts.pop("all"), "kinds": parts}, ensure_ascii=False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from ingest.timestamps import timestamp
+from ops.paths import CHECKOUT
 from simulator.compare import Comparison, compare
 from simulator.truth import TruthWriter
 from tests.database import Database
@@ -175,3 +178,16 @@ async def test_an_empty_table_lacks_everything(database: Database, tmp_path: Pat
     result = await compare(tmp_path, database.reader_dsn, T0, T0 + 20 * SECOND)
     assert (result["opcua"].missing, result["text"].missing) == (40, 5)
     assert result["all"].stored == 0
+
+
+@pytest.mark.parametrize("was_simulated", [False, True])
+def test_without_ground_truth_there_is_nothing_to_compare(
+    was_simulated: bool, database: Database, tmp_path: Path
+) -> None:
+    """A plant that was never the simulator's, or is not any more."""
+    if was_simulated:
+        write_truth(tmp_path)
+    command = ("-m", "simulator", "compare", "--truth", str(tmp_path), "--dsn", database.reader_dsn)
+    compared = subprocess.run([sys.executable, *command], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (compared.returncode, compared.stdout) == (1, "")
+    assert f"nothing to compare: by {tmp_path}, the simulator published nothing from 20" in compared.stderr
