@@ -15,6 +15,7 @@ from rich.console import Console
 from ingest.config.load import load_with_digests
 from ingest.errors import NotConfirmed, OperationError
 from ops.appliance.follow import can_follow, follow
+from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan, make_plan
 from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
@@ -70,6 +71,7 @@ def plan_for(state: State, options: UpOptions, console: Console) -> Plan:
         )
     with state_folder_lock(state, console):
         plant, digests = load_with_digests(deployment.config)
+        check_same_plant(state, deployment.config, plant, options.replace_plant)
         return asyncio.run(make_plan(deployment, plant, digests, state, options.choice))
 
 

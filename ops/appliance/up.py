@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,18 +16,17 @@ from ingest.config import https
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
 from ingest.config.snapshot import Snapshot, in_force
-from ingest.config.sources import OpcuaSource
 from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
 from ingest.users.directory import UserDirectory, closed_viewer
 from ops import health
-from ops.appliance import database, orphans, programs, service
+from ops.appliance import database, orphans, programs, service, simulated
 from ops.appliance.database import Database
+from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan
 from ops.appliance.readiness import (
     Progress,
     exit_message,
-    wait_until,
     wait_until_alive,
     wait_until_configured,
     wait_until_ready,
@@ -43,7 +38,7 @@ from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_coll
 from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count
-from ops.paths import CHECKOUT, EXAMPLE, State
+from ops.paths import EXAMPLE, State
 from ops.registration import pair
 from ops.registration.redefined_tags import TagDecisions
 
@@ -61,6 +56,7 @@ class UpOptions:
     simulator: bool | None = None
     take_over: str | None = None  # an installation
     choice: TagDecisions = field(default_factory=TagDecisions)  # for tags whose meaning changed
+    replace_plant: bool = False  # the plant in force, by another one
     plan: Plan | None = None  # what was shown and confirmed; nothing else is applied
 
 
@@ -72,7 +68,7 @@ def up(options: UpOptions, console: Console) -> None:
     with state_folder_lock(state, console):
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
-            plant, digests = _check_config(deployment, state, step)
+            plant, digests = _check_config(deployment, state, options.replace_plant, step)
             if options.plan is not None:
                 options.plan.check(state, digests)
             pair.check_database(state, plant, state.has_external_database)
@@ -106,7 +102,7 @@ def up(options: UpOptions, console: Console) -> None:
                 supervisor.start_program("simulator")
                 for name in filterfalse(is_collector, health.processes(plant)):  # while it makes its certificate
                     supervisor.start_program(name)
-                _trust_simulator(plant, state, supervisor)
+                simulated.trust_simulator(plant, state, supervisor)
         collectors = list(filter(is_collector, health.processes(plant)))
         awaited = health.processes(plant) if known is None else collectors
         watched = [program.name for program in programs_wanted] if known is None else collectors
@@ -154,12 +150,15 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
     return Deployment(chosen, chosen == EXAMPLE if options.simulator is None else options.simulator)
 
 
-def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Plant, dict[str, str]]:
+def _check_config(
+    deployment: Deployment, state: State, replace_plant: bool, step: Step
+) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
         load_text = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
-        _export(deployment, state)
+        simulated.export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
+    check_same_plant(state, deployment.config, plant, replace_plant)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     https.ensure(plant, state.root, all_names=True)
@@ -170,18 +169,6 @@ def _check_config(deployment: Deployment, state: State, step: Step) -> tuple[Pla
         f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"
     )
     return plant, digests
-
-
-def _export(deployment: Deployment, state: State) -> None:
-    command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
-    if deployment.port is not None:
-        # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
-        for name, offset in (("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)):
-            command += [f"--{name}-port", str(deployment.port + offset)]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise OperationError(f"the simulator cannot generate the plant:\n{run.stdout}{run.stderr}")
 
 
 def _start_supervisor(state: State, db: Database, deployment: Deployment, plant: Plant, step: Step) -> Supervisor:
@@ -285,15 +272,3 @@ def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> Non
     supervisor.shutdown()
     orphans.wait_for_exit(state, _EXIT_TIMEOUT)
     orphans.end(state, step.note)
-
-
-def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None:
-    """Wait for the simulator's certificate, if the plant uses a secure channel, and trust it."""
-    if not any(isinstance(source, OpcuaSource) and not source.insecure for source in plant.sources):
-        return
-    certificate = state.simulator / "pki" / "server.der"
-    wait_until(
-        certificate.exists, Progress(supervisor, state, ["simulator"]), lambda: "no certificate of the simulator"
-    )
-    state.trusted.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(certificate, state.trusted / "simulator.der")

@@ -42,6 +42,9 @@ _NewChannel = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Changed tag that becomes a new channel. Can be repeated."),
 ]
+_ReplacePlant = Annotated[
+    bool, typer.Option("--replace-plant", help="The configuration is another plant's, which replaces this one.")
+]
 _NOT_CONFIRMED = 3  # exit code
 _PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -89,6 +92,7 @@ def up(
     take_over: _TakeOver = None,
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
+    replace_plant: _ReplacePlant = False,
 ) -> None:
     """Start the appliance in the background, or apply a changed configuration. Safe to repeat."""
     from ops.appliance.up import UpOptions
@@ -96,7 +100,7 @@ def up(
     from ops.registration.redefined_tags import TagDecisions
 
     decisions = TagDecisions(same_quantity or (), new_channel or ())
-    run(UpOptions(config, channels, hz, port, simulator, take_over, decisions), Console())
+    run(UpOptions(config, channels, hz, port, simulator, take_over, decisions, replace_plant), Console())
 
 
 @app.command()
@@ -112,6 +116,7 @@ def apply(
     ] = False,
     same_quantity: _SameQuantity = None,
     new_channel: _NewChannel = None,
+    replace_plant: _ReplacePlant = False,
 ) -> None:
     """Show what the changed configuration files change, ask, and apply it to the running appliance.
 
@@ -123,7 +128,7 @@ def apply(
     from ops.registration.redefined_tags import TagDecisions
 
     decisions = TagDecisions(same_quantity or (), new_channel or ())
-    run(UpOptions(config, choice=decisions), ApplyOptions(yes, full, as_json), Console())
+    run(UpOptions(config, choice=decisions, replace_plant=replace_plant), ApplyOptions(yes, full, as_json), Console())
 
 
 @app.command()
