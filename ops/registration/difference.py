@@ -10,7 +10,14 @@ from typing import Any
 
 import asyncpg
 
+from ingest.config.base import fields_of
+from ingest.config.sources import ModbusSource, ModbusTag, OpcuaTag, PushTag
+
 MAX_NAMES = 3  # channels that a line names
+# Of what a definition lacks where it is the default (``definitions.py``).
+_DEFAULTS = {
+    name: field.default for kind in (OpcuaTag, PushTag, ModbusTag) for name, field in fields_of(kind).items()
+} | {"unit_id": fields_of(ModbusSource)["unit_id"].default}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,7 @@ class Change:
     def describe(self) -> str:
         """For people: ``unit '°C' → 'K'``."""
         names = sorted(self.old.keys() | self.new.keys())
-        return ", ".join(f"{name} {_value(self.old.get(name))} → {_value(self.new.get(name))}" for name in names)
+        return ", ".join(f"{name} {_value(self.old, name)} → {_value(self.new, name)}" for name in names)
 
 
 @dataclass(slots=True)
@@ -129,10 +136,12 @@ def flat(facts: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in facts.items() if name != "attributes"}, **facts.get("attributes", {})}
 
 
-def _value(value: Any) -> str:
+def _value(facts: Mapping[str, Any], name: str) -> str:
+    value = facts.get(name, _DEFAULTS.get(name))
     if value is None or value == "":
         return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return shown if name in facts else f"{shown} (default)"
 
 
 def _format_names(what: str, n: int, names: Iterable[str]) -> str:

@@ -142,6 +142,18 @@ async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
     assert not await here.plan()
 
 
+async def test_plan_names_the_default_that_an_option_goes_back_to(here: Plant) -> None:
+    other = "name,address,type,word_order,unit_id,alarm_bad\nx,holding:0,float32,{}\n"
+    here.write(_CONFIGURATION, _PLC, other.format("CDAB,7,true"))
+    await here.up(decisions=TagDecisions(same_quantity=("*",)))
+    here.write(_CONFIGURATION, _PLC, other.format(",,"))
+    (line,) = (await here.plan(TagDecisions(same_quantity=("*",)))).lines()
+    assert line == (
+        "~ x: alarm_bad True → False (default), unit_id 7 → 1 (default), word_order CDAB → ABCD (default) "
+        "(the same quantity)"
+    )
+
+
 async def test_tags_restart_nothing(here: Plant) -> None:
     here.write(_CONFIGURATION, _PLC + "e,holding:9,,\n")
     plan = await here.plan()

@@ -49,7 +49,7 @@ async def test_ambiguous_tags_are_listed_and_nothing_is_changed(here: Here) -> N
     assert lines[:3] == [
         "2 tags of the configuration have a new definition under an old name:",
         "  a: unit °C → K",
-        "  b: address holding:1 → holding:7, type none → float32, word_order none → CDAB",
+        "  b: address holding:1 → holding:7, type int16 (default) → float32, word_order ABCD (default) → CDAB",
     ]
     assert "--same-quantity NAME" in lines[3]
     assert "--new-channel NAME" in lines[3]
