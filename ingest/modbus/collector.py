@@ -51,7 +51,7 @@ class _PollRun:
     group: PollGroup
     poll: Poll
     answers: list[tuple[Block, Answer]] = field(default_factory=list)
-    unanswered: list[Block] = field(default_factory=list)
+    unanswered: list[tuple[Block, str]] = field(default_factory=list)  # and why, in words
     reconnected: bool = False  # the connection was reopened
 
 
@@ -262,8 +262,8 @@ class Collector:
             self._time_outs = 0
         elif self._time_outs >= _MAX_TIME_OUTS:
             raise ConnectionLost(self._silence, BAD_TIMEOUT)
-        for block in run.unanswered:
-            self._record_failure(run, block, self._silence, BAD_TIMEOUT)
+        for block, silence in run.unanswered:
+            self._record_failure(run, block, silence, BAD_TIMEOUT)
 
     async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
         """Read blocks up to the first failure; return how many were read. Raises ConnectionLost."""
@@ -285,11 +285,11 @@ class Collector:
         block = blocks[len(answers)]
         if isinstance(failed, RequestTimeout):
             self._time_outs += 1
-            self._silence = str(failed)
+            self._silence = f"{block.read}: {failed}"
             if failed.unreadable:
                 self._count_decode_error()
             block.timed_out(self._answers, boot_seconds(), self._source.time_out)
-            run.unanswered.append(block)
+            run.unanswered.append((block, self._silence))
         else:
             self._count_answer(block)
             if isinstance(failed, ExceptionResponse):
@@ -319,20 +319,21 @@ class Collector:
 
     async def _handle_exception(self, run: _PollRun, block: Block, answer: ExceptionResponse) -> None:
         if not answer.refused:
-            self._record_failure(run, block, str(answer), answer.status)
+            self._record_failure(run, block, f"{block.read}: {answer}", answer.status)
         elif len(block.read.tags) == 1:
             run.group.refuse(block, boot_seconds())
-            self._record_failure(run, block, str(answer), answer.status, "refused")
+            self._record_failure(run, block, f"{block.read}: {answer}", answer.status, "refused")
         else:
             for half in run.group.split(block):
                 await self._read(run, (half,))
 
     async def _handle_undecodable(self, run: _PollRun, block: Block, error: DecodeError) -> None:
         self._count_decode_error()
-        self._record_failure(run, block, str(error), BAD_DECODING_ERROR)
+        reason = f"{block.read}: {error}"
+        self._record_failure(run, block, reason, BAD_DECODING_ERROR)
         if isinstance(error, FramingError):
             if run.reconnected:
-                raise ConnectionLost(str(error), BAD_DECODING_ERROR)
+                raise ConnectionLost(reason, BAD_DECODING_ERROR)
             run.reconnected = True
             if await self._device.connect():
                 self._reconnected()

@@ -128,7 +128,7 @@ async def test_dead_unit_delays_others_of_the_line_only_by_its_time_out(tmp_path
             await dead.until(lambda: bool(gaps(dead, None)))
             seen = len(values(kept, 0))
             await kept.until(lambda: len(values(kept, 0)) >= seen + 25)
-            await until(lambda: away.reason == "no response within 0.3 s")
+            await until(lambda: away.reason == "unit 2, holding:0: no response within 0.3 s")
             assert status.state == "connected" and not gaps(kept, None) and 2 in asked
 
 
@@ -137,7 +137,7 @@ async def test_noise_is_named_in_the_gap(tmp_path: Path) -> None:
         options = {"address": f"serial://{client}", "time_out": 0.3}
         async with collecting(0, [tag("a", "holding:0")], **options) as (kept, status):  # type: ignore[arg-type]
             await until(lambda: status.state == "disconnected")
-            assert status.reason == "no response within 0.3 s: 8 bytes arrived without a valid CRC"
+            assert status.reason == "unit 1, holding:0: no response within 0.3 s: 8 bytes arrived without a valid CRC"
             assert status.decode_errors >= 2 and not values(kept, 0)
 
 
@@ -149,7 +149,9 @@ async def test_another_master_on_the_line_is_named(tmp_path: Path) -> None:
         options = {"address": f"serial://{client}", "time_out": 0.3}
         async with collecting(0, [tag("a", "holding:0")], **options) as (_, status):  # type: ignore[arg-type]
             await until(lambda: status.state == "disconnected")
-            assert status.reason == "no response within 0.3 s: another master on the line asks unit 9"
+            assert (
+                status.reason == "unit 1, holding:0: no response within 0.3 s: another master on the line asks unit 9"
+            )
     async with (
         line(tmp_path) as (client, end),
         answering(end, {1}),
