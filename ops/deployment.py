@@ -45,6 +45,7 @@ class Running:
     plant: str
     health: HealthOptions
     processes: tuple[str, ...]  # those with a health page
+    stopped_at: int | None = None  # µs, when `plantlog down` stopped it; None: it runs, or was not stopped
 
     def save(self, state: State) -> None:
         """Keep it in the state folder."""
@@ -55,7 +56,12 @@ class Running:
     def load(cls, state: State) -> Running | None:
         """What the last ``up`` started; None before the first one."""
         content = _read(state.run / "running.json")
-        return content and cls(content["plant"], HealthOptions(**content["health"]), tuple(content["processes"]))
+        return content and cls(
+            content["plant"],
+            HealthOptions(**content["health"]),
+            tuple(content["processes"]),
+            content.get("stopped_at"),
+        )
 
 
 def _read(path: Path) -> Any:

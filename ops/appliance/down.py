@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from rich.console import Console
 
 from ingest.errors import OperationError
 from ingest.redundancy import read_member
+from ingest.timestamps import now_us
 from ops.appliance import orphans, service
 from ops.appliance.apply import confirm
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
 from ops.appliance.up import state_folder_lock
+from ops.deployment import Running
 from ops.formatting import count
 from ops.paths import State
 from ops.registration.register import spooled_rows
@@ -66,6 +69,8 @@ def _stop(state: State, steps: Steps) -> None:
         with steps.step("stop supervisor"):
             supervisor.shutdown()
             orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+        if (last := Running.load(state)) is not None:
+            replace(last, stopped_at=now_us()).save(state)
     if orphans.find(state):
         with steps.step("stop orphaned processes") as step:
             orphans.end(state, step.note)

@@ -18,7 +18,7 @@ from ingest.installation import installation_of
 from ingest.source_states import UP
 from ingest.timestamps import iso, now_us
 from ops import health
-from ops.appliance import exits
+from ops.appliance import exits, service
 from ops.appliance.config_drift import ConfigDrift
 from ops.appliance.database import Database
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
@@ -34,6 +34,7 @@ _STABLE_SECONDS = 10.0  # a process without a health page that lives so long has
 _RECENT_SECONDS = 60.0  # an end is news for so long
 _REPEATED_SECONDS = 600.0  # several in a row are
 _NEWS_US = 86_400_000_000  # a rejected token is news for so long
+_STOPPED = "it stopped with plantlog"
 _UNSUPERVISED = "not supervised: run `plantlog up`"
 
 
@@ -66,13 +67,20 @@ class StatusMonitor:
         rates = self._rates({source["name"]: source["samples"] for source in sources})
         writer = reports.get("writer")
         configuration = self._drift.check()
+        processes = self._processes(reports, configuration["number"])
+        stopped = self._stopped(running, processes)
         reported = {source["name"] for source in sources}
-        unreported = [_unreported_source(*entry) for entry in self._drift.sources if entry[0].name not in reported]
+        unreported = [
+            _unreported_source(source, channels, "" if stopped else f"{process} does not respond")
+            for source, channels, process in self._drift.sources
+            if source.name not in reported
+        ]
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
+            "stopped": stopped,
             "configuration": configuration,
-            "processes": self._processes(reports, configuration["number"]),
+            "processes": processes,
             "sources": [_source(source, rates.get(source["name"])) for source in (*sources, *unreported)],
             "spools": {report["spool"]["name"]: report["spool"] for report in collectors},
             "alarms": _alarms(collectors),
@@ -84,8 +92,21 @@ class StatusMonitor:
             "certificates": [one for report in reports.values() if report for one in report.get("certificates", [])],
             "jobs": (reports.get("maintenance") or {}).get("jobs", []),
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
-            "database": asyncio.run(_database(self._state, self._installation)),
+            "database": (
+                {"reachable": False, "reason": _STOPPED}
+                if stopped and not self._state.has_external_database
+                else asyncio.run(_database(self._state, self._installation))
+            ),
         }
+
+    def _stopped(self, last: Running | None, processes: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """``since`` (s since 1970; None: `down` did not stop it), and what starts it; None: something runs."""
+        runs = any(process["state"] != "STOPPED" for process in processes) or Supervisor(self._state).answers()
+        if last is None or runs:
+            return None
+        since = None if last.stopped_at is None else last.stopped_at / 1e6
+        installed = service.installed(self._state)
+        return {"since": since, "start": f"systemctl start {installed.name}" if installed else "plantlog up"}
 
     def _report(self, process: str, options: HealthOptions) -> dict[str, Any] | None:
         """None if the process does not respond. Another appliance may have the same ports meanwhile."""
@@ -192,13 +213,13 @@ def _missing(report: dict[str, Any]) -> str:
     return f"not connected: {', '.join(not_connected)}"
 
 
-def _unreported_source(source: Source, channels: int, process: str) -> dict[str, Any]:
-    """A source whose collector does not respond."""
+def _unreported_source(source: Source, channels: int, silence: str) -> dict[str, Any]:
+    """A source whose collector does not respond; ``silence``: why not, or empty if nothing runs."""
     from ingest.status import SourceStatus  # noqa: PLC0415  (imports numpy, which no other status needs)
 
     status = SourceStatus(0, source.name, source.kind, source.address, channels)
     reports = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
-    return reports | {"state": "unknown", "reason": f"{process} does not respond"}
+    return reports | {"state": "unknown" if silence else "stopped", "reason": silence}
 
 
 def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ingest.alarms.limits import PRIORITIES
 from ingest.source_states import UP
+from ingest.timestamps import iso
 from ops.appliance.config_drift import messages
 from ops.appliance.status import StatusMonitor
 from ops.formatting import count, wide
@@ -38,8 +39,15 @@ def render(status: dict[str, Any]) -> RenderableType:
     title = f"plant {status['plant']}" if status["plant"] else "not started yet"
     drift = (f"[yellow]{escape(line)}[/]" for line in messages(status["configuration"]))
     overload = describe_overload(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
-    head = [*drift, *([f"[yellow]{overload}[/]"] if overload else [])]
+    head = [*_stopped(status["stopped"]), *drift, *([f"[yellow]{overload}[/]"] if overload else [])]
     return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *head, *_tables(status))
+
+
+def _stopped(stopped: dict[str, Any] | None) -> Iterator[str]:
+    if stopped is not None:
+        since = stopped["since"]
+        how = "was not stopped by `plantlog down`" if since is None else f"was stopped at {iso(int(since * 1e6))[:19]}Z"
+        yield f"[yellow]plantlog does not run: it {how}. `{escape(stopped['start'])}` starts it[/]"
 
 
 def show(monitor: StatusMonitor, console: Console) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -39,6 +41,7 @@ from ops.deployment import Running
 from ops.formatting import count
 from ops.paths import EXAMPLE, State
 from ops.ports import free_ports
+from tests.command import run
 from tests.config_in_force import activate
 from tests.supervised import end
 from tests.waiting import until_sync
@@ -230,6 +233,24 @@ def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, t
         one = until_sync(runs, every=0.02)
         server.shutdown()
     assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> None:
+    supervisor = started(state, python("import time; time.sleep(600)"))
+    assert StatusMonitor(state).snapshot()["stopped"] is None
+    before = time.time()
+    assert run(state.root, "down").code == 0
+    status = StatusMonitor(state).snapshot()
+    assert before < status["stopped"]["since"] < time.time()
+    assert status["database"] == {"reachable": False, "reason": "it stopped with plantlog"}
+    shown = run(state.root, "status", "--once").out
+    assert re.search(r"plantlog does not run: it was stopped at \d{4}-\d\d-\d\dT[\d:]{8}Z\. `plantlog up`", shown)
+    supervisor.start([])
+    assert StatusMonitor(state).snapshot()["stopped"] is None
+    Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)  # as `up` does
+    os.kill(supervisor.pid(), signal.SIGKILL)
+    until_sync(lambda: not supervisor.answers())
+    assert "it was not stopped by `plantlog down`. `plantlog up`" in run(state.root, "status", "--once").out
 
 
 async def test_status_leaves_out_another_appliance_on_its_ports(state: State, tmp_path: Path) -> None:
