@@ -75,6 +75,7 @@ class Gaps:
         self._revision_note = f"gaps-said:{status.source_id}"
         self._revision = int(spool.notes.get(self._revision_note, 0))  # µs: the next record gets a later revision
         self._unwritten: list[Gap] = []
+        self.opened = 0  # how many gaps were opened or recorded by this process
         self._writing = asyncio.Lock()
         self._update_status()
 
@@ -127,7 +128,7 @@ class Gaps:
             if len(channels := channels[~self._open.has(channels)]):
                 fresh.setdefault(gap, []).append(channels)
         if fresh:
-            metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(fresh))
+            self._count(reason, len(fresh))
             opened = [(gap, np.concatenate(some)) for gap, some in fresh.items()]
             self._open.update(opened)
             for gap, channels in opened:
@@ -173,7 +174,7 @@ class Gaps:
             if before is not None and before.gap.reason == reason and before.gap.from_time <= from_time <= before.end:
                 gap = _ClosedGap(before.gap, max(gap.end, before.end))
             closed.setdefault(gap, []).append(channels)
-        metrics.gaps.labels(source=self._status.name, reason=reason).inc(len(closed))
+        self._count(reason, len(closed))
         self._add_closed(closed)
 
     async def retract(self, channels: Channels = None) -> None:
@@ -232,7 +233,7 @@ class Gaps:
             self._unwritten.append(
                 Gap(reached, after, "clock_set", None, f"the local clock was set forward by {by:g} s")
             )
-        metrics.gaps.labels(source=self._status.name, reason="clock_set").inc()
+        self._count("clock_set", 1)
         await self.flush()
 
     def _split(self, before: int, after: int) -> None:
@@ -286,6 +287,10 @@ class Gaps:
         }
         closed = self._closed.get(_SOURCE)
         return notes if closed is None else {**notes, self._closed_note: json.dumps((closed.end, *closed.gap.fields()))}
+
+    def _count(self, reason: str, gaps: int) -> None:
+        self.opened += gaps
+        metrics.gaps.labels(source=self._status.name, reason=reason).inc(gaps)
 
     def _update_status(self) -> None:
         self._status.open_gaps = len(self._open)

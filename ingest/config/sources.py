@@ -72,7 +72,7 @@ class Tag:
     name: ChannelName
     """The channel's name, unique in the plant."""
     kind: ChannelKind = "analog"
-    """What the values are. `text`: each value is an event, not a sample, and integers stay exact beyond 2^53."""
+    """What the values are. `text`: the values are events, not samples, and integers stay exact beyond 2^53."""
     unit: str = ""
     """The unit of measurement, for people."""
     lo: float | None = None

@@ -20,6 +20,7 @@ from ingest.opcua.decoded import PLAIN, DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE
 from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, overflows
+from ingest.opcua.repeated_texts import RepeatedTexts
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import SampleTimes, Tags
 from ingest.opcua.tracking import ChannelTracking, ClockSkew
@@ -44,6 +45,7 @@ class Receiver:
         self._gaps = gaps
         self._versions = versions
         self._tracking = ChannelTracking(tags)
+        self._texts = RepeatedTexts(gaps)
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_forms = PLAIN  # how this session's server sends values
@@ -59,6 +61,7 @@ class Receiver:
     def configure(self, tags: Tags) -> None:
         """Use these tags from now on; a notification being processed keeps the previous ones."""
         self._tracking = ChannelTracking(tags, self._tracking)
+        self._texts = RepeatedTexts(self._gaps)
         self._set_floors()
 
     def _set_floors(self) -> None:
@@ -125,6 +128,7 @@ class Receiver:
         arrival = now_us()
         if notification.publish_time:
             self._skew.observe("server", notification.publish_time, arrival)
+        in_order = subscription.tracker.first == notification.sequence
         appends: list[Awaitable[None]] = []
         stored: list[Callable[[], None]] = []
         has_marker = False
@@ -143,7 +147,9 @@ class Receiver:
                 await self._undecodable(notification, subscription, error)
                 continue
             more = notification.more or place < len(notification.data_changes)
-            batches = await self._batches(change, arrival, notification.publish_time, more, subscription, stored)
+            batches = await self._batches(
+                change, arrival, notification.publish_time, more, subscription, in_order and place == 1, stored
+            )
             appends += [self.append(batch, notes) for batch in batches]
         await asyncio.gather(*appends)
         if not appends:
@@ -207,14 +213,17 @@ class Receiver:
         publish_time: int,
         more: bool,
         subscription: Subscription,
+        in_order: bool,
         stored: list[Callable[[], None]],
     ) -> list[Batch]:
-        """Samples and texts of one notification; records everything else. ``stored``: to be called once they
-        are on disk."""
+        """Samples and changed texts of one notification; records everything else.
+
+        ``in_order``: all before it is on disk; ``stored``: to be called once they are on disk.
+        """
         tracking, tags = self._tracking, self._tracking.tags
         self._status.decode_errors += len(change.unsupported)
         metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
-        events = [
+        texts = [
             Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
             for t in change.texts
             if t.handle < len(tags.ids)
@@ -225,7 +234,7 @@ class Receiver:
         if not ours.all():
             place, time, value, status = place[ours], time[ours], value[ours], status[ours]
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
-        events += await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
+        events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
         await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
         keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
         if keep is not None:
@@ -233,7 +242,10 @@ class Receiver:
             events += conflicts
         stored.append(partial(tracking.repeated.stored, place, time, value, status))
         samples, bad_texts = self._split_texts(tags, place, time, value, status, arrival)
-        events += bad_texts
+        if texts or bad_texts:
+            changed = self._texts.changed([*texts, *bad_texts], in_order)
+            stored.append(partial(self._texts.stored, changed))
+            events += changed
         if samples is not None:
             batches.append(samples)
         events += tracking.origins(change, with_texts[0])

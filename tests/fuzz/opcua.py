@@ -41,6 +41,7 @@ from ingest.opcua.history import answers
 from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.receive import Receiver
+from ingest.opcua.sequence import SequenceTracker, following
 from ingest.opcua.structure import STRUCTURE, Field, Structure
 from ingest.opcua.subscription_state import Item, Subscription
 from ingest.opcua.tags import Tags
@@ -321,7 +322,9 @@ async def _received(body: bytes) -> None:
         _OURS, status, spool, Gaps(status, spool), ChannelVersions(status.name, status.source_id, spool)
     )
     items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
-    subscription = Subscription(1, 0.5, 0.5, 5.0, items)
+    # As if others before it were on their way: texts that repeat the one before are stored, too.
+    tracker = SequenceTracker(following(response.notification.sequence))
+    subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker)
     await receiver.store(body, response.notification, subscription, {})
     await receiver.check()
     due: list[tuple[int, ...]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,19 @@ async def test_members_of_one_item(tmp_path: Path) -> None:
     assert [kept.samples(channel)[0][2] for channel in (2, 4)] == [ABSENT, NO_ELEMENT]
     times = [[time for time, *_ in kept.samples(channel)] for channel in (0, 2, 3, 4)]
     assert times == [times[0]] * 4
+
+
+async def test_text_that_stays_while_other_members_change_is_stored_once(tmp_path: Path) -> None:
+    async with serving() as drive, collecting(drive.address, TAGS, tmp_path / "pki", **OPTIONS) as (kept, _):
+        await kept.until(lambda: bool(kept.samples(0)))
+        for n in range(2, 12):
+            name = "b" if n == 7 else "a"
+            await drive.node.write_value(drive.value(Speed=float(n), Name=name))
+            await kept.until(lambda n=n: len(kept.samples(0)) == n)  # type: ignore[misc]
+            await kept.until(lambda: kept.events("text")[-1].text == name)  # noqa: B023
+    found = texts(kept, 1)
+    assert [a for a, b in pairwise([*found, None]) if a != b] == ["a", "b", "a"]
+    assert len(found) < 11
 
 
 async def test_members_of_elements(tmp_path: Path) -> None:
@@ -406,7 +420,8 @@ def of_round(n: int) -> list[Any]:
 
 
 def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int, list[Any]]:
-    """What there is of each time (µs), by channel. Raises KeyError where a channel has none."""
+    """What there is of each time (µs), by channel; a text holds until the next one. Raises KeyError where a channel has
+    none."""
     found: list[dict[int, Any]] = []
     for channel, tag in enumerate(tags):
         samples = {
@@ -415,6 +430,10 @@ def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int
         events = [e for k in kept for e in k.events("text") if e.channel_id == channel]
         texts = {e.time: ua.StatusCode(e.status) if e.text is None else e.text for e in events}
         found.append(texts if tag.kind == "text" else samples)
+    for of, tag in zip(found, tags, strict=True):
+        if tag.kind == "text":
+            for before, time in pairwise(sorted(found[0])):
+                of.setdefault(time, of[before])
     return {time: [of[time] for of in found] for time in sorted(found[0])}
 
 

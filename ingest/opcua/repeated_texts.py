@@ -1,0 +1,48 @@
+"""Filters texts that are the same as before: all members of a structure come whenever one of them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ingest.batch import Event
+from ingest.gaps import Gaps
+
+
+class RepeatedTexts:
+    """The last text on disk of each channel. Behind a gap of the source, each channel's next text is stored again."""
+
+    def __init__(self, gaps: Gaps) -> None:
+        self._gaps = gaps
+        self._opened = gaps.opened
+        self._last: dict[int, Event] = {}  # by channel id
+
+    def changed(self, texts: Iterable[Event], in_order: bool) -> list[Event]:
+        """Those to store, of one notification, in order of time.
+
+        ``in_order``: all that was sent before is on disk. Else a text that comes later could have been in between.
+        """
+        if self._opened != self._gaps.opened:
+            self._opened = self._gaps.opened
+            self._last.clear()
+        ordered = sorted(texts, key=lambda event: event.time)
+        if not in_order:
+            return ordered
+        found: list[Event] = []
+        latest: dict[int, Event] = {}
+        for event in ordered:
+            channel = event.channel_id or 0
+            last = latest.get(channel, self._last.get(channel))
+            if last is None or (last.text, last.status) != (event.text, event.status) or event.time < last.time:
+                found.append(event)
+                latest[channel] = event
+        return found
+
+    def stored(self, texts: Iterable[Event]) -> None:
+        """These are on disk."""
+        for event in texts:
+            channel = event.channel_id or 0
+            last = self._last.get(channel)
+            if last is None or event.time >= last.time:
+                self._last[channel] = event
+            else:  # late, or the source's clock was set back
+                del self._last[channel]
