@@ -36,8 +36,21 @@ class RateLimitFilter(logging.Filter):
         return count < _MAX_PER_MINUTE
 
 
+class UtcFormatter(logging.Formatter):
+    """Lines with times in the form of PostgreSQL's log: ``2026-11-26 08:00:00.123 Z``."""
+
+    converter = staticmethod(time.gmtime)
+    default_msec_format = "%s.%03d Z"
+
+
+def utc_now() -> str:
+    """Now, in that form."""
+    return UtcFormatter().formatTime(logging.makeLogRecord({}))
+
+
 def configure() -> None:
     """Configure logging to standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(UtcFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handler.addFilter(RateLimitFilter())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from ops.paths import State
 
 _TAIL = 1024**2  # bytes of a log that are read
 _STABLE_SECONDS = 60.0  # a process that ran so long had started well
-_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ \w+ (spawned|exited|stopped|supervisord started)\b(.*)")
+_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+) Z \w+ (spawned|exited|stopped|supervisord started)\b(.*)")
 _NAME = re.compile(r": '?([\w-]+)'?")
 
 
@@ -41,7 +41,7 @@ def parse(lines: Iterable[str]) -> dict[str, ExitRecord]:
         match = _LINE.match(line)
         if match is None:
             continue
-        at = time.mktime(time.strptime(match[1], "%Y-%m-%d %H:%M:%S"))
+        at = datetime.fromisoformat(f"{match[1]}+00:00").timestamp()
         name = _NAME.match(match[3])
         if match[2] == "supervisord started":
             exits.clear()

@@ -21,7 +21,7 @@ from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnect
 
 from ingest.errors import OperationError
 from ingest.files import write_atomically
-from ops.paths import State
+from ops.paths import CHECKOUT, State
 
 _LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while it binds
 _RPC_SECONDS = 30.0
@@ -186,8 +186,9 @@ class Supervisor:
         (self._state.run / "supervisor.sock").unlink(missing_ok=True)  # of one that was killed
         environment = {key: value for key, value in os.environ.items() if key != "PLANTLOG_DSN"}
         environment |= {"PLANTLOG_STATE": str(self._state.root), "PLANTLOG_PROCESS": "supervisord"}
+        environment["PYTHONPATH"] = str(CHECKOUT)
         run = subprocess.run(
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._config)],
+            [sys.executable, "-P", "-m", "ops.appliance.supervisord", "-c", str(self._config)],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-# plantlog's own processes, and PostgreSQL (UTC, as its configuration says)
-_OWN = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?:ERROR|CRITICAL) ")
-_POSTGRES = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d{3} (\w+) .*?(?:ERROR|FATAL|PANIC):")
+# plantlog's own processes, and PostgreSQL
+_ERROR = re.compile(r"^(\S+ \S+) Z (?:(?:ERROR|CRITICAL) |\[\d+\] .*?(?:ERROR|FATAL|PANIC):)")
 _AFTER_SECONDS = 90.0  # in which what failed is still about the fault
 
 
@@ -29,7 +28,5 @@ def unexplained(folder: Path, since: float, until: float, faults: Sequence[tuple
 def _errors(path: Path) -> Iterator[tuple[float, str]]:
     with path.open(errors="replace") as file:
         for line in file:
-            if found := _OWN.match(line):
-                yield datetime.fromisoformat(found[1]).timestamp(), line.rstrip()
-            elif found := _POSTGRES.match(line):
+            if found := _ERROR.match(line):
                 yield datetime.fromisoformat(f"{found[1]}+00:00").timestamp(), line.rstrip()

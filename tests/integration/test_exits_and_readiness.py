@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,16 @@ from tests.supervised import end
 from tests.waiting import until_sync
 
 LOG = """\
-2026-11-22 04:00:00,000 INFO supervisord started with pid 7
-2026-11-22 04:00:01,000 INFO spawned: 'writer' with pid 8
-2026-11-22 04:00:01,000 INFO spawned: 'collector-opcua' with pid 9
-2026-11-22 04:00:02,100 INFO success: writer entered RUNNING state, process has stayed up for > than 1 seconds
-2026-11-22 04:20:00,000 WARN exited: writer (terminated by SIGKILL; not expected)
-2026-11-22 04:20:01,000 INFO spawned: 'writer' with pid 10
-2026-11-22 04:20:03,000 WARN exited: writer (exit status 1; not expected)
-2026-11-22 04:20:04,000 INFO spawned: 'writer' with pid 11
-2026-11-22 04:20:06,000 WARN exited: writer (exit status 1; not expected)
-2026-11-22 04:20:07,000 INFO stopped: collector-opcua (exit status 0)
+2026-11-22 04:00:00.000 Z INFO supervisord started with pid 7
+2026-11-22 04:00:01.000 Z INFO spawned: 'writer' with pid 8
+2026-11-22 04:00:01.000 Z INFO spawned: 'collector-opcua' with pid 9
+2026-11-22 04:00:02.100 Z INFO success: writer entered RUNNING state, process has stayed up for > than 1 seconds
+2026-11-22 04:20:00.000 Z WARN exited: writer (terminated by SIGKILL; not expected)
+2026-11-22 04:20:01.000 Z INFO spawned: 'writer' with pid 10
+2026-11-22 04:20:03.000 Z WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:04.000 Z INFO spawned: 'writer' with pid 11
+2026-11-22 04:20:06.000 Z WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:07.000 Z INFO stopped: collector-opcua (exit status 0)
 a line that was cut
 """
 
@@ -65,19 +66,19 @@ def test_consecutive_exits_are_counted() -> None:
     found = exits.parse(LOG.splitlines())
     assert set(found) == {"writer"}
     assert str(found["writer"]) == "exit 1, 3 times"
-    assert time.localtime(found["writer"].at).tm_sec == 6
+    assert found["writer"].at == datetime(2026, 11, 22, 4, 20, 6, tzinfo=UTC).timestamp()
 
 
 def test_requested_stop_and_new_supervisor_reset_the_exit_count() -> None:
-    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO stopped: writer (exit status 0)"]) == {}
-    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00,000 INFO supervisord started with pid 12"]) == {}
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO stopped: writer (exit status 0)"]) == {}
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO supervisord started with pid 12"]) == {}
 
 
 def test_long_run_resets_the_exit_count() -> None:
     lines = [
         *LOG.splitlines(),
-        "2026-11-22 04:20:08,000 INFO spawned: 'writer' with pid 13",
-        "2026-11-22 04:40:08,000 WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
+        "2026-11-22 04:20:08.000 Z INFO spawned: 'writer' with pid 13",
+        "2026-11-22 04:40:08.000 Z WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
     ]
     assert str(exits.parse(lines)["writer"]) == "SIGSEGV (core dumped)"
 

@@ -183,18 +183,18 @@ def test_a_process_that_is_always_young_has_no_trend() -> None:
 
 def test_errors_in_the_logs_are_those_that_no_fault_explains(tmp_path: Path) -> None:
     (tmp_path / "writer.log").write_text(
-        "2026-11-25 09:00:00,100 ERROR ingest.writer: before the soak\n"
-        "2026-11-25 10:00:00,100 ERROR ingest.writer: during the fault\n"
-        "2026-11-25 10:01:20,100 ERROR ingest.writer: right after it\n"
-        "2026-11-25 10:30:00,100 WARNING ingest.writer: no error\n"
-        "2026-11-25 10:31:00,100 ERROR ingest.writer: without a fault\n"
-        "2026-11-25 11:30:00,100 ERROR ingest.writer: after the soak\n"
+        "2026-11-25 09:00:00.100 Z ERROR ingest.writer: before the soak\n"
+        "2026-11-25 10:00:00.100 Z ERROR ingest.writer: during the fault\n"
+        "2026-11-25 10:01:20.100 Z ERROR ingest.writer: right after it\n"
+        "2026-11-25 10:30:00.100 Z WARNING ingest.writer: no error\n"
+        "2026-11-25 10:31:00.100 Z ERROR ingest.writer: without a fault\n"
+        "2026-11-25 11:30:00.100 Z ERROR ingest.writer: after the soak\n"
     )
     (tmp_path / "postgres.log.1").write_text(
-        "2026-11-25 10:30:00.100 UTC [7] plantlog_reader@plantlog ERROR:  canceling statement\n"
-        "2026-11-25 10:30:00.100 UTC [7] LOG:  checkpoint\n"
+        "2026-11-25 10:30:00.100 Z [7] plantlog_reader@plantlog ERROR:  canceling statement\n"
+        "2026-11-25 10:30:00.100 Z [7] LOG:  checkpoint\n"
     )
-    begin = datetime.fromisoformat("2026-11-25 10:00:00").timestamp()
+    begin = datetime(2026, 11, 25, 10, tzinfo=UTC).timestamp()
     errors = unexplained(tmp_path, begin - 1800, begin + 3600, [(begin, begin + 10)])
     assert [error.partition(": ")[0] for error in errors] == ["postgres.log.1", "writer.log"]
     assert errors[1].endswith("without a fault")
@@ -207,7 +207,7 @@ def test_a_soak_notes_when_its_faults_began_and_ended(tmp_path: Path) -> None:
     state.log.mkdir(parents=True)
     soak = Soak(state)
     with soak.fault():
-        line = f"{datetime.now():%Y-%m-%d %H:%M:%S},000 ERROR ingest: during the fault"
+        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}.000 Z ERROR ingest: during the fault"
     (state.log / "writer.log").write_text(line)
     assert soak.result(time.time()).errors == []
 
@@ -216,7 +216,7 @@ def test_what_is_logged_after_a_soak_is_not_counted(tmp_path: Path) -> None:
     state = State(tmp_path)
     state.log.mkdir(parents=True)
     soak = Soak(state)
-    ahead = f"{datetime.now() + timedelta(minutes=10):%Y-%m-%d %H:%M:%S},000 ERROR ingest: no fault"
+    ahead = f"{datetime.now(UTC) + timedelta(minutes=10):%Y-%m-%d %H:%M:%S}.000 Z ERROR ingest: no fault"
     (state.log / "writer.log").write_text(ahead)
     assert soak.result(time.time()).errors == []
     assert soak.result(time.time() + 3600).errors == [f"writer.log: {ahead}"]
