@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from pathlib import Path
 from typing import Any
 
 from ingest.config.model import HealthOptions, Plant
 from ingest.config.processes import collectors, port
+from ingest.installation import installation_of
 
 _TIMEOUT = 3.0
 
@@ -31,8 +33,8 @@ def processes(plant: Plant) -> list[str]:
     ]
 
 
-def fetch(process: str, options: HealthOptions) -> dict[str, Any] | None:
-    """``/health`` of a process; None if it does not respond."""
+def fetch(process: str, options: HealthOptions, state: Path) -> dict[str, Any] | None:
+    """``/health`` of a process of the state folder; None if it does not respond."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
     connection: http.client.HTTPConnection
     if options.scheme == "http":
@@ -48,5 +50,8 @@ def fetch(process: str, options: HealthOptions) -> dict[str, Any] | None:
         return None
     finally:
         connection.close()
-    # Another program may listen on that port.
-    return report if isinstance(report, dict) and report.get("process") == process else None
+    # Another program, or another appliance, may have that port meanwhile.
+    if not isinstance(report, dict) or report.get("process") != process:
+        return None
+    ours = str(installation_of(state))
+    return report if report.get("installation", ours) == ours else None

@@ -112,7 +112,7 @@ def listed(source: str | None, config: Path | None, state: State) -> list[Listed
     """The tokens of a source, or of all. Raises ConfigError or OperationError."""
     files = _token_files(config, state)[0] if source is None else {source: token_file_of(source, config, state)}
     running = Running.load(state)
-    report = None if running is None else health.fetch("collector-push", running.health)
+    report = None if running is None else health.fetch("collector-push", running.health, state.root)
     found = []
     for name, file in files.items():
         used = (report or {}).get("tokens", {}).get(name, {})

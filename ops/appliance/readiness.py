@@ -30,7 +30,7 @@ class Progress:
 
     def __init__(self, supervisor: Supervisor, state: State, names: Sequence[str]) -> None:
         self.supervisor = supervisor
-        self._state = state
+        self.state = state
         self._names = names
         self._pids: dict[str, int] = {}
         self._work = WorkMeter()
@@ -65,7 +65,7 @@ class Progress:
                 return
         elif process.state == "STARTING":
             return
-        raise OperationError(exit_message(self._state, process))
+        raise OperationError(exit_message(self.state, process))
 
 
 def exit_message(state: State, process: ProcessState) -> str:
@@ -93,7 +93,7 @@ def wait_until_alive(names: Sequence[str], plant: Plant, progress: Progress) -> 
     unanswered = list(names)
 
     def all_answer() -> bool:
-        unanswered[:] = [name for name in unanswered if not health.fetch(name, plant.health)]
+        unanswered[:] = [name for name in unanswered if not health.fetch(name, plant.health, progress.state.root)]
         return not unanswered
 
     wait_until(all_answer, progress, lambda: f"no response from {', '.join(unanswered)}")
@@ -104,7 +104,7 @@ def wait_until_configured(names: Sequence[str], configuration: int, plant: Plant
     notified: dict[str, int] = {}  # process → when it began
 
     def applied(name: str) -> bool:
-        report = health.fetch(name, plant.health)
+        report = health.fetch(name, plant.health, progress.state.root)
         if report is None:
             return False
         if notified.get(name) != report["since"]:  # in any case: files that options name may be others
@@ -128,7 +128,7 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
     fewest_reasons = None
     notified = False
     while True:
-        own_reasons, source_reasons = _not_ready(names, plant)
+        own_reasons, source_reasons = _not_ready(names, plant, progress.state)
         n = len(own_reasons) + len(source_reasons)
         if not n:
             return
@@ -150,12 +150,12 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
         step.note(reason)
 
 
-def _not_ready(names: Sequence[str], plant: Plant) -> tuple[list[str], list[str]]:
+def _not_ready(names: Sequence[str], plant: Plant, state: State) -> tuple[list[str], list[str]]:
     """Reasons why plantlog processes are not ready, and why sources, or receivers of notifications, are not."""
     own_reasons: list[str] = []
     source_reasons: list[str] = []
     for name in names:
-        report = health.fetch(name, plant.health)
+        report = health.fetch(name, plant.health, state.root)
         if report is None:
             own_reasons.append(f"{name} does not respond")
         elif not report["ready"] and "sources" in report:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ingest.config.model import HealthOptions
 from ingest.config.sources import Source
 from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
@@ -61,7 +60,10 @@ class StatusMonitor:
     def snapshot(self) -> dict[str, Any]:
         """The current status, as printed by ``--json``."""
         running = Running.load(self._state)
-        reports = {name: self._report(name, running.health) for name in running.processes} if running else {}
+        reports: dict[str, dict[str, Any] | None] = {}
+        if running is not None:
+            state = self._state.root
+            reports = {name: health.fetch(name, running.health, state) for name in running.processes}
         collectors = [report for report in reports.values() if report and "sources" in report]
         sources = [source for report in collectors for source in report["sources"]]
         rates = self._rates({source["name"]: source["samples"] for source in sources})
@@ -107,12 +109,6 @@ class StatusMonitor:
         since = None if last.stopped_at is None else last.stopped_at / 1e6
         installed = service.installed(self._state)
         return {"since": since, "start": f"systemctl start {installed.name}" if installed else "plantlog up"}
-
-    def _report(self, process: str, options: HealthOptions) -> dict[str, Any] | None:
-        """None if the process does not respond. Another appliance may have the same ports meanwhile."""
-        report = health.fetch(process, options)
-        ours = str(installation_of(self._state.root))
-        return report if report is not None and report.get("installation", ours) == ours else None
 
     def _rates(self, samples: dict[str, int]) -> dict[str, float]:
         now = time.monotonic()

@@ -262,7 +262,7 @@ def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> No
     }
     if last is not None and running_collectors > set(filter(is_collector, health.processes(plant))):
         for name in running_collectors:
-            if health.fetch(name, last.health):  # else it may not know the signal yet
+            if health.fetch(name, last.health, state.root):  # else it may not know the signal yet
                 supervisor.signal(name, signal.SIGHUP)
 
 

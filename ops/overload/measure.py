@@ -117,11 +117,14 @@ def _pace(source: Mapping[str, Any], now: float) -> float:
 
 
 def measure(folder: Path, pressure: Pressure, polling: Iterable[str], options: HealthOptions) -> Indicators:
-    """All of it, now. The collectors that poll are asked only where the processors are short."""
+    """All of it, now. The collectors that poll are asked only where the processors are short.
+
+    ``folder``: the spools', in the state folder.
+    """
     pressed, wait = pressure.sample(), total_backlog(folder)
     pace = 0.0
     if pressed >= _ASK_COLLECTORS_FROM:
-        reports = [health.fetch(process, options) or {} for process in polling]
+        reports = [health.fetch(process, options, folder.parent) or {} for process in polling]
         sources = [source for report in reports for source in report.get("sources", ())]
         pace = max((_pace(source, time.time()) for source in sources), default=0.0)
     return Indicators(time.time(), pressed, wait.seconds, pace, wait.bytes)

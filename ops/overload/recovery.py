@@ -90,7 +90,7 @@ def observe(state: State) -> Observation:
     running = Running.load(state)
     if running is None:
         raise OperationError(f"no appliance in {state.root}: run `plantlog up`")
-    reports = {name: health.fetch(name, running.health) for name in running.processes}
+    reports = {name: health.fetch(name, running.health, state.root) for name in running.processes}
     return Observation(time.monotonic(), time.time(), reports, backlogs(state.spool))
 
 

@@ -135,7 +135,7 @@ def _reports(state: State, processes: list[ProcessState]) -> dict[str, dict[str,
     if running is None:
         return {}
     active = {process.name for process in processes if process.pid}
-    return {name: health.fetch(name, running.health) for name in running.processes if name in active}
+    return {name: health.fetch(name, running.health, state.root) for name in running.processes if name in active}
 
 
 def _status(processes: list[ProcessState], reports: dict[str, dict[str, Any] | None], problem: str) -> str:

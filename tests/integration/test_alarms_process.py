@@ -77,7 +77,7 @@ async def test_alarms_of_a_collector(tmp_path: Path) -> None:
             at = datetime.fromtimestamp(known["acknowledged_at"] // 1_000_000, UTC)
             listed = (await plantlog(tmp_path, "alarms")).out
             assert f"acknowledged {at:%Y-%m-%d %H:%M:%SZ}, ann" in listed
-            report: Any = await asyncio.to_thread(health.fetch, "collector-modbus", HealthOptions(port=port))
+            report: Any = await asyncio.to_thread(health.fetch, "collector-modbus", HealthOptions(port=port), tmp_path)
             assert (report["alarms"]["high"], report["alarms"]["unacknowledged"]) == (1, 0)
             shown = await asyncio.to_thread(_metrics, port + 1)
             assert 'plantlog_alarms_active{priority="high",source="plc"} 1.0' in shown

@@ -182,7 +182,7 @@ class Killed:
             if k not in self.running or self.running[k].returncode is not None:
                 command = (sys.executable, "-m", "ingest", "modbus" if k == 1 else f"modbus-{k}")
                 self.running[k] = await asyncio.create_subprocess_exec(*command, "--state", str(self.state), cwd=ROOT)
-            report = await asyncio.to_thread(health.fetch, collector("modbus", k), self._options)
+            report = await asyncio.to_thread(health.fetch, collector("modbus", k), self._options, self.state)
             if report is not None and report["configuration"] != number:
                 self.running[k].send_signal(signal.SIGHUP)
             elif report is not None and report["ready"]:

@@ -201,7 +201,7 @@ async def test_sighup_applies_what_is_in_force(tmp_path: Path) -> None:
     REGISTRY.save(tmp_path / "registry.json")
 
     async def in_force(number: int) -> bool:
-        found = await asyncio.to_thread(health.fetch, "collector-opcua", HealthOptions(port=port))
+        found = await asyncio.to_thread(health.fetch, "collector-opcua", HealthOptions(port=port), tmp_path)
         return found is not None and found["configuration"] == number and found["ready"]
 
     async with serving(tmp_path / "server") as server:

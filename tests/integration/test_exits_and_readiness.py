@@ -40,6 +40,7 @@ from ops.appliance.steps import Step
 from ops.appliance.supervisor import Program, Supervisor
 from ops.deployment import Running
 from ops.formatting import count
+from ops.overload.recovery import observe
 from ops.paths import EXAMPLE, State
 from ops.ports import free_ports
 from tests.command import run
@@ -180,7 +181,7 @@ def test_up_waits_briefly_for_what_is_not_plantlogs_and_names_it(
             threading.Thread(target=page.serve_forever, daemon=True).start()
             pages.callback(page.shutdown)
         wait_until_ready(health.processes(plant), plant, progress, Step(shown, "wait"), simulated=False)
-        assert reason in _not_ready_reason(health.fetch(process, plant.health), None)
+        assert reason in _not_ready_reason(health.fetch(process, plant.health, state.root), None)
     lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert [line.strip(" ·") for line in lines] == [f"waiting for {told}", told]
 
@@ -273,7 +274,9 @@ async def test_status_leaves_out_another_appliance_on_its_ports(state: State, tm
         (folder / "installation").write_text(str(uuid4()))
         async with serve("127.0.0.1", first + 2, report, folder):
             (writer,) = (await asyncio.to_thread(StatusMonitor(state).snapshot))["processes"]
+            seen = await asyncio.to_thread(lambda: observe(state).reports["writer"])
         assert writer["state"] == shown
+        assert (seen is None) == (shown == "STOPPED"), "nobody takes its answer for that of this one"
 
 
 def test_status_shows_rejected_tokens_for_a_day() -> None:

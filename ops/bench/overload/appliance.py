@@ -85,7 +85,7 @@ class Appliance:
 
     def written(self) -> int:
         """Samples that the writer has written."""
-        return int((health.fetch("writer", self._options) or {"written": 0})["written"])
+        return int((health.fetch("writer", self._options, self.state.root) or {"written": 0})["written"])
 
     def observe(self) -> Observation:
         """What the processes say now, and the spools."""
