@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ingest.config.explain import shown
 from ingest.errors import OperationError, Problem
-
-_LONGEST = 60  # characters of what was found
 
 
 class BadField(Exception):  # noqa: N818  (caught where the line is known)
@@ -21,5 +20,4 @@ class BadField(Exception):  # noqa: N818  (caught where the line is known)
 
 def bad_input(file: Path, line: int | None, field: str, found: str, legal: str) -> OperationError:
     """An error that names file, line (from 1) and field."""
-    shown = found if len(found) <= _LONGEST else found[:_LONGEST] + "…"
-    return OperationError(str(Problem(str(file), line, field, repr(shown), legal)))
+    return OperationError(str(Problem(str(file), line, field, shown(found), legal)))

@@ -293,6 +293,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         ":2: value: found '1_000'; legal: a number",
     ),
     "no value": ("tag,time,value\na,2026-03-10 10:00:00Z,\n", {}, ":2: value: found ''; legal: a number"),
+    "long": (
+        f"tag,time,value\na,2026-03-10 10:00:00Z,{'x' * 100}\n",
+        {},
+        f":2: value: found '{'x' * 76}...; legal: a number",  # as in a configuration
+    ),
     "infinite": ("tag,time,value\na,2026-03-10 10:00:00Z,inf\n", {}, ":2: value: found 'inf'; legal: a finite number"),
     "two values of one time": (
         "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
