@@ -8,7 +8,7 @@ values recur (transmitters with a resolution), splitting by byte where they don'
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -23,7 +23,6 @@ from ingest.timestamps import microseconds
 from ops.evidence import parquet, standalone
 from ops.evidence.keys import stored_keys
 from ops.evidence.reader import (
-    Series,
     begin,
     channels_of,
     connect,
@@ -31,13 +30,14 @@ from ops.evidence.reader import (
     gap_rows,
     gaps_digest,
     has_data,
-    read,
     seal_time,
+    stream,
 )
 from ops.evidence.scope import Scope, choose, load_scope
 from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
 from ops.evidence.standalone import (
     EVENT_WIDTHS,
+    METADATA,
     ChannelDigests,
     HourDigests,
     SealBundle,
@@ -48,7 +48,6 @@ from ops.evidence.standalone import (
 from ops.paths import State
 from schema.queries import load
 
-_SAMPLES = 1_000_000  # in memory, unless a single channel has more
 _PROBE_CHANNELS = 12  # channels that decide the encoding
 _HOUR_US = 3_600_000_000
 _EVENT_ROWS = 50_000
@@ -135,17 +134,14 @@ class _Export:
             if not channels:
                 raise OperationError(f"no channel with samples on {sealed.day} matches {', '.join(patterns)}")
         labels, hours = sealed.labels(), sealed.hours()
-        probed = [
-            series
-            async for series in self._series(
-                channels[:: max(1, len(channels) // _PROBE_CHANNELS)][:_PROBE_CHANNELS], hour=12
-            )
-        ]
+        probe = channels[:: max(1, len(channels) // _PROBE_CHANNELS)][:_PROBE_CHANNELS]
+        noon = begin(sealed.day, 12), begin(sealed.day, 13)
+        probed = [series async for series in stream(self.connection, probe, *noon)]
         rows = differs = 0
         with ExitStack() as stack:
             file = parquet.SampleFile(path, parquet.best_encoding(probed))
             stack.callback(file.abandon)
-            async for series in self._series(channels):
+            async for series in stream(self.connection, channels, begin(sealed.day), begin(sealed.day, 24)):
                 for (_, name, unit), part in series.by_label(labels.get(series.channel_id, [(0, "", "")])):
                     file.write(part, name, unit)
                 rows += len(series.time)
@@ -155,18 +151,6 @@ class _Export:
             differs += sum(1 for number in hours if number in set(channels) for n in hours[number].n if n)
             file.close(self._bundle("samples", frozenset(channels) if patterns else None).encode())
         return rows, differs
-
-    async def _series(self, channels: Sequence[int], hour: int | None = None) -> AsyncIterator[Series]:
-        """Whole days of channels, or one hour, some channels at a time."""
-        day = self.sealed.day
-        span = (begin(day), begin(day, 24)) if hour is None else (begin(day, hour), begin(day, hour + 1))
-        size, done = 1, 0
-        while part := channels[done : done + size]:
-            found = await read(self.connection, part, *span)
-            done += len(part)
-            size = max(1, min(2 * size, size * _SAMPLES // max(1, sum(len(series.time) for series in found))))
-            for series in found:
-                yield series
 
     async def events(self, path: Path) -> tuple[int, int]:
         """Rows written, hours that differ."""
@@ -186,7 +170,7 @@ class _Export:
                         file.write(rows)
                         total, rows = total + len(rows), []
             file.write(rows)
-            file.close(self._bundle("events", frozenset()).encode())
+            file.close({METADATA: self._bundle("events", frozenset()).encode()})
         hours = HourDigests.of({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
         differs = sum(1 for _ in compare("", None, self.sealed.parts[-1].events.by_hour(), hours.by_hour()))
         return total + len(rows), differs
@@ -198,7 +182,7 @@ class _Export:
             file = parquet.RowFile(path, parquet.GAPS)
             stack.callback(file.abandon)
             file.write(rows)
-            file.close(self._bundle("gaps", frozenset()).encode())
+            file.close({METADATA: self._bundle("gaps", frozenset()).encode()})
         return len(rows), int(gaps_digest(rows) != self.sealed.parts[-1].gaps)
 
     def _bundle(self, table: str, channels: frozenset[int] | None) -> SealBundle:

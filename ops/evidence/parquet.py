@@ -140,9 +140,10 @@ def best_encoding(probe: Sequence[Series]) -> str:
 class RowFile:
     """Rows of another table; times are µs since 1970."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
+    def __init__(self, sink: Any, schema: Any) -> None:
+        """``sink``: a path, or a file object of pyarrow."""
         self._schema = schema
-        self._writer = pq.ParquetWriter(str(path), schema, **_COMPRESSION)
+        self._writer = pq.ParquetWriter(sink, schema, **_COMPRESSION)
 
     def write(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Add rows."""
@@ -150,9 +151,9 @@ class RowFile:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
-    def close(self, metadata: bytes) -> None:
-        """Write the end of the file, with the seal."""
-        self._writer.add_key_value_metadata({METADATA: metadata})
+    def close(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Write the end of the file, with the seal or what else the metadata hold."""
+        self._writer.add_key_value_metadata(dict(metadata))
         self._writer.close()
 
     def abandon(self) -> None:

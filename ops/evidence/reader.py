@@ -4,7 +4,7 @@ that samples are stored in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from schema.queries import load
 _HEAD = 20  # bytes before an array's elements: dimensions, flags, type, length, lower bound
 _HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
+_STREAMED = 1_000_000  # samples in memory, unless a single channel has more
 _SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
 
 
@@ -84,6 +85,19 @@ async def read(
     """Samples with since <= time < until, by ascending channel; channels without any are left out."""
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
     return [_series(row) for row in rows]
+
+
+async def stream(
+    connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
+) -> AsyncIterator[Series]:
+    """The same in the order of ``channels``, some of them at a time."""
+    size, done = 1, 0
+    while part := channels[done : done + size]:
+        found = await read(connection, part, since, until)
+        done += len(part)
+        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(len(series.time) for series in found))))
+        for series in found:
+            yield series
 
 
 def _series(row: asyncpg.Record) -> Series:
