@@ -10,6 +10,7 @@ import pytest
 
 from ops.evidence.reader import begin
 from tests.database import Database
+from tests.integration.evidence.archive_site import Site, archive_site
 from tests.integration.evidence.plant import DAY, SealedPlant, minute
 
 
@@ -28,4 +29,11 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[SealedPlant
             begin(DAY, 7),
             begin(DAY, 8),
         )
+        yield made
+
+
+@pytest.fixture
+async def site(database: Database, tmp_path: Path) -> AsyncIterator[Site]:
+    """An archive and its plant."""
+    async with archive_site(database, tmp_path) as made:
         yield made

@@ -1,0 +1,182 @@
+"""Where an archive is: a folder, or a bucket of S3-compatible storage, by pyarrow's file systems.
+
+A file appears whole or not at all. In a folder it is written under another name, synchronised, and renamed. An object
+of S3 appears when its upload is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from ingest.errors import OperationError
+from ingest.files import sync
+
+_S3 = "s3://"
+_CHUNK = 8 * 1024**2  # bytes
+_CONNECT_SECONDS = 10.0
+_REQUEST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach S3-compatible storage."""
+
+    access_key: str
+    secret_key: str
+    endpoint: str  # HOST or HOST:PORT, by HTTPS
+    region: str = "us-east-1"
+    ca_file: str = ""  # empty: the CA certificates of the system
+    host_style: bool = False  # the bucket is named in the host name, not in the path
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a file is known by."""
+
+    bytes: int
+    sha256: str
+
+
+class Location:
+    """Files by their paths from the archive's root, with ``/``. Every failure is an OperationError that names it."""
+
+    def __init__(self, name: str, filesystem: Any, folder: Path | None) -> None:
+        """``folder``: where it is a folder of this machine."""
+        self.name = name
+        self._files = filesystem
+        self._folder = folder
+
+    @classmethod
+    def at(cls, name: str, s3: S3Options | None = None) -> Location:
+        """``name``: a folder, which must exist, or ``s3://BUCKET/PATH``."""
+        if name.startswith(_S3):
+            if s3 is None:
+                raise OperationError(f"archive {name}: S3 requires an endpoint and a key")
+            filesystem = pafs.S3FileSystem(
+                access_key=s3.access_key,
+                secret_key=s3.secret_key,
+                endpoint_override=s3.endpoint,
+                region=s3.region,
+                tls_ca_file_path=s3.ca_file or None,
+                force_virtual_addressing=s3.host_style,
+                connect_timeout=_CONNECT_SECONDS,
+                request_timeout=_REQUEST_SECONDS,
+            )
+            return cls(name, pafs.SubTreeFileSystem(name.removeprefix(_S3), filesystem), None)
+        folder = Path(name)
+        if not folder.is_dir():  # not created: it may be a disk that is not mounted
+            raise OperationError(f"archive {name}: no such folder; create it, or mount what it is on")
+        return cls(name, pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), folder)
+
+    @contextmanager
+    def failures(self, path: str = "") -> Iterator[None]:
+        """Failures of the storage in the block, in words."""
+        try:
+            yield
+        except ConnectionError:  # not of the storage: what is written is read from the database in the block
+            raise
+        except (OSError, pa.ArrowException) as error:
+            place = f"{path}: " if path else ""
+            raise OperationError(f"archive {self.name}: {place}{_reason(error)}") from error
+
+    @contextmanager
+    def created(self, path: str) -> Iterator[Any]:
+        """A file object to be written in the block; durable when it ends, gone if anything raises."""
+        with self.failures(path):
+            if self._folder is not None:
+                (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+            stream = self._files.open_output_stream(path, compression=None)
+            try:
+                yield stream
+                stream.close()
+                if self._folder is not None:
+                    sync(self._folder / path)
+            except BaseException:
+                with suppress(OSError, pa.ArrowException):
+                    stream.close()
+                with suppress(OSError, pa.ArrowException):
+                    self._files.delete_file(path)
+                raise
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace a small file, at once or not at all."""
+        if self._folder is None:
+            with self.created(path) as stream:
+                stream.write(content)
+            return
+        with self.created(f"{path}.partial") as stream:
+            stream.write(content)
+        self.move(f"{path}.partial", path)
+
+    def move(self, path: str, to: str) -> None:
+        """Rename a file; it replaces what is there."""
+        with self.failures(to):
+            if self._folder is None:
+                self._files.move(path, to)
+                return
+            target = self._folder / to
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / path).replace(target)
+            for folder in (target.parent, *target.parent.parents):
+                sync(folder)
+                if folder == self._folder:
+                    break
+
+    def opened(self, path: str) -> Any:
+        """A file object to read from anywhere in it."""
+        with self.failures(path):
+            return self._files.open_input_file(path)
+
+    def read(self, path: str) -> bytes:
+        """All of a small file."""
+        with self.failures(path), self._files.open_input_stream(path, compression=None) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def facts(self, path: str) -> FileFacts:
+        """Size and digest of a file, read from the storage."""
+        digest, size = hashlib.sha256(), 0
+        with self.failures(path), self._files.open_input_stream(path, compression=None) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return FileFacts(size, digest.hexdigest())
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None: there is none."""
+        with self.failures(path):
+            info = self._files.get_file_info(path)
+        return info.size if info.type == pafs.FileType.File else None
+
+    def listing(self, path: str = "", recursive: bool = True) -> list[str]:
+        """Paths of the files below a folder, in order; none where there is no such folder."""
+        with self.failures(path):
+            selector = pafs.FileSelector(path, allow_not_found=True, recursive=recursive)
+            return sorted(one.path for one in self._files.get_file_info(selector) if one.type == pafs.FileType.File)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        with self.failures(path):
+            self._files.delete_file(path)
+
+    def clear(self, path: str) -> None:
+        """Remove a folder with all that it holds, where there is one."""
+        with self.failures(path):
+            if self._files.get_file_info(path).type == pafs.FileType.Directory:
+                self._files.delete_dir(path)
+
+
+def _reason(error: BaseException) -> str:
+    """The storage's own words, in a line, without those that pyarrow puts around them."""
+    if isinstance(error, OSError) and error.strerror and error.errno:
+        return os.strerror(error.errno)
+    return " ".join(str(error).split())

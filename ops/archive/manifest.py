@@ -1,0 +1,155 @@
+"""The manifest of an archived day: which files it has, of which plant, and the seal that they were verified with.
+
+It is written last: a day without manifest is not in the archive, whatever files there are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from typing import Any, Literal
+from uuid import UUID
+
+from ingest.errors import OperationError
+from ops.archive.location import Location
+
+FORMAT = 1
+MARKER = "plantlog-archive.json"
+MANIFESTS = "manifests"
+INCOMING = "incoming"  # files of days that are being written
+METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
+
+Table = Literal["samples", "channels", "events", "gaps", "seal"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A file of a day."""
+
+    path: str  # from the archive's root
+    table: Table
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A day as it was archived."""
+
+    format: int
+    plant: str
+    installation: str  # id
+    day: str
+    revision: int  # of the seal
+    serial: int
+    root: str  # of the seal, in hex
+    samples: int
+    channels: int
+    files: tuple[ArchivedFile, ...]
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def decode(cls, content: bytes, place: str) -> Manifest:
+        """The inverse. ``place``: what errors call it. Raises OperationError."""
+        try:
+            data = json.loads(content)
+            if not isinstance(data, dict) or data.get("format") != FORMAT:
+                found = data.get("format") if isinstance(data, dict) else data
+                raise OperationError(f"{place}: format: found {found!r}; legal: {FORMAT}")
+            data["files"] = tuple(ArchivedFile(**one) for one in data["files"])
+            manifest = cls(**{one.name: data[one.name] for one in fields(cls)})
+            date.fromisoformat(manifest.day)
+            return manifest
+        except (ValueError, KeyError, TypeError) as error:
+            raise OperationError(f"{place} is not a manifest: {type(error).__name__}: {error}") from error
+
+    def of(self, table: Table) -> list[ArchivedFile]:
+        """The files of a table."""
+        return [one for one in self.files if one.table == table]
+
+
+@dataclass(frozen=True, slots=True)
+class DayFolder:
+    """The paths of an installation's day."""
+
+    installation: UUID
+    day: date
+
+    def table(self, table: Table) -> str:
+        """The folder of a table's files."""
+        return f"{table}/installation={self.installation}/day={self.day}"
+
+    def file(self, table: Table, number: int = 1) -> str:
+        """A file of a table."""
+        return f"{self.table(table)}/{number:05}.parquet"
+
+    @property
+    def manifest(self) -> str:
+        """The manifest."""
+        return f"{MANIFESTS}/installation={self.installation}/{self.day}.json"
+
+    @property
+    def seal(self) -> str:
+        """The seal with its digests."""
+        return f"seals/installation={self.installation}/{self.day}.json.gz"
+
+    @property
+    def incoming(self) -> str:
+        """Where its files are until they are verified."""
+        return f"{INCOMING}/{self.installation}/{self.day}"
+
+    def identity(self, table: Table) -> dict[bytes, bytes]:
+        """What the metadata of a file says it is."""
+        said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
+        return {METADATA: json.dumps(said).encode()}
+
+
+def read_manifest(location: Location, folder: DayFolder) -> Manifest:
+    """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
+    place = f"archive {location.name}: {folder.manifest}"
+    if location.size(folder.manifest) is None:
+        raise OperationError(
+            f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
+        )
+    manifest = Manifest.decode(location.read(folder.manifest), place)
+    for name, found, legal in (
+        ("installation", manifest.installation, str(folder.installation)),
+        ("day", manifest.day, str(folder.day)),
+    ):
+        if found != legal:
+            raise OperationError(f"{place}: {name}: found {found}, of plant {manifest.plant}; legal: {legal}")
+    for file in manifest.files:
+        legal = folder.seal if file.table == "seal" else f"{folder.table(file.table)}/NUMBER.parquet"
+        if not re.fullmatch(re.escape(legal).replace("NUMBER", "[0-9]+"), file.path):
+            raise OperationError(f"{place}: files: found {file.path}; legal: {legal}")
+    return manifest
+
+
+def claim(location: Location, known: bool) -> None:
+    """Make sure that a location is an archive; an empty one becomes one.
+
+    ``known``: days were archived there, so that an empty one is another. Raises OperationError.
+    """
+    if location.size(MARKER) is not None:
+        said: Any = None
+        with_marker = location.read(MARKER)
+        try:
+            said = json.loads(with_marker)["format"]
+        except (ValueError, KeyError, TypeError):
+            said = with_marker[:40]
+        if said != FORMAT:
+            raise OperationError(f"archive {location.name}: {MARKER}: format: found {said!r}; legal: {FORMAT}")
+        return
+    if known:
+        raise OperationError(
+            f"archive {location.name}: {MARKER} is missing, although days were archived: is it mounted?"
+        )
+    if found := location.listing():
+        raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
+    location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

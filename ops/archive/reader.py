@@ -1,0 +1,136 @@
+"""Reads an archive as Arrow tables: the samples of channels in an interval, whatever days it spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.errors import OperationError
+from ingest.timestamps import microseconds
+from ops.archive.channel_table import places_of
+from ops.archive.location import Location, S3Options
+from ops.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
+from ops.archive.sample_file import TIME
+from ops.archive.verify import open_parquet, problems_of, split
+from ops.evidence.reader import Series
+
+SAMPLES = pa.schema(
+    [
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("status", pa.uint32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archived days of one installation."""
+
+    location: Location
+    installation: UUID
+
+    @classmethod
+    def open(cls, name: str, installation: UUID | None = None, s3: S3Options | None = None) -> Archive:
+        """``name``: a folder or ``s3://BUCKET/PATH``; ``installation``: required if there are several.
+
+        Raises OperationError.
+        """
+        location = Location.at(name, s3)
+        found = sorted({path.split("/")[1].partition("=")[2] for path in location.listing(MANIFESTS)})
+        if installation is None and len(found) != 1:
+            legal = f"one of {', '.join(found)}" if found else "a location with archived days"
+            raise OperationError(f"archive {name}: installation: found none given; legal: {legal}")
+        return cls(location, installation or UUID(found[0]))
+
+    def days(self) -> list[date]:
+        """The archived days, ascending."""
+        paths = self.location.listing(f"{MANIFESTS}/installation={self.installation}")
+        names = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
+        return sorted(date.fromisoformat(name) for name in names)
+
+    def manifest(self, day: date) -> Manifest:
+        """What is archived of a day. Raises OperationError."""
+        return read_manifest(self.location, DayFolder(self.installation, day))
+
+    def channels(self, day: date) -> Any:
+        """The channels as of a day, a row for each meaning (docs/archive.md). Raises OperationError."""
+        return self._channels(DayFolder(self.installation, day), self.manifest(day))
+
+    def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
+        """What of a day is not as sealed. ``anchors``: trusted public keys. Raises OperationError."""
+        return problems_of(self.location, DayFolder(self.installation, day), self.manifest(day), anchors)
+
+    def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
+        """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
+
+        ``channels``: ids, or names as of each day, in which ``*`` stands for any text. Raises OperationError if a file
+        is missing, damaged, or another one; a day that is not archived has no samples.
+        """
+        wanted = list(channels)
+        found = [
+            _batch(_between(series, microseconds(since), microseconds(until)))
+            for day in self.days()
+            if _midnight(day) < until and _midnight(day) + timedelta(days=1) > since
+            for series in self._day(day, wanted)
+        ]
+        return pa.Table.from_batches(found, SAMPLES)
+
+    def _day(self, day: date, wanted: Sequence[int | str]) -> Iterator[Series]:
+        folder, manifest = DayFolder(self.installation, day), self.manifest(day)
+        table = self._channels(folder, manifest)
+        chosen = _chosen(table, wanted)
+        places = {number: place for number, place in places_of(table).items() if number in chosen and place is not None}
+        for file in manifest.of("samples"):
+            here = {number: place for number, place in places.items() if place.file == file.path}
+            if not here:
+                continue
+            groups = sorted({g for place in here.values() for g in range(place.first_group, place.last_group + 1)})
+            with open_parquet(self.location, file.path, folder, file) as parquet:
+                for series in split(parquet.read_row_groups(groups)):
+                    if series.channel_id in here:
+                        yield series
+
+    def _channels(self, folder: DayFolder, manifest: Manifest) -> Any:
+        [file] = manifest.of("channels")
+        with open_parquet(self.location, file.path, folder, file) as parquet:
+            return parquet.read()
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
+    """The ids of the channels that are wanted."""
+    ids = {one for one in wanted if isinstance(one, int)}
+    patterns = [".*".join(map(re.escape, one.split("*"))) for one in wanted if isinstance(one, str)]
+    names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
+    return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
+
+
+def _between(series: Series, since: int, until: int) -> Series:
+    first, last = np.searchsorted(series.time, (since, until)).tolist()
+    part = slice(first, last)
+    return Series(series.channel_id, series.time[part], series.value[part], series.status[part])
+
+
+def _batch(series: Series) -> Any:
+    n = len(series.time)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(n, series.channel_id, np.int32)),
+            pa.array(series.time, pa.int64()).cast(TIME),
+            pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(np.ascontiguousarray(series.value))]),
+            pa.array(series.status, pa.uint32()),
+        ],
+        schema=SAMPLES,
+    )

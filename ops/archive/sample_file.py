@@ -1,0 +1,133 @@
+"""A Parquet file of samples, sorted by channel and time: its columns and encodings.
+
+A channel with many samples has row groups of its own; channels with few share one. So one channel is read without most
+of the others, and a footer has no entry for every slow signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ops.archive.scaling import scale, unscale
+from ops.evidence.reader import Series
+
+TIME = pa.timestamp("us", tz="UTC")
+SAMPLES = pa.schema(
+    [
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("scaled", pa.int64()),
+        pa.field("divisor", pa.float64(), nullable=False),
+        pa.field("single", pa.bool_(), nullable=False),
+        pa.field("unscaled", pa.float64()),
+        pa.field("status", pa.uint32(), nullable=False),
+    ]
+)
+OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
+MAX_GROUP = 1_048_576  # rows of a row group
+WRITER_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": ["channel_id", "divisor", "status"],
+    "column_encoding": {
+        "time": "DELTA_BINARY_PACKED",
+        "scaled": "DELTA_BINARY_PACKED",
+        "unscaled": "BYTE_STREAM_SPLIT",
+    },
+    "write_statistics": ["channel_id", "time"],
+    "sorting_columns": [pq.SortingColumn(0), pq.SortingColumn(1)],
+    "store_schema": False,
+    "write_page_checksum": True,
+    "max_rows_per_page": 131_072,
+}
+
+
+class SampleWriter:
+    """Writes such a file."""
+
+    def __init__(self, sink: Any, metadata: Mapping[bytes, bytes]) -> None:
+        """``sink``: a path or a file object of pyarrow."""
+        self._writer = pq.ParquetWriter(sink, SAMPLES, **WRITER_OPTIONS)
+        self._writer.add_key_value_metadata(dict(metadata))
+        self._waiting: list[Any] = []
+        self._rows = 0
+        self.row_groups = 0
+
+    def write(self, series: Series) -> tuple[int, int]:
+        """Add a channel's samples, behind those of smaller ids; the first and the last row group that hold them."""
+        batch = record_batch(series)
+        if self._rows and (len(series.time) >= OWN_GROUP or self._rows + batch.num_rows > OWN_GROUP):
+            self._flush()
+        first = self.row_groups
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= OWN_GROUP:
+            self._flush()
+            return first, self.row_groups - 1
+        return first, first
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._waiting, SAMPLES)
+        for begin in range(0, self._rows, MAX_GROUP):
+            self._writer.write_table(table.slice(begin, MAX_GROUP), row_group_size=MAX_GROUP)
+            self.row_groups += 1
+        self._waiting, self._rows = [], 0
+
+    def close(self) -> None:
+        """Write what waits, and the footer."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whole or not."""
+        self._writer.close()
+
+
+def record_batch(series: Series) -> Any:
+    """Samples of one channel as columns of the file."""
+    n, values = len(series.time), scale(series.value)
+    missing, whole = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
+    n_exact = int(np.count_nonzero(values.exact))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(n, series.channel_id, np.int32)),
+            pa.array(series.time, pa.int64()).cast(TIME),
+            pa.Array.from_buffers(pa.int64(), n, [pa.py_buffer(missing), pa.py_buffer(values.scaled)], n - n_exact),
+            pa.array(np.full(n, values.divisor)),
+            pa.array(np.full(n, values.single)),
+            # Not by way of Python or a cast: a NaN keeps its payload.
+            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(whole), pa.py_buffer(series.value)], n_exact),
+            pa.array(series.status, pa.uint32()),
+        ],
+        schema=SAMPLES,
+    )
+
+
+def value_bits(table: Any) -> Any:
+    """The bits of the values of a table or batch with the columns ``scaled``, ``divisor``, ``single``, ``unscaled``.
+
+    Returns (n,) uint64.
+    """
+    unscaled = _array(table, "unscaled")
+    divisor, single = _array(table, "divisor").to_numpy(), _array(table, "single").to_numpy(zero_copy_only=False)
+    bits = unscale(_filled(_array(table, "scaled"), np.int64), divisor, single).view(np.uint64)
+    if unscaled.null_count == len(unscaled):
+        return bits
+    return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), _filled(unscaled, np.uint64), bits)
+
+
+def _array(table: Any, name: str) -> Any:
+    column = table.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _filled(array: Any, kind: Any) -> Any:
+    """The elements' bits, whatever stands where one is null."""
+    data = array.buffers()[1]
+    return np.frombuffer(data, kind, len(array) + array.offset)[array.offset :] if len(array) else np.empty(0, kind)
