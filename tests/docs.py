@@ -8,6 +8,8 @@ The language of a fenced block says how it is tested:
     text             output, as an example: times and figures differ from run to run
     sql              run as the reader
     sql owner        run as the owner
+    sql duckdb       run by DuckDB, on an archive (tests/integration/evidence/test_archive_readers.py)
+    python           the same, by Python
     toml             a legal configuration; what a part of one lacks is added
     none             pictures, and commands of docs/performance.md, which are checked as those of sh no_run are
 """
@@ -28,7 +30,7 @@ from ops.paths import CHECKOUT
 from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
-LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "toml", ""}
+LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "sql duckdb", "python", "toml", ""}
 
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
