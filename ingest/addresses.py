@@ -7,6 +7,7 @@ import re
 import socket
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 OPCUA_PORT = 4840  # of an address without one (OPC 10000-6, 7.2)
 WILDCARDS = ("0.0.0.0", "::")  # of a server that listens at all addresses
@@ -18,6 +19,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def reachable(address: str) -> bool:
+    """Whether a URL has a host, and a port from 1 to 65535 if any."""
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets of an IPv6 address, or a port beyond 65535
+        return False
 
 
 def machine_addresses() -> set[str]:

@@ -13,6 +13,7 @@ PlantlogError
 │   └── OldTimeline      a former primary: another server has replaced it
 ├── LeaseLost            the other member of a redundant pair writes
 ├── OperationError       a command cannot be carried out; the message says what to do
+│   ├── NotAsSealed      stored data are not what the day's seal says
 │   └── NotConfirmed     nobody has confirmed what a command would change
 └── QueryError        the viewer cannot answer a request; the message says why
 """
@@ -94,6 +95,10 @@ class LeaseLost(PlantlogError):  # noqa: N818  (nothing is wrong: the other one 
 
 class OperationError(PlantlogError):
     """A command cannot be carried out; the message says what to do."""
+
+
+class NotAsSealed(OperationError):  # noqa: N818  (a finding)
+    """Stored data are not what the day's seal says."""
 
 
 class NotConfirmed(OperationError):  # noqa: N818  (a decision, not a fault)

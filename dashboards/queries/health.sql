@@ -117,7 +117,7 @@ ingest AS (
     SELECT '', 'ingest' WHERE NOT EXISTS (SELECT FROM plant.installation)
 ),
 job AS (
-    SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'analyze']) WITH ORDINALITY AS j (name, place)
+    SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'archive', 'analyze']) WITH ORDINALITY AS j (name, place)
 ),
 changes AS (
     SELECT 0 AS place, n.metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value

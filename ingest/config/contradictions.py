@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
-from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ingest.addresses import OPCUA_PORT
-from ingest.config import certificate_files, modbus_address, modbus_tls, node_address, push_address
+from ingest.addresses import OPCUA_PORT, reachable
+from ingest.config import certificate_files, modbus_address, modbus_tls, node_address, push_address, repositories
 from ingest.config.base import fields_of
 from ingest.config.explain import shown
-from ingest.config.model import BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
+from ingest.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
+from ingest.config.repositories import Contradiction
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, PushTag, Source, Tag
-
-Contradiction: TypeAlias = tuple[str, str, str]
 
 _WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
 _BITS = ("coil", "discrete")
@@ -36,31 +34,11 @@ def width(tag: ModbusTag) -> int:
 def in_options(options: object) -> Iterator[Contradiction]:
     """Between options of one table."""
     if isinstance(options, BackupOptions):
-        yield from in_backup(options)
+        yield from repositories.in_backup(options)
+    if isinstance(options, ArchiveOptions):
+        yield from repositories.in_archive(options)
     if isinstance(options, TlsOptions):
         yield from certificate_files.half(options, "certificate_file", "key_file")
-
-
-def in_backup(options: BackupOptions) -> Iterator[Contradiction]:
-    """Between options of the table [backup]."""
-    if options.repository is None:
-        if options.passphrase_file is not None:
-            yield "repository", "nothing", "a folder for the backups, as there is a passphrase_file"
-        return
-    if options.passphrase_file is None:
-        yield "passphrase_file", "nothing", "a file with the passphrase of the repository"
-    remote = not options.repository.startswith("/")
-    if remote and options.key_file is None:
-        yield "key_file", "nothing", f"a file with the key for {shown(options.repository)}"
-    if options.repository.startswith("sftp:"):
-        if options.known_hosts_file is None:
-            yield "known_hosts_file", "nothing", "a file with the server's host key, as `ssh-keyscan` prints it"
-        if not _reachable(options.repository):
-            yield "repository", shown(options.repository), "a host, and a port from 1 to 65535"
-    if options.repository.startswith("s3:") and options.s3_endpoint is None:
-        yield "s3_endpoint", "nothing", "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com"
-    if options.s3_endpoint is not None and not _reachable(f"https://{options.s3_endpoint}"):
-        yield "s3_endpoint", shown(options.s3_endpoint), "a host, and a port from 1 to 65535"
 
 
 def in_source(source: Source) -> Iterator[Contradiction]:
@@ -74,7 +52,7 @@ def in_source(source: Source) -> Iterator[Contradiction]:
         return
     if isinstance(source, ModbusSource):
         yield from _in_modbus_source(source)
-    elif not _reachable(source.address):
+    elif not reachable(source.address):
         yield "address", shown(source.address), "a host, and a port from 1 to 65535"
     if source.backoff_min > source.backoff_max:
         yield "backoff_min", f"{source.backoff_min:g} s", f"at most backoff_max, which is {source.backoff_max:g} s"
@@ -268,7 +246,7 @@ def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
         yield "addresses", "one", "two or more; for one server, address"
     seen: dict[tuple[str | None, int | None], str] = {}
     for address in source.addresses:
-        if not _reachable(address):
+        if not reachable(address):
             yield "addresses", shown(address), "a host, and a port from 1 to 65535"
             continue
         parts = urlsplit(address)
@@ -278,14 +256,6 @@ def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.server_certificate is not None:
         legal = "not with addresses: each server has its own; put them into pki/trusted in the state folder"
         yield "server_certificate", shown(source.server_certificate), legal
-
-
-def _reachable(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets of an IPv6 address, or a port beyond 65535
-        return False
 
 
 def _is_node_address(text: str) -> bool:

@@ -39,6 +39,7 @@ from ingest.errors import Problem
 _PATH_MAX = 4096  # characters, on Linux
 # What a pattern means, for those who don't read them.
 _PATTERNS = {
+    "location": "an absolute path as in /mnt/archive, or s3://BUCKET/PATH",
     "repository": "an absolute path as in /mnt/backup, sftp://USER@HOST[:PORT]/PATH, or s3://BUCKET/PATH",
     "s3_endpoint": "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com",
     "s3_region": "a region, as in eu-central-1",
@@ -195,7 +196,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("host", "index", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
+    if name in ("host", "index", "location", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
 
-from ingest.config import contradictions, modbus_address
+from ingest.config import contradictions, modbus_address, repositories
 from ingest.config.base import fields_of
 from ingest.config.document import Document
 from ingest.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, shown
@@ -17,6 +17,7 @@ from ingest.config.locate import Place
 from ingest.config.modbus_tls import tls_options
 from ingest.config.model import (
     AlarmOptions,
+    ArchiveOptions,
     BackupOptions,
     CollectorOptions,
     DatabaseOptions,
@@ -67,6 +68,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "storage": StorageOptions,
     "sealing": SealingOptions,
     "backup": BackupOptions,
+    "archive": ArchiveOptions,
     "redundancy": RedundancyOptions,
     "alarms": AlarmOptions,
 }
@@ -147,6 +149,8 @@ class _Loader(Document):
         options: dict[str, Any] = {
             name: self._table(name, content.get(name, {}), model) for name, model in _TABLES.items()
         }
+        for option, value, allowed in repositories.between_tables(options["sealing"], options["archive"]):
+            self.problem(("archive", option), value, allowed)
         options["notify"] = self._notify(content.get("notify"))
         name = self._plant_name(content.get("plant"))
         options["retention"] = self._retention(content.get("retention", {}))

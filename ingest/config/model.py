@@ -203,6 +203,24 @@ class BackupOptions(Frozen):
     between then and the next backup is impossible."""
 
 
+class ArchiveOptions(Frozen):
+    """The archive of sealed days as Parquet files. Without `location` there is none. It requires `[sealing]`."""
+
+    location: Annotated[str, Field(pattern=r"^(s3://[^/@:\s]+)?/[^\n]*[^/\s]$")] | None = None
+    """Where sealed days are archived: a folder, such as one on NFS, which must exist; or `s3://BUCKET/PATH`, which
+    requires `key_file` and `s3_endpoint`. Empty at first. Samples of a day are then dropped only if it is archived."""
+    key_file: Path | None = None
+    """S3: a file with one line: the access key ID, a space, and the secret access key."""
+    s3_endpoint: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$")] | None = None
+    """S3: HOST or HOST:PORT of the service. It is called by HTTPS."""
+    s3_region: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
+    """S3: the region of the bucket."""
+    s3_uri_style: Literal["path", "host"] = "path"
+    """S3: whether the bucket is named in the path or in the host name."""
+    ca_file: Path | None = None
+    """S3: the CA certificates that the service's certificate is verified with. Not set: those of the system."""
+
+
 class RedundancyOptions(Frozen):
     """A redundant pair: two machines with the same sources and one database, of which one writes at any time. Without
     `member` the appliance is alone."""
@@ -272,6 +290,7 @@ class Plant(Frozen):
     sealing: SealingOptions = SealingOptions()
     retention: Mapping[str, RetentionOptions] = Field(default_factory=lambda: {DEFAULT_CLASS: RetentionOptions()})
     backup: BackupOptions = BackupOptions()
+    archive: ArchiveOptions = ArchiveOptions()
     redundancy: RedundancyOptions = RedundancyOptions()
     alarms: AlarmOptions = AlarmOptions()
     notify: NotifyOptions | None = None

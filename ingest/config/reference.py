@@ -75,6 +75,7 @@ EXAMPLES: Mapping[str, Any] = {
     "disk_budget": "200 GiB",
     "key_file": "secrets/key",
     "known_hosts_file": "secrets/known_hosts",
+    "location": "/mnt/archive",
     "mail_from": "plantlog@example.org",
     "mail_to": ["operators@example.org"],
     "names": ["historian.example.org", "192.0.2.5"],

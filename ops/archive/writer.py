@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ingest.errors import OperationError
+from ingest.errors import NotAsSealed, OperationError
 from ops.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from ops.archive.location import Location
 from ops.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest, Table
@@ -73,7 +73,7 @@ class DayWriter:
             problems = await _in_thread(problems_of, location, self._folder, manifest, None, f"{incoming}/")
             if problems:
                 more = f", and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
-                raise OperationError(
+                raise NotAsSealed(
                     f"{self._folder.day} is not archived, because it is not as sealed: "
                     f"{'; '.join(problems[:_NAMED])}{more}: see `plantlog verify {self._folder.day}`"
                 )

@@ -159,9 +159,9 @@ def _options(configured: BackupOptions, given: dict[str, str | Path]) -> BackupO
     """``[backup]`` with the options that are given on the command line."""
     from pydantic import ValidationError
 
-    from ingest.config.contradictions import in_backup
     from ingest.config.explain import found, legal_values
     from ingest.config.model import BackupOptions
+    from ingest.config.repositories import in_backup
 
     if isinstance(repository := given.get("repository"), str) and "://" not in repository:
         given["repository"] = str(Path(repository).absolute())

@@ -19,6 +19,7 @@ from ingest.errors import DatabaseError
 from ingest.scheduling import lower_priority
 from ops.evidence.seal import seal_closed
 from ops.formatting import count
+from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
 from ops.maintenance.reader_sessions import end_sessions, restore_login
@@ -53,6 +54,7 @@ def jobs() -> tuple[Job, ...]:
         ),
         Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
         Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, own=True),
+        Job("archive", 600.0, 6 * 3600.0, False, Archiving().work, "archive sealed days", owner=True, own=True),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
         Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),

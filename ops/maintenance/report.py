@@ -87,6 +87,7 @@ def _plan_table(now: Plan) -> Table:
         "chunk": "drop chunk",
         "rows": "delete rows",
         "unsealed": "keep: not sealed",
+        "unarchived": "keep: not archived",
         "open": "keep: not closed",
     }
     action_texts["dirty"] = "keep: rollups pending"

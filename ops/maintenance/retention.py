@@ -36,7 +36,7 @@ class Slice:
     channels: int
     rows: int
     bytes: int
-    action: str  # chunk, rows; open, unsealed, dirty: it stays
+    action: str  # chunk, rows; open, unsealed, unarchived, dirty: it stays
 
     @property
     def droppable(self) -> bool:

@@ -129,7 +129,9 @@ async def claim(
         taken_over = f"plant {other.plant} (installation {other.id}): {_describe_sources(sources)}"
         await connection.execute(queries["take_over"], other.id, own, plant.name)
         await connection.execute(queries["insert_takeover_event"], taken_over)
-    await connection.execute(queries["upsert_installation"], own, plant.name, plant.sealing.enabled)
+    await connection.execute(
+        queries["upsert_installation"], own, plant.name, plant.sealing.enabled, plant.archive.location is not None
+    )
     await connection.execute(queries["adopt"], own)
     return own, taken_over
 

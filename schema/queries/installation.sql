@@ -54,13 +54,18 @@ WITH runs AS (
 UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
 
 -- name: upsert_installation
--- $1 id, $2 name of the plant, $3 whether it seals. Retention classes of the first installation have plain names.
-INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing)
+-- $1 id, $2 name of the plant, $3 whether it seals, $4 whether it archives. Retention classes of the first installation have
+-- plain names.
+INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing, archive_from)
 VALUES ($1::uuid, $2,
         CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END,
-        (SELECT coalesce(max(o.number), 0) + 1 FROM plant.installation AS o), $3)
-ON CONFLICT (id) DO UPDATE SET plant = excluded.plant, sealing = excluded.sealing
-WHERE (i.plant, i.sealing) <> (excluded.plant, excluded.sealing);
+        (SELECT coalesce(max(o.number), 0) + 1 FROM plant.installation AS o), $3,
+        CASE WHEN $4::boolean
+             THEN coalesce((SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'raw'), '-infinity') END)
+ON CONFLICT (id) DO UPDATE
+SET plant = excluded.plant, sealing = excluded.sealing,
+    archive_from = CASE WHEN $4 THEN coalesce(i.archive_from, excluded.archive_from) END
+WHERE (i.plant, i.sealing, i.archive_from IS NOT NULL) <> (excluded.plant, excluded.sealing, $4);
 
 -- name: select_sealing
 SELECT i.sealing FROM plant.installation AS i WHERE i.id = $1;

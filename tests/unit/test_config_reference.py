@@ -68,8 +68,7 @@ def test_sample_configuration_has_every_option_and_is_valid(other: str, tmp_path
         assert (content[first][second] if second else content[first]).keys() == fields_of(table).keys()
     for source in content["source"]:
         assert source.keys() == fields_of(reference.SOURCES[source["kind"]]).keys()
-    shown = {"notify": plant.notify, "viewer": plant.viewer, "storage": plant.storage, "backup": plant.backup}
-    for options in (*shown.values(), *plant.sources):
+    for options in (plant.notify, plant.viewer, plant.storage, plant.backup, plant.archive, *plant.sources):
         named = {"name", "kind", "address", "tags", "token_file"}
         assert not_default(options) <= named | reference.EXAMPLES.keys()
 

@@ -1,4 +1,4 @@
--- Storage by relation and form, from the catalog alone. A columnstored day with late rows is listed in both forms.
+-- Storage by relation and form, from the catalog and the list of archived days. A columnstored day with late rows is listed in both forms.
 CREATE OR REPLACE FUNCTION plant.storage()
 RETURNS TABLE (relation text, form text, day timestamptz, rows bigint, bytes bigint)
 LANGUAGE sql STABLE
@@ -30,7 +30,10 @@ FROM (
            c.bytes - CASE WHEN pg_relation_size(s.stored) > 0 THEN s.bytes ELSE 0 END
     FROM stored AS s
     JOIN columnstored AS c ON c.stored = s.stored
+    UNION ALL
+    SELECT 'archive', 'parquet', a.day::timestamp AT TIME ZONE 'UTC', a.samples, a.bytes
+    FROM plant.archived_day AS a
 ) AS f
 ORDER BY f.relation, f.day, f.form
 $$;
-COMMENT ON FUNCTION plant.storage IS 'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of each relation, by storage form and start of the chunk (NULL: not a hypertable). Reads only the catalog.';
+COMMENT ON FUNCTION plant.storage IS 'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of each relation, by storage form and start of the chunk (NULL: not a hypertable). archive: Parquet files, which are not in the database. Reads only the catalog and plant.archived_day.';

@@ -1,7 +1,7 @@
 -- Drop the rows of some classes (NULL: all) in one table between two times, or list what would be dropped. Returns one row,
 -- or none if these classes have no data there. action: chunk (the whole chunk is dropped and its space is free at once),
--- rows (the chunk keeps rows of other classes or days); or the reason why nothing is dropped: unsealed, open, dirty (rollups
--- are still to be computed from it). For packed hours, rows is the number of samples.
+-- rows (the chunk keeps rows of other classes or days); or the reason why nothing is dropped: unsealed, unarchived, open,
+-- dirty (rollups are still to be computed from it). For packed hours, rows is the number of samples.
 --
 -- bytes: the size of the chunk times the share of rows that are dropped. rows are counted if that is quick, else estimated
 -- by the planner. Lock waits are short: the function fails if there are long readers, and the caller retries.
@@ -82,6 +82,8 @@ BEGIN
         action := 'open';
     ELSIF plant.lacks_seal(from_time, to_time) THEN
         action := 'unsealed';
+    ELSIF what = 'raw' AND plant.lacks_archive(from_time, to_time) THEN
+        action := 'unarchived';
     ELSIF plant.awaits_rollups(what, from_time, to_time) THEN
         action := 'dirty';
     ELSIF NOT dry_run THEN
@@ -98,6 +100,10 @@ BEGIN
         INSERT INTO plant.dropped AS d (what, retention, until)
         SELECT drop_slice.what, c.name, to_time FROM unnest(drop_slice.retention) AS c (name)
         ON CONFLICT ON CONSTRAINT dropped_pkey DO UPDATE SET until = excluded.until WHERE d.until < excluded.until;
+        IF what = 'raw' THEN
+            UPDATE plant.archived_day AS a SET dropped_at = clock_timestamp()
+            WHERE a.dropped_at IS NULL AND a.day >= from_time::date AND a.day < to_time;
+        END IF;
         PERFORM plant.record_retention(format('%s of %s', relation, to_char(from_time, 'YYYY-MM-DD')), jsonb_build_object(
             'what', what, 'relation', relation::text, 'from', from_time, 'to', to_time, 'why', why, 'action', action,
             'classes', to_jsonb(retention), 'channels', channels, 'rows', rows, 'bytes', bytes,

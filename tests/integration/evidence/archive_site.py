@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.archive.day import archive_day
+from ops.archive.day import archive_day, own_installation
 from ops.archive.location import Location
 from ops.archive.manifest import Manifest, claim
 from ops.archive.reader import Archive
@@ -35,7 +35,8 @@ class Site:
         """Write a day."""
         location = Location.at(str(self.folder))
         claim(location, known=False)
-        return await archive_day(self.plant.owner, self.plant.state, location, day)
+        own = await own_installation(self.plant.owner, self.plant.state)
+        return (await archive_day(self.plant.owner, own, location, day)).manifest
 
     @property
     def opened(self) -> Archive:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import OperationError
-from ops.archive.day import archive_day
+from ops.archive.day import archive_day, own_installation
 from ops.archive.location import Location, S3Options
 from ops.archive.manifest import claim
 from ops.archive.reader import Archive
@@ -41,19 +41,20 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
         with running(peer):
             options = options_of(peer)
             location = Location.at(NAME, options)
+            own = await own_installation(plant.owner, plant.state)
             claim(location, known=False)
-            await archive_day(plant.owner, plant.state, location, DAY)
+            await archive_day(plant.owner, own, location, DAY)
             archive = Archive.open(NAME, s3=options)
             assert archive.verify(DAY) == []
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 120
             assert location.listing("incoming") == []
             await plant.late("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
             await plant.seal()
-            assert (await archive_day(plant.owner, plant.state, location, DAY)).revision == 1
+            assert (await archive_day(plant.owner, own, location, DAY)).manifest.revision == 1
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 121
             with pytest.raises(OperationError, match=rf"archive {NAME}: .*access key"):
                 claim(Location.at(NAME, S3Options("other", "secret", options.endpoint, ca_file=options.ca_file)), False)
         with pytest.raises(OperationError, match=rf"archive {NAME}: "):  # the server is away
-            await asyncio.wait_for(archive_day(plant.owner, plant.state, location, DAY), 120)
+            await asyncio.wait_for(archive_day(plant.owner, own, location, DAY), 120)
         with running(peer):
             assert archive.verify(DAY) == []

@@ -100,7 +100,7 @@ def _ago(*minutes: int) -> set[Any]:
 
 _NORTH, _SOUTH = {"hall/line/speed", "mill/pump/flow"}, {"hall/line/weight", "hall/line/tare", "quay/crane/load"}
 _UNITS = {"hall/line", "mill/pump"}, {"hall/line", "quay/crane"}
-_JOBS = ("rollups", "compress", "seal", "analyze")
+_JOBS = ("rollups", "compress", "seal", "archive", "analyze")
 # Query, column, and what it has for each of the two.
 _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("health rate_now", "Samples per second", {60.0}, {120.0}),

@@ -189,7 +189,7 @@ async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -
     for row in _rows(await panels.ask("health", "Overload and deferred maintenance")):
         ago = round(panels.over.until.timestamp() - row["time"] / 1000)
         states.setdefault(row["metric"], []).append((ago, row["value"]))
-    assert list(states) == ["ingest", "rollups", "compress", "seal", "analyze"]
+    assert list(states) == ["ingest", "rollups", "compress", "seal", "archive", "analyze"]
     assert states["ingest"] == [(1800, 0), (900, 2), (840, 0), (20, 2)]
     assert states["rollups"] == [(1800, 0), (890, 1), (830, 0), (15, 1)]
     assert states["compress"] == [(1800, 0), (910, 0), (905, 1), (800, 0)]

@@ -1,0 +1,219 @@
+"""The job that archives sealed days, and retention that waits for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.installation import installation_of
+from ops.archive.reader import Archive
+from ops.evidence.reader import begin
+from ops.maintenance.jobs import jobs
+from ops.maintenance.run import JobContext, JobRun, run
+from schema.queries import load
+from tests.config_in_force import activate
+from tests.database import Database
+from tests.integration.evidence.archive_site import Site, archive_site
+from tests.integration.evidence.plant import DAY, minute
+from tests.sample_tables import HOUR_US, bits
+
+_PLANT = """
+[plant]
+name = "north"
+[archive]
+location = "{location}"
+[[source]]
+name = "plc"
+kind = "modbus"
+address = "tcp://127.0.0.1:502"
+tags = "tags.csv"
+"""
+_NEXT = DAY + timedelta(days=1)
+
+
+class Maintained:
+    """A plant whose configuration names an archive."""
+
+    def __init__(self, site: Site, maintenance_dsn: str) -> None:
+        self.site = site
+        self.owner = site.plant.owner
+        state = site.plant.state
+        self._context = JobContext(maintenance_dsn, site.plant.database.owner_dsn, state)
+
+    async def job(self) -> JobRun:
+        """Run the job once, as a new process does."""
+        return await run(next(job for job in jobs() if job.name == "archive"), self._context)
+
+    async def archived(self) -> list[tuple[Any, ...]]:
+        """Day, revision, and whether samples came after some were dropped, of the days with samples."""
+        query = "SELECT day, revision, late FROM plant.archived_day WHERE samples > 0 ORDER BY day"
+        rows = await self.owner.fetch(query)
+        return [tuple(row) for row in rows]
+
+    async def drop(self, day: date = DAY) -> list[str]:
+        """What becomes of the samples of a day, if retention is told to drop them."""
+        query = (
+            "SELECT s.action FROM plant.retention_units('raw') AS u "
+            "CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s "
+            "WHERE u.from_time = $1"
+        )
+        return [row["action"] for row in await self.owner.fetch(query, begin(day))]
+
+    async def pass_time(self) -> None:
+        """What came so far was looked at by the jobs `seal` and `archive`."""
+        for table in ("seal_evidence", "archive_evidence"):
+            await self.owner.execute(f"UPDATE plant.{table} SET until = clock_timestamp() + INTERVAL '6 minutes'")
+
+    async def late(self) -> None:
+        """A sample of the first day arrives."""
+        await self.site.plant.late("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
+    async with archive_site(database, tmp_path) as site:
+        (tmp_path / "plant.toml").write_text(_PLANT.format(location=site.folder))
+        (tmp_path / "tags.csv").write_text("name,address\na/level,holding:0\n")
+        activate(site.plant.state.root, tmp_path / "plant.toml")
+        await site.plant.owner.execute("UPDATE plant.installation SET archive_from = '-infinity'")
+        await site.plant.owner.execute("DELETE FROM plant.rollup_dirty")
+        yield Maintained(site, database.maintenance_dsn)
+
+
+async def test_sealed_days_are_archived_and_then_dropped(plant: Maintained) -> None:
+    assert await plant.drop() == ["unarchived"]
+    done = await plant.job()
+    assert (done.outcome, done.done.rows, done.done.detail) == ("ok", 1160, "2 days to 2026-03-10")
+    assert [day for day, _, _ in await plant.archived()] == plant.site.opened.days()
+    event = await plant.owner.fetchrow(
+        "SELECT text, detail FROM plant.event WHERE type = 'archived' ORDER BY time LIMIT 1"
+    )
+    assert event is not None
+    assert event["text"].startswith("2026-03-09, revision 0: 680 samples in ")
+    assert json.loads(event["detail"])["location"] == str(plant.site.folder)
+    assert (await plant.job()).done.rows == 0  # nothing is written again
+    assert await plant.drop() == ["chunk"]
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.samples WHERE time < $1", begin(DAY, 24)) == 0
+    assert len(plant.site.opened.samples(["*"], begin(DAY), begin(DAY, 24))) == 680
+    assert plant.site.opened.verify(DAY) == []
+    rows = await plant.owner.fetch(
+        "SELECT day, rows, bytes FROM plant.storage() WHERE relation = 'archive' ORDER BY day"
+    )
+    size = sum(file.bytes for file in plant.site.opened.manifest(DAY).files)
+    assert (len(rows), *rows[0]) == (2, begin(DAY), 680, size)
+
+
+async def test_late_samples_wait_for_the_amended_day(plant: Maintained) -> None:
+    await plant.job()
+    await plant.late()
+    assert await plant.drop() == ["unarchived"]  # before anybody looked at them
+    await plant.site.plant.seal()
+    assert await plant.drop() == ["unarchived"]
+    await plant.job()
+    assert (await plant.archived())[0] == (DAY, 1, False)
+    await plant.pass_time()
+    assert await plant.drop() == ["chunk"]
+    assert len(plant.site.opened.samples(["*"], begin(DAY), begin(DAY, 24))) == 681
+
+
+async def test_samples_that_come_after_the_drop_stay(plant: Maintained) -> None:
+    """In the database; the archive, which has more of the day, is not written again."""
+    await plant.job()
+    assert await plant.drop() == ["chunk"]
+    before = plant.site.files()
+    # More in each hour than was sealed, so that the amended seal has nothing but what is left.
+    for hour in (5, 6):
+        for name in ("unit/pressure", "other/flow"):
+            await plant.site.plant.late(name, minute(0, [1.0] * 121, hour))
+    await plant.site.plant.late("unit/odd", [(i * 1000, bits(1.0), 0) for i in range(201)])
+    assert await plant.drop() == ["unarchived"]
+    await plant.site.plant.seal()
+    for _ in range(2):
+        done = await plant.job()
+        expected = "3 days to 2026-03-11; more samples of 1 dropped day came: they are in the database"
+        assert (done.outcome, done.done.detail) == ("ok", expected)
+        assert (await plant.archived())[0] == (DAY, 0, True)
+        assert await plant.drop() == ["unarchived"]
+        await plant.pass_time()
+        await plant.owner.execute("DELETE FROM plant.ingest_batch")  # as `trim` does in the end
+    assert before.items() <= plant.site.files().items()
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.samples WHERE time < $1", begin(DAY, 24)) == 685
+
+
+async def test_samples_that_came_twice_do_not_keep_a_day(plant: Maintained) -> None:
+    await plant.job()
+    await plant.site.plant.batch("samples", 120, begin(DAY, 5), begin(DAY, 6))  # all of them were there
+    assert await plant.drop() == ["unarchived"]
+    assert DAY.isoformat() not in {one.seal.day for one in await plant.site.plant.seal()}
+    await plant.job()
+    await plant.pass_time()
+    assert await plant.drop() == ["chunk"]
+
+
+async def test_day_that_can_not_be_archived_does_not_stop_the_others(plant: Maintained) -> None:
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = 1 WHERE time = $1", begin(DAY, 5))
+    done = await plant.job()
+    assert done.outcome == "failed"
+    assert (
+        "1 day could not be archived: 2026-03-09: 2026-03-09 is not archived, because it is not as" in done.done.detail
+    )
+    assert [day for day, _, _ in await plant.archived()] == [_NEXT]
+    assert await plant.drop() == ["unarchived"]
+
+
+async def test_missing_location_fails_and_drops_nothing(plant: Maintained) -> None:
+    folder = plant.site.folder
+    folder.rename(folder.with_name("unmounted"))
+    done = await plant.job()
+    assert (done.outcome, done.done.detail) == (
+        *("failed", f"archive {folder}: no such folder; create it, or mount what it is on"),
+    )
+    folder.with_name("unmounted").rename(folder)
+    await plant.job()
+    days = await plant.archived()
+    await plant.late()
+    await plant.site.plant.seal()
+    folder.rename(folder.with_name("unmounted"))
+    folder.mkdir()  # the mount point
+    done = await plant.job()
+    assert "plantlog-archive.json is missing, although days were archived: is it mounted?" in done.done.detail
+    assert await plant.archived() == days
+    assert await plant.drop() == ["unarchived"]
+    assert list(folder.iterdir()) == []
+
+
+async def test_days_that_retention_cut_before_are_left_out(plant: Maintained) -> None:
+    await plant.owner.execute(
+        "INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'default', $1)", begin(DAY, 24)
+    )
+    own = installation_of(plant.site.plant.state.root)
+    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, False)
+    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, True)
+    await plant.job()
+    assert [day for day, _, _ in await plant.archived()] == [_NEXT]
+    assert await plant.drop() == ["chunk"]  # they are not waited for
+
+
+async def test_day_that_waits_is_archived_although_later_ones_were_dropped(plant: Maintained) -> None:
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = value + 1 WHERE time = $1", begin(DAY, 5))
+    await plant.job()
+    assert await plant.drop(_NEXT) == ["chunk"]
+    await plant.owner.execute("UPDATE plant.samples_raw SET value = value - 1 WHERE time = $1", begin(DAY, 5))
+    assert await plant.drop() == ["unarchived"]
+    await plant.job()
+    assert await plant.archived() == [(DAY, 0, False), (_NEXT, 0, False)]
+
+
+async def test_without_location_the_job_has_nothing_to_do(plant: Maintained, tmp_path: Path) -> None:
+    text = (tmp_path / "plant.toml").read_text().replace("[archive]", "").replace("location", "#location")
+    (tmp_path / "plant.toml").write_text(text)
+    activate(plant.site.plant.state.root, tmp_path / "plant.toml")
+    done = await plant.job()
+    assert (done.outcome, done.done.detail) == ("skipped", "[archive] has no location")
+    with pytest.raises(Exception, match="installation: found none given; legal: a location with archived days"):
+        Archive.open(str(plant.site.folder))
